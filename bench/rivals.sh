@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes the rivals of `make bench` and `make figures` available: builds Litestream from its Go module into
-# target/rivals, installs iperf3, sockperf and qperf from Debian when they are absent, and says what is there. A rival that
-# cannot be had is named, and the bench skips it: this script does not fail for it.
+# Provides the rivals of `make bench` and `make figures`: builds Litestream from its Go module into target/rivals,
+# installs iperf3, sockperf and qperf from Debian when they are missing, and prints what is available. A rival that is
+# not available is named and skipped by the bench; this script does not fail for it.
 #
-# Arguments name the rivals that are wanted (litestream, postgres, network); all without arguments.
-# LITESTREAM_VERSION picks another version; CARGO_TARGET_DIR another target directory.
+# Arguments name the wanted rivals (litestream, postgres, network); all without arguments.
+# LITESTREAM_VERSION selects another version; CARGO_TARGET_DIR another target directory.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)

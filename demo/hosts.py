@@ -11,7 +11,7 @@ import subprocess
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1
-# Documentation addresses (RFC 5737): they exist only inside the two namespaces.
+# Documentation addresses (RFC 5737), used only inside the two namespaces.
 ADDRESSES = ["192.0.2.1", "192.0.2.2"]
 COMMAND_SECONDS = 30
 
@@ -45,7 +45,7 @@ class Host:
             return server.getsockname()[1]
 
     def spawn(self, command, **options):
-        # A session of its own: Ctrl-C reaches only the driver, which then ends everything in order.
+        # A separate session: Ctrl-C reaches only the driver, which then ends its children in order.
         child = subprocess.Popen(
             self._inside(command), preexec_fn=_die_with_driver, start_new_session=True,
             stdin=subprocess.DEVNULL, **options,
@@ -62,7 +62,7 @@ class Host:
             )
         except subprocess.TimeoutExpired as expired:
             raise DemoError(f"`{' '.join(command)}` did not end within {COMMAND_SECONDS} s") from expired
-        # A failover says with 6 that it cannot know what a primary that was cut off went on to acknowledge.
+        # Exit code 6 of a failover: it is not known whether the primary acknowledged more commits after it was cut off.
         if done.returncode != 0 and not (done.returncode == 6 and "failover" in command):
             said = (done.stderr or done.stdout).strip()
             raise DemoError(f"`{' '.join(command)}` ended with exit code {done.returncode}:\n{said}")

@@ -16,7 +16,8 @@ class AcknowledgedList:
         with open(self.path, "rb") as file:
             file.seek(self.offset)
             news = file.read()
-        # Lines are whole even after kill -9: each was one write. A reader can only come too early.
+        # Lines are complete even after kill -9, because each was one write. The last line may still be incomplete for a
+        # reader.
         news = news[: news.rfind(b"\n") + 1]
         self.offset += len(news)
         fresh = [tuple(map(int, line.split())) for line in news.splitlines()]

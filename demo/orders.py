@@ -50,7 +50,7 @@ class Ledger:
         self.orders = 0
         self.failed = 0
         self.last_error = None
-        # Unbuffered and O_APPEND: a line is in the file, whole, or not at all.
+        # Unbuffered and O_APPEND: a line is either complete in the file or absent.
         self.list = os.open(acknowledged, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         connection = self.connect()
         connection.executescript(SCHEMA)
@@ -59,7 +59,7 @@ class Ledger:
         self.numbers = itertools.count(first)
 
     def connect(self):
-        # isolation_level=None: BEGIN and COMMIT stand where they stand in the code below.
+        # isolation_level=None: the module adds no BEGIN or COMMIT to those in the code below.
         connection = sqlite3.connect(self.database, timeout=BUSY_SECONDS, isolation_level=None)
         connection.execute("PRAGMA synchronous=FULL")
         return connection
@@ -73,7 +73,7 @@ class Ledger:
                 connection = connection or self.connect()
                 self.place(connection, chance)
             except sqlite3.Error as error:
-                # The outcome of this order is unknown to us. It is not acknowledged and goes on no list.
+                # The outcome of this order is unknown. It is not acknowledged and not written to the list.
                 self.failed += 1
                 self.last_error = str(error)
                 connection = None

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole comparison: builds in release mode, makes the rivals available, measures, and leaves the results in
+# Runs the whole comparison: builds in release mode, provides the rivals, measures, and writes the results to
 # target/bench.json. Arguments go to `standfast-bench commit`, for example: scripts/bench.sh --clients 40 --rounds 1
 set -euo pipefail
 

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 QUOTED = re.compile(r"`((?:crates|docs|demo|scripts|tests|bench)/[\w./-]+)`")
-# Tests are named as sentences: no other name has so many words, but for those of metrics.
+# Test names are sentences: only names of metrics have as many words, and the pattern excludes those.
 TEST = re.compile(r"`((?!standfast_)[a-z0-9]+(?:_[a-z0-9]+){4,})`")
 TESTS = set(re.findall(r"fn (\w+)\(", "\n".join(path.read_text() for path in ROOT.glob("crates/**/*.rs"))))
 
@@ -19,7 +19,8 @@ def dead_ends(document):
         if "://" not in link and not (document.parent / link).exists():
             yield link
     for path in QUOTED.findall(text):
-        # What is built from sources, or a name with a wildcard cut off, is not looked for.
+        # Accept a path that is the prefix of an existing name: a name without its extension, or with its wildcard cut
+        # off.
         if not (ROOT / path).exists() and not list(ROOT.glob(path.rstrip("*") + "*")):
             yield path
     yield from (name for name in TEST.findall(text) if name not in TESTS)

@@ -1,9 +1,9 @@
-#!/usr/bin/env bash
-# The table of bars and aims. GROUP names groups (commit,apply,log,kill,power,promise,idle,net,transport,instruments,trust;
-# all when empty), COUNT the runs of a speed, the cycles of `kill`, the seeds of `power` and the programs of `promise`
-# with each SQLite, whose faults take half an hour besides. Results: target/figures.json. Exit code 1 when a bar is missed. Arguments go to `standfast-bench
-# figures`. Group net takes ten minutes and wants root: it emulates links, and runs what measures a latency before other
-# programs. Group transport emulates links, too, and writes plots to target/figures-transport.html.
+# Measures the table of bars and aims. GROUP names groups
+# (commit,apply,log,kill,power,promise,idle,net,transport,instruments,trust; all when empty). COUNT sets the runs per
+# speed, the cycles of `kill`, the seeds of `power` and the programs of `promise` with each SQLite; the faults of
+# `promise` take another half hour. Results: target/figures.json. Exit code 1 when a bar is missed. Arguments go to
+# `standfast-bench figures`. Group net takes ten minutes and needs root: it emulates links, and runs latency tests with
+# priority over other programs. Group transport also emulates links, and writes plots to target/figures-transport.html.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -13,7 +13,7 @@ cargo build --release --workspace --locked >&2
 case ",${GROUP:-commit}," in *,commit,*) bench/rivals.sh litestream postgres >&2 ;; esac
 case ",${GROUP:-net}," in *,net,* | *,transport,* | *,instruments,*) bench/rivals.sh network >&2 ;; esac
 case ",${GROUP:-promise}," in *,promise,*) scripts/sqlites.sh ;; esac
-# What the instruments cost is measured against programs without them.
+# The cost of the instruments is measured against programs without them.
 case ",${GROUP:-instruments}," in *,instruments,*)
   cargo build --release --locked -p standfast-cli -p standfast-sqlite-ext -p standfast-instruments \
     --features standfast-instruments/off \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails when one of the files has fault points: scripts/no-faults.sh FILE...
+# Fails when a file contains fault points: scripts/no-faults.sh FILE...
 set -euo pipefail
 
 with=()

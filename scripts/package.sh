@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds what is installed into target/package (or the directory named): programs without fault points, unit, user, manual
-# pages, list of materials. Only the packages that are installed are selected, which is what leaves fault points out: see
+# Builds the installed files into target/package (or the given directory): programs without fault points, unit, user,
+# manual pages, bill of materials. Only the packages that are installed are selected, which excludes fault points: see
 # docs/decisions/0059-what-strangers-may-cause.md.
 set -euo pipefail
 

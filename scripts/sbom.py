@@ -48,7 +48,7 @@ def component(package, checksums):
         "purl": f"pkg:cargo/{package['name']}@{package['version']}",
     }
     if package["license"]:
-        # "MIT/Apache-2.0" is an older way to write an expression.
+        # The older notation "MIT/Apache-2.0" means the expression "MIT OR Apache-2.0".
         entry["licenses"] = [{"expression": package["license"].replace("/", " OR ")}]
     if not own:
         checksum = checksums.get((package["name"], package["version"]))

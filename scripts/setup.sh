@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes sure that the Debian packages a target needs are there: scripts/setup.sh build|demo|test|bench|foreign
+# Makes sure that the Debian packages of a target are installed: scripts/setup.sh build|demo|test|bench|foreign
 #
-# Nothing is installed that is there already. Installing needs root, or sudo without a password; otherwise the
-# command to run is printed. What a target can do without is named and left out when it cannot be had.
+# Installs only what is missing. Installing needs root, or sudo without a password; otherwise the command to run is
+# printed. An optional package that cannot be installed is named and skipped.
 set -euo pipefail
 
 need=()  # packages without which the target cannot run
@@ -34,7 +34,7 @@ case "${1:?build, demo, test, bench or foreign}" in
   demo)
     build
     wants need python3 python3 -c 'import sqlite3'
-    # Without it the demo runs on loopback.
+    # Without iproute2 the demo runs on loopback.
     wants like iproute2 has ip
     ;;
   test)
@@ -52,7 +52,7 @@ case "${1:?build, demo, test, bench or foreign}" in
     build
     wants need python3 /usr/bin/python3 -c 'import sqlite3'
     wants like libdbd-sqlite3-perl perl -MDBD::SQLite -e 1
-    # sqlite3-ruby is compiled by tests/foreign/run.
+    # tests/foreign/run compiles sqlite3-ruby.
     wants like curl has curl
     wants like ruby-minitest ruby -rminitest -e 1
     wants like ruby-dev ruby -e 'exit File.exist?(RbConfig::CONFIG["rubyhdrdir"] + "/ruby.h")'
@@ -72,7 +72,7 @@ case "${1:?build, demo, test, bench or foreign}" in
     # For scripts/sqlites.sh.
     wants need python3 has python3
     wants like npm has npm
-    # Litestream is built from its Go module by bench/rivals.sh, with a newer Go than Debian 12 has.
+    # bench/rivals.sh builds Litestream from its Go module, which needs a newer Go than that of Debian 12.
     wants like postgresql bash -c 'ls /usr/lib/postgresql/*/bin/initdb'
     ;;
   *)
@@ -110,7 +110,7 @@ if [ ${#need[@]} != 0 ]; then
 fi
 for package in "${like[@]}"; do
   if [ "$package" = postgresql ] && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
-    # The bench makes clusters of its own; a server of the system is not wanted.
+    # The bench creates its own clusters; a system-wide server is not wanted.
     "${as_root[@]}" mkdir -p /etc/postgresql-common
     echo "create_main_cluster = false" | "${as_root[@]}" tee /etc/postgresql-common/createcluster.conf >/dev/null
   fi

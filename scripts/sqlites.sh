@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Makes the SQLites that the differential campaign and tests/foreign run with: scripts/sqlites.sh
+# Builds the SQLites of the differential campaign and tests/foreign: scripts/sqlites.sh
 #
-# Each is a libsqlite3.so in target/sqlite/VERSION, and with blocking locks in target/sqlite/VERSION-setlk. What is there
-# already stays. The sources come from packages that are pinned: releases of the crate libsqlite3-sys (tests/sqlite/*,
-# and the newest one as in Cargo.lock), and for 3.40.1, which no release has, an npm package. A version whose sources
-# cannot be had is named and left out.
+# Each version is a libsqlite3.so in target/sqlite/VERSION, and with blocking locks in target/sqlite/VERSION-setlk.
+# Existing ones are kept. The sources come from pinned packages: releases of the crate libsqlite3-sys (tests/sqlite/*,
+# and the newest one as in Cargo.lock), and for 3.40.1, which no release contains, an npm package. A version whose
+# sources cannot be fetched is named and skipped.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}/sqlite
 mkdir -p "$target"
-# Tests that run at the same time each ask for the libraries; one makes them while the others wait.
+# Parallel tests each run this script; the first one builds the libraries while the others wait.
 exec 9>"$target/.lock"
 flock 9
 options=(-O0 -w -fPIC -shared -DSQLITE_THREADSAFE=1 -DHAVE_USLEEP=1 -DSQLITE_ENABLE_SNAPSHOT=1
   -DSQLITE_ENABLE_DBPAGE_VTAB=1 -DSQLITE_ENABLE_RTREE=1 -DSQLITE_ENABLE_FTS5=1 -DSQLITE_ENABLE_COLUMN_METADATA=1)
 
-# Directory of the sources of libsqlite3-sys in the lock file beside a manifest.
+# Prints the directory of the libsqlite3-sys sources for the lock file beside a manifest.
 of_crate() {
   cargo metadata --locked --format-version 1 --manifest-path "$1" 2>/dev/null \
     | python3 -c 'import json, os, sys
@@ -25,7 +25,7 @@ for package in json.load(sys.stdin)["packages"]:
         print(os.path.join(os.path.dirname(package["manifest_path"]), "sqlite3"))'
 }
 
-# Directory of the sources in better-sqlite3 8.1.0.
+# Prints the directory of the sources in better-sqlite3 8.1.0.
 of_npm() {
   local place=$target/.sources-3.40.1
   local sum=de365966681a951cd2fd7b76796a683f0ec6458dfa8fc54cf16029d6833ef1d1
@@ -38,7 +38,7 @@ of_npm() {
   echo "$place"
 }
 
-# library NAME SOURCES OPTION...: compiled unless it is there.
+# library NAME SOURCES OPTION...: compiles a library unless it exists.
 library() {
   local place=$target/$1 sources=$2
   shift 2
@@ -51,7 +51,7 @@ library() {
   mv "$place/new" "$place/libsqlite3.so"
 }
 
-# both SOURCES: both variants of one version, at the same time.
+# both SOURCES: builds both variants of one version in parallel.
 both() {
   local sources=$1 version
   version=$(sed -n 's/^#define SQLITE_VERSION  *"\(.*\)"/\1/p' "$sources/sqlite3.h")

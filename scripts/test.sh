@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that CI runs, in the order from cheap to dear; stops at the first step that fails. The last line counts
-# the tests. On two cores it takes less than half an hour from a clean checkout.
+# Runs everything that CI runs, from cheap to expensive; stops at the first step that fails. The last line counts the
+# tests. On two cores it takes less than half an hour from a clean checkout.
 #
 # KILL_CYCLES, FAULTS, POWER_SEEDS and PROGRAMS set the size of the campaigns.
 set -euo pipefail
@@ -9,7 +9,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 target=${CARGO_TARGET_DIR:-$root/target}
 export STANDFAST_BIN=$target/tested
-# Temporary databases must be on a disk; /tmp is memory on newer Debian.
+# Temporary databases must be on a disk; /tmp is in memory on newer Debian.
 export TMPDIR=${TMPDIR:-/var/tmp}
 build=(--workspace --locked --profile tested)
 began=$SECONDS
@@ -33,20 +33,20 @@ step() {
   echo "   ($((SECONDS - start)) s)"
 }
 
-# A command that counts as one test.
+# A step that counts as one test.
 check() {
   step "$@"
   passed=$((passed + 1))
 }
 
-# Runs commands one after the other beside the steps that follow, most of which wait for processes and not for a
+# Runs commands one after the other in the background, beside steps that mostly wait for processes and not for a
 # processor.
 run_beside() {
   (for command in "$@"; do $command || exit; done) </dev/null >"$beside_output" 2>&1 &
   beside=$!
 }
 
-# Waits for them, and shows what they have printed.
+# Waits for the background commands and prints their output.
 ran_beside() {
   local code=0
   wait "$beside" || code=$?
@@ -55,7 +55,7 @@ ran_beside() {
   return $code
 }
 
-# The bad days wait for processes most of the time, so more of them run at once than there are processors.
+# The integration tests `b*` mostly wait for processes, so more of them run in parallel than there are processors.
 cargo_tests() {
   local all=("${build[@]}" --no-fail-fast)
   {
@@ -65,7 +65,7 @@ cargo_tests() {
   } 2>&1 | tee "$output"
 }
 
-# Executable files whose names begin with `run` in the folders of tests that need a running instance.
+# Lists executable files named `run*` in the given test directories.
 scripts_in() {
   find "$@" -type f -name 'run*' -perm -u+x 2>/dev/null | sort
 }
@@ -73,16 +73,16 @@ scripts_in() {
 step "format" cargo fmt --all --check
 check "documents" scripts/check-docs.py
 step "lints" cargo clippy "${build[@]}" --all-targets -- -D warnings
-# One command for programs and tests: features that tests ask for (made-up of standfast-live) apply to all it compiles,
-# and two commands with different features would compile most crates twice.
+# One command for programs and tests: features that tests enable (`made-up` of standfast-live) apply to all that it
+# compiles, and two commands with different features would compile most crates twice.
 step "build" cargo build "${build[@]}" --lib --bins --tests --examples
 check "reference" scripts/reference.py --check
-# What runs in one process, without a clock, is not disturbed by what runs beside it.
+# A campaign in one process without a clock is not disturbed by parallel work.
 run_beside "nice -n 5 $STANDFAST_BIN/standfast-campaign power --seeds ${POWER_SEEDS:-300} --boundaries" scripts/sqlites.sh
 step "cargo test" cargo_tests
 passed=$((passed + $(awk '/^test result: ok/ { sum += $4 } END { print sum + 0 }' "$output")))
 
-# 77: it cannot run here, and has said why.
+# Exit code 77: the test cannot run here, and has printed why.
 script_test() {
   "$1" || { [ $? = 77 ] && skipped=$((skipped + 1)); }
 }
@@ -92,11 +92,11 @@ run_beside "$STANDFAST_BIN/standfast-campaign kill --cycles ${KILL_CYCLES:-20}" 
 for script in $(scripts_in tests/demo tests/hosts tests/browser tests/supply tests/packaging); do check "$script" script_test "$script"; done
 if [ -x scripts/test-e2e ]; then check "end to end" scripts/test-e2e; fi
 check "kill and fault campaigns" ran_beside
-# States and content only: how fast the others commit is measured by figures, where nothing else runs.
+# States and content only: the figures measure the commit rate of the other databases, on an otherwise idle machine.
 check "isolation campaign" "$STANDFAST_BIN/standfast-campaign" isolation --databases 8 --seconds 0.4 --rounds 1 --states-only
 check "differential campaign" "$STANDFAST_BIN/standfast-campaign" differential --programs "${PROGRAMS:-4}"
 check "demo" demo/run --quick --no-build
-# Without a standby that commits wait for, and without a link to it, the same demo must find a loss.
+# With an asynchronous standby and a cut link, the same demo must find a loss.
 loses_something() {
   demo/run --quick --no-build --mode async --cut | tee "$output" || true
   grep -q '^acknowledged .* lost [1-9]' "$output"

@@ -29,7 +29,7 @@ def main():
     writers = [threading.Thread(target=write, args=(connection,)) for connection in connections[:WRITERS]]
     for writer in writers:
         writer.start()
-    # The other connections stay open as long.
+    # The other connections stay open until the writers end.
     for writer in writers:
         writer.join()
 

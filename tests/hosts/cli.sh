@@ -23,10 +23,10 @@ if message=$(say 'PRAGMA journal_mode=delete;' 2>&1); then
 fi
 check refusal "$(grep -c 'standfast unprotect' <<<"$message")" 1
 check rows "$(say 'SELECT count(*) FROM t WHERE x = 101;')" 1
-# What is not protected is none of ours.
+# Standfast does not serve an unprotected database.
 check plain "$(sqlite3 -batch :memory: ".load $extension" 'SELECT standfast_role() IS NULL;')" 1
 
-# The connection that loads the extension was open before, so that it stays without the VFS: it says so.
+# The connection that loads the extension was opened before, so it stays without the VFS and reports that.
 late=$(sqlite3 -batch "$database" ".load $extension" 'SELECT standfast_role();' 2>&1)
 check late "$(grep -c '^unprotected: opened before the extension was loaded' <<<"$late")" 1
 check warning "$(grep -c 'standfast: this connection to .* is unprotected' <<<"$late")" 1

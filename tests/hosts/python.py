@@ -34,7 +34,7 @@ def main(door, library, database):
     with connection:
         connection.executemany("INSERT INTO t VALUES(?)", [(201,), (202,)])
     check("captured when the commit returns", value("SELECT standfast_scn()") > before, True)
-    # A PRAGMA that answers NULL would raise MemoryError here.
+    # A PRAGMA that returns NULL would raise MemoryError here.
     check("pragma", value("PRAGMA standfast_commit_write = 'nowait,batch'"), "nowait,batch")
     check("pragma back", value("PRAGMA standfast_commit_write = default"), "wait,immediate")
     try:

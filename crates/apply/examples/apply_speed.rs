@@ -1,5 +1,5 @@
-//! How fast a backlog is applied: transactions that each change a random one of 400 pages and append to another,
-//! as an UPDATE of a 100,000-row table with an INSERT into a growing one does.
+//! Measures how fast a backlog is applied: transactions that each change a random one of 400 pages and append to
+//! another, as an UPDATE of a 100,000-row table with an INSERT into a growing one does.
 //!
 //! `cargo run --release -p standfast-apply --example apply_speed -- [DATABASES] [TRANSACTIONS] [WORKERS] [KIB]`
 //! where KIB is the redo given in one call. The time ends when every database is synced.

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Images are kept allocated between calls up to this size.
+/// Bytes of page images that stay allocated between calls.
 const IMAGE_BYTES_KEPT: usize = 4 << 20;
 
 /// Applies redo to the standby databases of one instance.
@@ -31,13 +31,13 @@ pub struct Apply {
     pub(crate) vfs_base: Option<String>,
     pub(crate) guard_vfs: String,
     pub(crate) observer: Observer,
-    /// Databases that were detached, and where: their numbers mean nothing in the redo before that.
+    /// SCNs at which databases were detached: earlier redo about their numbers is void.
     pub(crate) detached: BTreeMap<DatabaseId, Scn>,
-    /// Facts to be journalled with the next ones: that databases stopped.
+    /// Facts to be journalled with the next ones: databases that stopped.
     pub(crate) facts: Vec<Fact>,
 }
 
-/// What a call has done.
+/// Result of a call.
 #[derive(Debug, Default)]
 pub struct ApplyReport {
     /// Everything before is applied, except to databases that are stopped or failed.
@@ -46,21 +46,21 @@ pub struct ApplyReport {
     pub transactions: u64,
     /// Pages written.
     pub pages: u64,
-    /// Databases that stopped or failed during this call, and why. The others went on.
+    /// Databases that stopped or failed during this call, with the error. The others continued.
     pub errors: Vec<(DatabaseId, ApplyError)>,
-    /// When the newest commit was made that is applied, microseconds since the Unix epoch; 0: none is since the start.
+    /// Time of the newest applied commit, microseconds since the Unix epoch; 0 when none was applied since the start.
     pub commit_us: u64,
-    /// What verification records have found, in the order of the redo of each database.
+    /// Results of verification records, in the order of the redo of each database.
     pub compared: Vec<(DatabaseId, Compared)>,
-    /// What databases held that an image has replaced which may lack some of it.
+    /// Kept content of databases that a full resync image replaced and may lack.
     pub kept: Vec<(DatabaseId, Kept)>,
 }
 
-/// What ended a stretch of records.
+/// How a range of records ends.
 enum Stretch {
-    /// The end of what was given.
+    /// At the end of the given records.
     End,
-    /// A record that concerns more than the content of databases, and where it starts.
+    /// At an event, with the start of its record.
     Event(ApplyEvent, Scn),
 }
 
@@ -68,7 +68,7 @@ impl Apply {
     /// Reads the journal. Databases are attached next, then [`Apply::recover`] brings them to a known state.
     ///
     /// # Errors
-    /// When the journal cannot be read or the guard VFS not be registered.
+    /// When the journal cannot be read or the guard VFS cannot be registered.
     pub fn open(config: ApplyConfig, observer: Observer) -> Result<Apply, ApplyError> {
         let journal = Journal::open(config.disk.clone(), &config.journal, config.limits.journal_bytes)
             .map_err(|source| match source.kind() {
@@ -96,23 +96,23 @@ impl Apply {
         })
     }
 
-    /// What the redo says of this number before `scn`, where it was detached, is void: replay may begin before that. To be
-    /// called before [`Apply::recover`].
+    /// Makes redo about this number void before `scn`, where it was detached: a replay may begin before that. Called
+    /// before [`Apply::recover`].
     pub fn detached_before(&mut self, id: DatabaseId, scn: Scn) {
         let known = self.detached.entry(id).or_insert(scn);
         *known = scn.max(*known);
     }
 
-    /// Whether a record at `start` is about a database that is no longer there.
+    /// Returns whether a record at `start` is about a database that is detached later.
     fn is_void(&self, id: DatabaseId, start: Scn) -> bool {
         self.detached.get(&id).is_some_and(|scn| start < *scn)
     }
 
-    /// Applies whole records that start at `first`, up to `upto`, which the primary has confirmed durable and
-    /// the standby log has hardened. What is given again is skipped.
+    /// Applies complete records that start at `first`, up to `upto`, which the primary has confirmed durable and the
+    /// standby log has hardened. Records given again are skipped.
     ///
     /// # Errors
-    /// `Journal` and `Redo` end all apply. What concerns one database is in the report.
+    /// Errors that end all apply, such as `Journal` and `Redo`. Errors of one database are in the report.
     pub fn apply(&mut self, first: Scn, records: &[u8], upto: Scn) -> Result<ApplyReport, ApplyError> {
         self.raise_horizon(upto)?;
         let mut report = ApplyReport::default();
@@ -123,7 +123,7 @@ impl Apply {
         Ok(report)
     }
 
-    /// Before anything beyond the horizon is applied a further one is durable.
+    /// Makes a further horizon durable before anything beyond the current one is applied.
     pub(crate) fn raise_horizon(&mut self, upto: Scn) -> Result<(), ApplyError> {
         if self.journal.history().horizon().is_some_and(|horizon| upto <= horizon) {
             return Ok(());
@@ -133,8 +133,8 @@ impl Apply {
         raised.map_err(|source| self.journal_error(source))
     }
 
-    /// From now on, after [`Apply::recover`], a restart replays nothing that was not given to [`Apply::apply`] before:
-    /// every call makes its end durable first. `false`: only now and then.
+    /// With `exactly`, after [`Apply::recover`], a restart replays nothing that was not given to [`Apply::apply`]
+    /// before: every call makes its end durable first. Otherwise the horizon moves by `bytes` at a time.
     ///
     /// # Errors
     /// `Journal`.
@@ -158,7 +158,7 @@ impl Apply {
         }
     }
 
-    /// Takes in all whole records that end at or before `upto`; returns where the last one ends.
+    /// Takes all complete records that end at or before `upto`; returns where the last one ends.
     pub(crate) fn run(
         &mut self,
         redo: Redo<'_>,
@@ -169,7 +169,7 @@ impl Apply {
         let mut at = 0;
         loop {
             let stretch = self.deal(redo, &mut at, upto, mode, report)?;
-            // What is noted of a database before an event must not lie behind it: nobody remembers the event yet.
+            // Facts about a database before an event must not lie beyond the event, which is not recorded yet.
             let end = match &stretch {
                 Stretch::End => redo.first + at as u64,
                 Stretch::Event(_, start) => *start,
@@ -184,7 +184,7 @@ impl Apply {
         }
     }
 
-    /// Puts records into the inboxes of their databases, up to the next event.
+    /// Dispatches records to the work queues of their databases, up to the next event.
     fn deal(
         &mut self,
         redo: Redo<'_>,
@@ -252,7 +252,7 @@ impl Apply {
         }
     }
 
-    /// In a replay only the databases that are being recovered have anything in their inbox.
+    /// Takes the records of all work queues. In a replay only recovering databases have any.
     fn take_inboxes(&mut self, redo: Redo<'_>, mode: Mode, report: &mut ApplyReport) {
         let mut busy: Vec<_> =
             self.databases.values_mut().filter(|database| !database.inbox.is_empty()).collect();
@@ -268,7 +268,7 @@ impl Apply {
         self.collect(report);
     }
 
-    /// Sums up what the databases did, and stops those that failed.
+    /// Adds up what the databases did, and stops those that failed.
     pub(crate) fn collect(&mut self, report: &mut ApplyReport) {
         for database in self.databases.values_mut() {
             report.commit_us = report.commit_us.max(database.commit_us);
@@ -303,7 +303,7 @@ impl Apply {
         }
     }
 
-    /// Journals what the live databases have committed, and what has stopped.
+    /// Journals what the live databases have committed, and which databases have stopped.
     pub(crate) fn write_facts(&mut self) -> Result<(), ApplyError> {
         let mut facts = std::mem::take(&mut self.facts);
         let mut sync = !facts.is_empty();

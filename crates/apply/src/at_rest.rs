@@ -1,13 +1,12 @@
-//! Whether another process has written to a standby database while its standby did not run.
+//! Detects whether another process has written to a standby database while its standby did not run.
 //!
-//! A clean stop moves the WAL of each database into its file, cuts it to nothing and notes how the file is then. A plain
-//! process that only reads has nothing to move, so whatever is different at the next start was written by one. Where readers
-//! keep the WAL in use during the stop it stays, and its last frame is noted: salts, number and checksum.
+//! A clean shutdown backfills the WAL of each database into its file, truncates it to zero and records the state of the
+//! file. A plain process that only reads has nothing to backfill, so any difference at the next start comes from a
+//! process that wrote. Where readers keep the WAL in use during the shutdown, the WAL stays, and its last frame is
+//! recorded: salts, number and checksum.
 //!
-//! After a crash there is no such note. Then every frame behind the last position in the journal has to be explained by
-//! redo, see [`crate::database::Database`], and where the WAL is gone replay begins where the file alone held everything.
-//!
-//! [`AtRest::compare`] is pure.
+//! After a crash there is no such record. Then redo must account for every frame after the last position in the
+//! journal, see [`crate::database::Database`], and where the WAL is gone, the replay begins at the file SCN.
 
 use crate::database::{Condition, Database};
 use crate::history::Fact;
@@ -21,14 +20,13 @@ use std::time::UNIX_EPOCH;
 /// Size of a file and when it was last written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Bytes.
     pub bytes: u64,
     /// Nanoseconds since the Unix epoch.
     pub modified_ns: u64,
 }
 
 impl Stamp {
-    /// Of the file at `path`; `None` when there is none, or its file system does not say.
+    /// Returns the stamp of the file at `path`; `None` when there is none, or its file system has no modification time.
     pub fn of(path: &Path) -> Option<Stamp> {
         let metadata = std::fs::metadata(path).ok()?;
         let modified = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
@@ -36,55 +34,53 @@ impl Stamp {
     }
 }
 
-/// The WAL of a database that stayed in use over a clean stop.
+/// The WAL of a database that stayed in use over a clean shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalAtRest {
     /// Its last frame.
     pub position: WalPosition,
     /// Checksum of that frame, as of [`standfast_sqlite_wal::frame_sums::frame_checksum`].
     pub checksum: u32,
-    /// All frames are in the database file, too.
+    /// All frames are backfilled into the database file.
     pub is_in_file: bool,
 }
 
-/// The files of a database when its standby was stopped cleanly, durable.
+/// The files of a database after a clean shutdown of its standby, durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtRest {
-    /// The database file.
     pub file: Stamp,
-    /// The WAL; `None`: it was cut to nothing.
+    /// The WAL; `None` when it was truncated to zero.
     pub wal: Option<WalAtRest>,
 }
 
 /// The files of a database at a start, once no other process can write to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilesFound {
-    /// The database file.
     pub file: Option<Stamp>,
-    /// What SQLite's recovery has made of the WAL.
+    /// WAL position after SQLite's recovery.
     pub position: WalPosition,
     /// Checksum of the last frame; 0 without one.
     pub checksum: u32,
 }
 
-/// See [`AtRest::compare`].
+/// Result of [`AtRest::compare`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// They hold what they held.
+    /// The files hold what they held.
     Same,
-    /// Another process has written to them; what shows it.
+    /// Another process has written to them, with the evidence.
     Written(&'static str),
-    /// It cannot be told: as after a crash.
+    /// Not decidable, as after a crash.
     Unknown,
 }
 
 impl Apply {
-    /// Ends apply at a clean stop: moves WALs into their files as far as readers allow, makes everything durable, and returns
-    /// how the files of each database are then, for [`Apply::attach_at_rest`]. Databases that are not live are left as
-    /// they are.
+    /// Ends apply at a clean shutdown: backfills WALs as far as readers allow, makes everything durable, and returns
+    /// the state of each database's files, for [`Apply::attach_at_rest`]. Leaves databases that are not live as they
+    /// are.
     ///
     /// # Errors
-    /// When the journal cannot be written; what concerns one database is in the report.
+    /// When the journal cannot be written; errors of one database are in the report.
     pub fn rest(mut self, report: &mut ApplyReport) -> Result<Vec<(DatabaseId, AtRest)>, ApplyError> {
         self.sync(report)?;
         let mut rests = Vec::new();
@@ -105,7 +101,8 @@ impl Apply {
         let paths: BTreeMap<DatabaseId, PathBuf> =
             self.databases.iter().map(|(id, database)| (*id, database.file.plan().path.clone())).collect();
         drop(self);
-        // Of the time of the last write, too: SQLite syncs data. Locks that closing the file drops are gone already.
+        // Syncs the time of the last write too, because SQLite only syncs data. Locks that closing the file drops are
+        // gone already.
         rests.retain(|(id, _)| {
             paths.get(id).is_some_and(|path| File::open(path).and_then(|file| file.sync_all()).is_ok())
         });
@@ -114,7 +111,8 @@ impl Apply {
 }
 
 impl Apply {
-    /// Notes in the journal, durably, which databases were found to be written to: what shows it is about to go.
+    /// Journals durably which databases another process was found to have written to, because the evidence is about to
+    /// vanish.
     ///
     /// # Errors
     /// `Journal`.
@@ -125,7 +123,7 @@ impl Apply {
 }
 
 impl Database {
-    /// `None` when the file system does not say when a file was written.
+    /// Returns `None` when the file system has no modification time.
     fn rest(&mut self) -> Result<Option<AtRest>, ApplyError> {
         self.file.reset_wal()?;
         let checkpointed = self.file.checkpointed()?;
@@ -141,7 +139,7 @@ impl Database {
 }
 
 impl AtRest {
-    /// What the files are, by what they were.
+    /// Compares the files found with the recorded state. Pure.
     pub fn compare(&self, found: &FilesFound) -> Verdict {
         let is_file_same = found.file == Some(self.file);
         let has_frames = found.position.frame > 0;
@@ -153,7 +151,7 @@ impl AtRest {
             };
         };
         if found.position == wal.position && found.checksum == wal.checksum {
-            // A reader that came last may have moved frames into the file.
+            // The last reader may have backfilled frames.
             return Verdict::Same;
         }
         if found.position.salts == wal.position.salts && found.position.frame > wal.position.frame {
@@ -162,7 +160,7 @@ impl AtRest {
         match (has_frames, is_file_same && wal.is_in_file) {
             (true, _) => Verdict::Written("its write-ahead log is another one"),
             (false, true) => Verdict::Same,
-            // The last reader has moved the frames and removed the WAL, or a writer has, or it was removed.
+            // The last reader has backfilled the frames and removed the WAL, or a writer has, or the WAL was removed.
             (false, false) => Verdict::Unknown,
         }
     }

@@ -1,4 +1,4 @@
-//! Databases come and go.
+//! Attaches and detaches databases.
 
 use crate::apply::Apply;
 use crate::at_rest::{AtRest, FilesFound, Stamp, Verdict};
@@ -8,15 +8,15 @@ use crate::{ApplyError, ApplyEvent, ApplyReport, StartPoint};
 use standfast_types::{DatabaseId, PageSize, Scn, WalPosition};
 use std::path::Path;
 
-/// Page cache of a database that shares with very many, in KiB.
+/// Page cache of a database, in KiB, when very many share it.
 const CACHE_KIB_MIN: u32 = 256;
 
 impl Apply {
-    /// Opens a database that was copied here at `start`, or that has been applied to since. To be called for
-    /// every database of the catalogue before [`Apply::recover`], each time with the start of its life.
+    /// Opens a database that was copied here at `start`, or to which redo has been applied since. Called for every
+    /// database of the catalogue before [`Apply::recover`], each time with the start of its life.
     ///
     /// # Errors
-    /// When the file is not there or not the right one.
+    /// When the file is missing or not the right one.
     pub fn attach_existing(
         &mut self,
         id: DatabaseId,
@@ -27,11 +27,11 @@ impl Apply {
         self.attach_at_rest(id, name, page_size, start, None)
     }
 
-    /// As [`Apply::attach_existing`], with what a clean stop has noted, if that was the last thing that happened here. A
-    /// database that another process has written to since stops; the next report says so.
+    /// Attaches like [`Apply::attach_existing`], with the state recorded by a clean shutdown, if that was the last
+    /// event here. A database that another process has written to since stops; the next report has the error.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Apply::attach_existing`].
     pub fn attach_at_rest(
         &mut self,
         id: DatabaseId,
@@ -40,7 +40,7 @@ impl Apply {
         start: StartPoint,
         rest: Option<&AtRest>,
     ) -> Result<(), ApplyError> {
-        // A file that redo has been applied to and that is not there any more is not made anew.
+        // A missing file to which redo has been applied is not created again.
         let create = start.empty && !self.journal.history().has_commits(id);
         let mut file = StandbyFile::open(self.plan(name, page_size)?, create)?;
         // From here on no other process can write.
@@ -70,13 +70,13 @@ impl Apply {
         (database.begin, database.begin_state) = (start.redo_from, start.scn);
         (database.suspects, database.is_generation_unknown) = (suspects, bound.known_upto == 0);
         if let Verdict::Written(why) = verdict {
-            // Said and noted with the next report.
+            // Reported and journalled with the next report.
             database.condition = Condition::Stopped;
             database.outcome = Some(Err(ApplyError::written_to(name, why)));
         }
         if let Some(scn) = stopped {
             database.condition = Condition::Stopped;
-            // Said with the next report.
+            // Reported with the next report.
             database.outcome = Some(Err(ApplyError::Stopped { name: name.to_owned(), scn }));
         }
         self.databases.insert(id, database);
@@ -84,8 +84,8 @@ impl Apply {
         Ok(())
     }
 
-    /// As [`Apply::attach_existing`], for a file that has just been copied again: what was known of the file
-    /// before it is void, even that it had stopped. [`Apply::recover`] brings it to where the others are.
+    /// Attaches like [`Apply::attach_existing`] a file that has just been fully resynced: facts about the file before
+    /// it are void, even that it had stopped. [`Apply::recover`] brings it to where the others are.
     ///
     /// # Errors
     /// As for [`Apply::attach_existing`], and when the journal cannot be written.
@@ -100,7 +100,7 @@ impl Apply {
         self.attach_existing(id, name, page_size, start)
     }
 
-    /// Closes a database and forgets it; its file stays. To be called before its file is replaced.
+    /// Closes a database and removes its facts; its file stays. Called before its file is replaced.
     ///
     /// # Errors
     /// When the journal cannot be written.
@@ -128,7 +128,7 @@ impl Apply {
         })
     }
 
-    /// What an event of the redo means here; everything before it has been taken in.
+    /// Handles an event of the redo; everything before it has been consumed.
     pub(crate) fn happen(
         &mut self,
         event: ApplyEvent,
@@ -162,7 +162,7 @@ impl Apply {
         start: Scn,
         mode: Mode,
     ) -> Result<(), ApplyError> {
-        // A file that is there already is of a predecessor of that name, or what a power loss has left of this one.
+        // An existing file belongs to a predecessor of that name, or is what a power loss has left of this one.
         let file = match StandbyFile::open(self.plan(name, page_size)?, true) {
             Ok(file) if file.pages() <= 1 => file,
             Err(error) if !error.is_another_file() => return Err(error),
@@ -182,7 +182,7 @@ impl Apply {
         Ok(())
     }
 
-    /// What the kernel keeps of the files anyway is not kept here for hundreds of databases, too.
+    /// Partitions the page cache: the kernel caches the files anyway, so hundreds of databases get smaller caches here.
     fn share_out_cache(&mut self) {
         let share = cache_share(self.limits.cache_kib, self.databases.len());
         for database in self.databases.values_mut() {
@@ -190,7 +190,7 @@ impl Apply {
         }
     }
 
-    /// The file of a database that was protected under the same name before is kept, under a name of its own.
+    /// Keeps the file of a database that was protected under the same name before, under another name.
     fn set_aside(&self, name: &str, scn: Scn) -> Result<(), ApplyError> {
         let failed =
             |source| ApplyError::Io { name: name.to_owned(), doing: "setting its predecessor aside", source };
@@ -212,7 +212,7 @@ impl Apply {
     fn detach_in_redo(&mut self, id: DatabaseId, report: &mut ApplyReport) -> Result<(), ApplyError> {
         let Some(database) = self.databases.get_mut(&id) else { return Ok(()) };
         if database.condition == Condition::Recovering {
-            // No redo follows, so whatever the file may hold beyond is in what was taken in.
+            // No redo follows, so the redo consumed so far covers all that the file may hold.
             database.outcome = Some(database.finish_replay(&mut self.overlays[0]));
             self.collect(report);
         }
@@ -220,7 +220,7 @@ impl Apply {
     }
 }
 
-/// Page cache in KiB of each of `databases`, of which one may have `alone`.
+/// Returns the page cache in KiB of each of `databases`; a single one has `alone`.
 fn cache_share(alone: u32, databases: usize) -> u32 {
     let databases = u32::try_from(databases).unwrap_or(u32::MAX).max(1);
     (alone / databases).max(CACHE_KIB_MIN.min(alone))

@@ -1,4 +1,4 @@
-//! Commits of one database on their way from redo into one SQLite transaction.
+//! Collects commits of one database from redo into one SQLite transaction.
 
 use crate::ApplyError;
 use crate::overlay::{Overlay, PageMap, Slot};
@@ -7,41 +7,42 @@ use standfast_format::{PageVector, Vectors, apply_ranges, page_sum};
 use standfast_io::fault::{self, Fault};
 use standfast_types::{PageNo, Scn};
 
-/// Commits that are in the overlay, or already in the open SQLite transaction, but not committed there.
+/// Commits that are in the dirty-page map ([`Overlay`]), or already in the open SQLite transaction, but not committed
+/// there.
 ///
-/// What a page was before its first vector here is read from the database, unless the database was cut below
-/// it meanwhile: then it was zeros, as the primary's pages are when they come into being.
+/// The content of a page before its first vector here is read from the database, unless the database was truncated
+/// below the page meanwhile: then it is zeros, like a new page of the primary.
 ///
-/// The overlay that is handed in holds pages of this batch only, and loses them in between only to
-/// [`Batch::spill`].
+/// The map passed in holds pages of this batch only, and loses them in between only to [`Batch::spill`].
 #[derive(Default)]
 pub struct Batch {
-    /// Size of the database after the last commit taken in, in pages.
+    /// Size of the database after the last commit of the batch, in pages.
     pages: u32,
     /// Smallest size since the batch began. Pages of the file beyond it are void.
     void_beyond: u32,
     highest: PageNo,
     commits: u64,
     last_commit: Scn,
-    /// Pages written into the open transaction, with what they have to be at its end.
+    /// Pages written into the open transaction, with the checksum that they must have at its end and the last commit of
+    /// each.
     spilled: PageMap<(u32, Scn)>,
-    /// Page 1 must be written last; here it waits when the overlay is emptied before.
+    /// Page 1 when the map is emptied before the end: it must be written last.
     first: Option<(Vec<u8>, u32, Scn)>,
     replaced: bool,
 }
 
 impl Batch {
-    /// Number of commits taken in.
+    /// Returns the number of commits in the batch.
     pub fn commits(&self) -> u64 {
         self.commits
     }
 
-    /// Position of the last of them.
+    /// Returns the SCN of the last commit in the batch.
     pub fn last_commit(&self) -> Scn {
         self.last_commit
     }
 
-    /// Makes ready for the vectors of another commit.
+    /// Prepares for the vectors of another commit.
     ///
     /// # Errors
     /// When SQLite cannot open a transaction.
@@ -52,7 +53,7 @@ impl Batch {
         replaces_all: bool,
     ) -> Result<(), ApplyError> {
         if self.commits == 0 {
-            // Pages are read in the transaction that will write them: it takes its locks once.
+            // The transaction that will write pages also reads them, so that it takes its locks once.
             file.begin()?;
             *self = Batch { pages: file.pages(), void_beyond: file.pages(), ..Batch::default() };
         }
@@ -66,7 +67,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Applies vectors to the images; `scn` is that of their record's end.
+    /// Applies vectors to the page images; `scn` is the end of their record.
     ///
     /// # Errors
     /// When a page cannot be read, or the vectors make no sense.
@@ -125,7 +126,7 @@ impl Batch {
         Ok(false)
     }
 
-    /// The commit ends at `scn` and leaves the database `pages` long.
+    /// Ends the commit at `scn`, which leaves the database `pages` long.
     pub fn end_commit(&mut self, pages: u32, scn: Scn, overlay: &mut Overlay) {
         if pages < self.highest {
             overlay.cut(pages);
@@ -137,7 +138,7 @@ impl Batch {
         self.last_commit = scn;
     }
 
-    /// Empties the overlay into the open SQLite transaction, where nobody sees it before [`Batch::finish`].
+    /// Moves the pages of the map into the open SQLite transaction, where no reader sees them before [`Batch::finish`].
     ///
     /// # Errors
     /// When SQLite cannot take the pages.
@@ -154,10 +155,10 @@ impl Batch {
         file.see_pages(self.highest)
     }
 
-    /// Verifies every page and commits; returns the number of pages written. The batch is empty then.
+    /// Verifies every page and commits; returns the number of pages written. The batch is empty afterwards.
     ///
     /// # Errors
-    /// `Diverged` when a page is not what the primary has, else when SQLite fails. Nothing is committed.
+    /// `Diverged` when a page differs from the primary's; nothing is committed then. Otherwise when SQLite fails.
     pub fn finish(
         &mut self,
         file: &mut StandbyFile,
@@ -214,8 +215,8 @@ impl Batch {
         ApplyError::Diverged { name: name.to_owned(), page, scn, expected, found }
     }
 
-    /// Pages of the file that were cut off and came back without a vector are zeros on the primary; so is the
-    /// last page of a database that grew without one.
+    /// Writes zeros to pages of the file that were truncated and came back without a vector, as on the primary, and to
+    /// the last page of a database that grew without a vector for it.
     fn write_zeros(&self, file: &StandbyFile, overlay: &Overlay) -> Result<(), ApplyError> {
         let zeros = vec![0; file.page_size().bytes()];
         let void = self.void_beyond + 1..=self.pages.min(file.seen_pages());

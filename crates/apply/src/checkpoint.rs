@@ -1,38 +1,37 @@
-//! When to checkpoint a standby database. Pure.
+//! Decides when to checkpoint a standby database. Pure.
 
 use crate::standby_file::Checkpointed;
 
-/// What to do now.
+/// The checkpoint that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Nothing.
     Nothing,
-    /// Copy what readers allow.
+    /// Backfill what readers allow.
     Passive,
-    /// Copy all and start the WAL anew.
+    /// Backfill everything and restart the WAL.
     Reset,
 }
 
-/// Remembers the last attempts, so that what readers prevent is not tried at every batch.
+/// Remembers the last attempts, so that a checkpoint that readers prevent is not tried at every batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CheckpointClock {
-    /// Length of the WAL when it was last looked at; 0 once it was to be started anew.
+    /// Length of the WAL at the last check; 0 once a reset was due.
     frames: u32,
     tried_passive: u32,
     tried_reset: u32,
 }
 
 impl CheckpointClock {
-    /// How long the WAL was when it was last looked at, as far as it is not on its way to be started anew.
+    /// Returns the length of the WAL at the last check; 0 once a reset was due.
     pub fn frames(&self) -> u32 {
         self.frames
     }
 
-    /// What is due in this state of the WAL. A passive attempt comes every `every` frames; beyond `reset_at`
-    /// frames (a reader that never leaves) a reset is tried, and again after as many frames as `every`.
+    /// Returns the checkpoint that is due in this state of the WAL. A passive attempt comes every `every` frames. From
+    /// `reset_at` frames on (a reader that never leaves) a reset is tried, and again after `every` further frames.
     pub fn due(&mut self, now: Checkpointed, every: u32, reset_at: u32) -> Due {
         if now.frames < self.tried_passive.max(self.tried_reset) {
-            // The WAL was started anew.
+            // The WAL was restarted.
             *self = CheckpointClock::default();
         }
         self.frames = now.frames;

@@ -1,4 +1,4 @@
-//! Pages of a standby database as they are in its files, compared with what a verification record says of them.
+//! Compares pages of a standby database, as its files hold them, with a verification record.
 
 use crate::ApplyError;
 use crate::standby_file::FilePlan;
@@ -7,35 +7,32 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use standfast_format::{PageVector, page_sum};
 use standfast_types::{PageNo, Scn};
 
-/// What became of one verification record, or of all that was known of a database.
+/// Result of one verification record, or the end of all earlier results of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// Pages were compared.
     Pages {
-        /// The run that the record belongs to.
+        /// Run that the record belongs to.
         run: u64,
         /// End of the record: the pages were compared as of this position.
         scn: Scn,
-        /// Size of the database there, in pages: nothing beyond it exists.
+        /// Size of the database there, in pages: no page exists beyond it.
         database_pages: u32,
         /// The pages, in the order of the record.
         pages: Vec<ComparedPage>,
     },
     /// The pages of a record could not be compared.
     Failed {
-        /// The run that the record belongs to.
+        /// Run that the record belongs to.
         run: u64,
-        /// Why.
         error: String,
     },
-    /// The whole content was replaced by a copy: what was found before does not count any more.
+    /// A full resync image replaced the whole content: earlier results no longer count.
     Replaced,
 }
 
-/// One page of the standby.
+/// Result for one page of the standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ComparedPage {
-    /// The page.
     pub page_no: PageNo,
     /// Its checksum at the primary.
     pub expected: u32,
@@ -44,14 +41,14 @@ pub struct ComparedPage {
 }
 
 impl ComparedPage {
-    /// Whether the page is what the primary has.
+    /// Returns whether the page equals the primary's.
     pub fn is_equal(&self) -> bool {
         self.found == Some(self.expected)
     }
 }
 
-/// Compares pages with the files of the database. It reads through a connection of its own: the one that applies redo may
-/// have a page in its cache that is damaged on the disk.
+/// Compares pages with the files of the database. Reads through a separate connection, because the one that applies
+/// redo may have a page in its cache that is damaged on disk.
 ///
 /// # Errors
 /// When the database cannot be read.
@@ -63,7 +60,7 @@ pub fn compare<'a>(
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags_and_vfs(&plan.path, flags, plan.vfs.as_str())?;
         connection.busy_timeout(crate::standby_file::OPEN_WAIT)?;
-        // Pages are read, whatever the schema says.
+        // Pages are read whatever the schema contains.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         connection.execute_batch("PRAGMA mmap_size=0; PRAGMA cache_size=16; BEGIN")?;
@@ -72,7 +69,7 @@ pub fn compare<'a>(
         for vector in vectors {
             let page_no = vector.page_no;
             let sum = |row: &rusqlite::Row<'_>| Ok(page_sum(page_no, row.get_ref(0)?.as_blob()?));
-            // A page that the disk does not give back is damaged, and the others are compared all the same.
+            // A page that cannot be read from disk is damaged; the others are compared all the same.
             let found = statement.query_row([page_no], sum).optional().unwrap_or(None);
             compared.push(ComparedPage { page_no, expected: vector.sum_after, found });
         }

@@ -3,42 +3,40 @@ use standfast_types::{DatabaseId, IncarnationId, IncarnationNo, PageSize, Scn};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What apply needs to know.
 pub struct ApplyConfig {
-    /// Where the standby databases are.
+    /// Directory of the standby databases.
     pub directory: PathBuf,
     /// The apply journal; created when it does not exist.
     pub journal: PathBuf,
-    /// Through which the journal is read and written.
+    /// Reads and writes the journal.
     pub disk: Arc<dyn Disk>,
     /// The VFS below the guard; `None` for SQLite's default.
     pub vfs_base: Option<String>,
     /// Threads besides the caller's that may apply to different databases at the same time.
     pub workers: usize,
-    /// Bounds.
     pub limits: Limits,
 }
 
 /// Bounds of memory, of the WAL and of what a restart has to replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Page images held by one thread before they are handed to SQLite, in bytes.
+    /// Bytes of page images that one thread holds before it hands them to SQLite.
     pub image_bytes: usize,
-    /// Redo of one open transaction held in memory before it goes to a file, in bytes.
+    /// Bytes of redo of one open transaction held in memory before it goes to a file.
     pub pending_bytes: usize,
-    /// SQLite's page caches of all databases together, in KiB. None has less than 256 KiB, if this is not less.
+    /// SQLite's page caches of all databases together, in KiB. Each has at least 256 KiB, unless this is less.
     pub cache_kib: u32,
     /// Frames between two checkpoints of a database.
     pub checkpoint_frames: u32,
-    /// Frames from which on readers are waited for, up to 20 ms, to start the WAL anew. Many
-    /// databases with long WALs share what a few may have.
+    /// Frames from which on a checkpoint waits for readers, up to 20 ms, to restart the WAL. Many databases with long
+    /// WALs share the length that a few may have.
     pub reset_frames: u32,
     /// Size of a new journal in bytes.
     pub journal_bytes: u64,
-    /// Bytes of redo that may be applied between two syncs of the journal's horizon, which bounds what a
-    /// restart replays in one transaction.
+    /// Bytes of redo that may be applied between two syncs of the journal's horizon, which bounds what a restart
+    /// replays in one transaction.
     pub horizon_bytes: u64,
-    /// Bytes that stay free on the volume of the databases when what an image replaces is kept there.
+    /// Bytes that stay free on the volume of the databases when replaced content is kept there.
     pub kept_free_bytes: u64,
 }
 
@@ -57,41 +55,36 @@ impl Default for Limits {
     }
 }
 
-/// Something in the redo that concerns more than the content of a database.
+/// An event in the redo that concerns more than the content of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyEvent {
-    /// A database became protected; its file is there.
+    /// A database became protected; its file exists.
     Attached {
-        /// Its number.
         database: DatabaseId,
         /// Its file name in the directory.
         name: String,
-        /// Its page size.
         page_size: PageSize,
         /// Where its redo begins.
         scn: Scn,
     },
     /// A database is no longer protected; its file is closed and kept.
     Detached {
-        /// Its number.
         database: DatabaseId,
         /// End of the record.
         scn: Scn,
     },
     /// An incarnation begins.
     Incarnation {
-        /// Its number.
         number: IncarnationNo,
-        /// Its identity.
         id: IncarnationId,
-        /// Where it left the one before.
+        /// SCN at which it left the previous incarnation.
         branch: Scn,
         /// Microseconds since the Unix epoch.
         time_us: u64,
         /// End of the record.
         scn: Scn,
     },
-    /// The primary ended cleanly; it accepted no commit after this.
+    /// The primary shut down cleanly; it accepted no commit after this.
     EndOfRedo {
         /// Microseconds since the Unix epoch.
         time_us: u64,
@@ -100,15 +93,15 @@ pub enum ApplyEvent {
     },
 }
 
-/// Told of events in their order in the redo, after everything before them is applied and before anything
-/// after them is. What it has to remember must be durable when it returns: the redo is not read again. It may
-/// be told of an event twice after a restart.
+/// Receives events in their order in the redo, after everything before them is applied and before anything after them.
+/// Whatever it must remember must be durable when it returns, because the redo is not read again. After a restart it
+/// may receive an event twice.
 pub type Observer = Box<dyn FnMut(&ApplyEvent) -> std::io::Result<()> + Send>;
 
-/// Where a standby database began its life.
+/// Where the life of a standby database began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartPoint {
-    /// All commits up to here are in the file, and none after.
+    /// The file holds all commits up to here, and none after.
     pub scn: Scn,
     /// Start of the oldest transaction of the database that was open at `scn`; `scn` when there was none.
     pub redo_from: Scn,
@@ -117,12 +110,12 @@ pub struct StartPoint {
 }
 
 impl StartPoint {
-    /// A copy made when no transaction was open in the redo.
+    /// A copy made while no transaction was open in the redo.
     pub fn copy_at(scn: Scn) -> StartPoint {
         StartPoint { scn, redo_from: scn, empty: false }
     }
 
-    /// Begun by the attach record at `scn`; see [`ApplyEvent::Attached`].
+    /// Started by the attach record at `scn`; see [`ApplyEvent::Attached`].
     pub fn attached_at(scn: Scn) -> StartPoint {
         StartPoint { scn, redo_from: scn, empty: true }
     }

@@ -1,14 +1,14 @@
-//! Threads that share out databases.
+//! A worker pool that partitions databases over threads.
 
 use crate::database::Database;
 use crate::overlay::Overlay;
 use std::sync::Mutex;
 
-/// Below this many bytes of redo another thread costs more than it brings.
+/// Bytes of redo below which another thread costs more than it gains.
 pub const WORTH_A_THREAD: usize = 256 << 10;
 
-/// Does `work` on every database, on the calling thread and on one more for each further overlay. Databases
-/// are taken in order, so the largest jobs should come first.
+/// Runs `work` on every database, on the calling thread and on one more thread for each further dirty-page map.
+/// Databases are taken in order, so the largest jobs should come first.
 pub fn share_out<'d>(
     databases: impl IntoIterator<Item = &'d mut Database>,
     overlays: &mut [Overlay],
@@ -32,7 +32,7 @@ pub fn share_out<'d>(
     let run = &run;
     std::thread::scope(|scope| {
         for overlay in others {
-            // A thread that cannot be started leaves its share to the others.
+            // The other threads take the share of a thread that cannot be started.
             let _ = std::thread::Builder::new()
                 .name("apply".to_owned())
                 .spawn_scoped(scope, move || run(overlay));

@@ -1,4 +1,4 @@
-//! One standby database: from its redo records to its file, and how far it is.
+//! One standby database: applies its redo records to its file, and tracks how far it is.
 
 use crate::batch::Batch;
 use crate::checkpoint::{CheckpointClock, Due};
@@ -17,29 +17,29 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// How often [`Database::is_to_be_synced`] is asked before a log of which nothing became durable since is synced as it is.
+/// Number of calls of [`Database::is_to_be_synced`] without an advance of the durable SCN after which the WAL is synced
+/// as it is.
 const SYNC_ASKED_MAX: u32 = 10;
 
-/// A stretch of the redo stream: whole records.
+/// A range of the redo stream: complete records.
 #[derive(Clone, Copy)]
 pub struct Redo<'a> {
     /// Position of the first byte.
     pub first: Scn,
-    /// The records.
     pub bytes: &'a [u8],
 }
 
-/// What becomes of the redo given to a database.
+/// How a database takes redo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The database holds exactly what it needs; each batch is committed.
+    /// The state of the database is known exactly; each batch is committed.
     Live,
     /// The database may hold more than is known; nothing is committed before the end of the replay.
     Replay,
 }
 
 impl Mode {
-    /// The condition of the databases that take redo in this mode.
+    /// Returns the condition of the databases that take redo in this mode.
     pub fn takes(self) -> Condition {
         match self {
             Mode::Live => Condition::Live,
@@ -51,18 +51,18 @@ impl Mode {
 /// Whether a database takes redo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Attached, to be brought to a known state by a replay.
+    /// Attached; a replay is to bring it to a known state.
     Recovering,
-    /// Applying.
+    /// Applying each batch of redo.
     Live,
-    /// A page differed from the primary's, the storage failed, or redo is gone: nothing is applied before the
-    /// database is copied again.
+    /// A page differed from the primary's, the storage failed, or redo is gone: nothing is applied before a full
+    /// resync.
     Stopped,
-    /// Something failed that may be mended: nothing is applied before a new replay.
+    /// An error occurred that can be repaired: nothing is applied before a new replay.
     Failed,
 }
 
-/// What one call did.
+/// Result of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Transactions applied.
@@ -71,64 +71,62 @@ pub struct Done {
     pub pages: u64,
 }
 
-/// A standby database.
 pub struct Database {
-    /// Its number.
     pub id: DatabaseId,
-    /// Its name.
     pub name: String,
-    /// Its file.
     pub file: StandbyFile,
-    /// Whether it takes redo.
     pub condition: Condition,
-    /// Commits up to here are in the file for certain.
+    /// Applied SCN: all commits up to here are certainly in the file.
     pub state: Scn,
-    /// Records that start before are taken in: in the file, or pending.
+    /// Consumed SCN: records that start before are in the file or pending.
     pub read: Scn,
-    /// After a restart redo must be read from here.
+    /// Resume SCN: after a restart redo must be read from here.
     pub need: Scn,
-    /// Where its redo here begins at all, and up to where its file held all commits then.
+    /// Where the redo of this database begins on this standby.
     pub begin: Scn,
-    /// See `begin`.
+    /// SCN up to which its file held all commits at `begin`.
     pub begin_state: Scn,
-    /// As `need`, but whatever the storage loses.
+    /// Durable SCN: like `need`, but whatever the storage loses in a power loss.
     pub floor: Scn,
-    /// What is before is durably in the database file alone, without its WAL, and the journal has been told.
+    /// File SCN: the database file alone, without its WAL, durably holds everything before, and the journal has
+    /// recorded that.
     pub whole: Scn,
-    /// There was no WAL when it was attached, after a crash: whether what was synced is in the file is not known.
+    /// The database had no WAL when it was attached after a crash: it is unknown whether the file holds the synced
+    /// content.
     pub lacks_wal: bool,
-    /// `floor` and `need` when [`Database::is_to_be_synced`] was last asked, and how often since the first one moved.
+    /// `floor` and `need` at the last call of [`Database::is_to_be_synced`], and the number of calls since `floor` last
+    /// moved.
     asked: (Scn, Scn, u32),
-    /// There are commits that were not synced.
+    /// There are commits that are not synced.
     pub unsynced: bool,
     /// There are commits that are not in the journal.
     pub unnoted: bool,
-    /// The journal is to be told that what it knows of this database is void.
+    /// The journal's facts about this database are void and must be removed.
     pub revived: bool,
-    /// Its WAL has grown since it was last asked whether a checkpoint is due.
+    /// The WAL has grown since the last check whether a checkpoint is due.
     pub grown: bool,
-    /// When to checkpoint.
     pub clock: CheckpointClock,
-    /// The checkpoint that it is time for.
+    /// The checkpoint to run now.
     pub due: Due,
-    /// Offsets of the records to take in next.
+    /// Work queue: offsets of the records to take next.
     pub inbox: Vec<u32>,
-    /// What became of them.
+    /// Result of the last work on the database, until it is collected.
     pub outcome: Option<Result<Done, ApplyError>>,
-    /// When the newest commit was made that is in the file, microseconds since the Unix epoch; 0: none since the start.
+    /// Time of the newest commit in the file, microseconds since the Unix epoch; 0 when none was applied since the
+    /// start.
     pub commit_us: u64,
     taken_us: u64,
-    /// What verification records among them have found.
+    /// Results of verification records, until they are collected.
     pub compared: Vec<Compared>,
-    /// What an image replaces that may lack some of it is kept.
+    /// Content that a full resync image replaces, and may lack, is kept.
     pub keeps_replaced: bool,
-    /// What was kept.
+    /// Kept content, until it is collected.
     pub kept: Vec<Kept>,
     kept_free_bytes: u64,
-    /// Of a replay after a crash: pages that the WAL holds behind the last position that is known, and checksums of their
-    /// images. This standby wrote them if redo of the replay has these; else another process did.
+    /// In a replay after a crash: pages that the WAL holds after the last known position, with checksums of their
+    /// images. This standby wrote them if the replayed redo has these images; otherwise another process did.
     pub suspects: HashMap<PageNo, u32>,
-    /// The journal has no position of the generation of that WAL: it may have lost some in a power loss.
+    /// The journal has no position of that WAL's generation: it may have lost some in a power loss.
     pub is_generation_unknown: bool,
     pending: Pending,
     batch: Batch,
@@ -136,7 +134,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// A database whose file holds all commits up to `state`, and that needs redo from `need` on.
+    /// Creates a database whose file holds all commits up to `state`, and that needs redo from `need` on.
     pub fn new(
         id: DatabaseId,
         name: &str,
@@ -182,10 +180,10 @@ impl Database {
         }
     }
 
-    /// Takes in the records of the inbox. In `Live` mode all their commits are in the file then.
+    /// Takes the records of the work queue. In `Live` mode all their commits are in the file afterwards.
     ///
     /// # Errors
-    /// See [`ApplyError`]; whatever was not committed is given up, and `need` says where to start again.
+    /// See [`ApplyError`]; everything that was not committed is discarded, and `need` is where to start again.
     pub fn take_inbox(
         &mut self,
         redo: Redo<'_>,
@@ -207,10 +205,10 @@ impl Database {
         result.map(|()| done).inspect_err(|_| self.give_up(overlay))
     }
 
-    /// Commits what a replay has taken in; the database is live then.
+    /// Commits what a replay has taken; the caller then makes the database live.
     ///
     /// # Errors
-    /// As for [`Database::take_inbox`].
+    /// As for [`Database::take_inbox`], and `WrittenTo` when suspect pages are left.
     pub fn finish_replay(&mut self, overlay: &mut Overlay) -> Result<Done, ApplyError> {
         overlay.clear(self.file.page_size().bytes());
         let mut done = Done::default();
@@ -259,7 +257,7 @@ impl Database {
             Record::Baseline { complete, .. } => self.pending.begin_replacement(start, complete),
             Record::Verification { run, database_pages, repair, vectors, .. } if end > self.state => {
                 if repair {
-                    // Whole pages as they are at this position: a commit that changes nothing, but for what is damaged.
+                    // Whole pages as of this position: a commit that changes only damaged pages.
                     self.batch.begin_commit(&mut self.file, overlay, false)?;
                     self.batch.take(vectors, end, &self.file, overlay)?;
                     self.batch.end_commit(database_pages, end, overlay);
@@ -269,20 +267,21 @@ impl Database {
                     self.compare(run, end, database_pages, vectors)?;
                 }
             }
-            // Capture begins again: a transaction that was begun has no commit.
+            // Capture restarts: an open transaction has no commit.
             Record::WalGeneration { restart: true, .. } => self.pending.clear(),
             _ => {}
         }
         Ok(())
     }
 
-    /// The image that ends at `end` may lack what the database holds: keeps that in a file beside it. In a replay too: when
-    /// the file is not there, the image was never committed, so what is taken in before it ends in a state that was.
+    /// Keeps the content of the database in a file beside it, when the full resync image that ends at `end` may lack
+    /// some of it. In a replay too: when the kept file does not exist, the image was never committed, so the redo
+    /// before the image leads to a state that existed.
     fn keep_replaced(&mut self, end: Scn, overlay: &mut Overlay, done: &mut Done) -> Result<(), ApplyError> {
         let path = path_of_kept(&self.file.plan().path, end);
         if !path.exists() {
             if self.commit(overlay, done).is_err() {
-                // What the file holds does not lead there. It is kept as it is.
+                // The redo does not lead from the file to that state. The file is kept as it is.
                 self.file.rollback();
                 self.batch = Batch::default();
                 overlay.clear(self.file.page_size().bytes());
@@ -297,7 +296,7 @@ impl Database {
         Ok(())
     }
 
-    /// Pages that a record has are no suspects.
+    /// Removes the pages that a record has from the suspects.
     fn explain(&mut self, record: &Record<'_>) {
         if self.suspects.is_empty() {
             return;
@@ -312,13 +311,13 @@ impl Database {
                     }
                 }
             }
-            // Nothing of what is there stays.
+            // The image replaces all of the content.
             Record::Baseline { .. } => self.suspects.clear(),
             _ => {}
         }
     }
 
-    /// Begins the commit that ends at `end` with the pieces of it that came before.
+    /// Begins the commit that ends at `end`, with its pending change records.
     fn begin_commit(&mut self, end: Scn, overlay: &mut Overlay) -> Result<(), ApplyError> {
         let replaces_all = self.pending.replaces_all();
         self.batch.begin_commit(&mut self.file, overlay, replaces_all)?;
@@ -346,8 +345,8 @@ impl Database {
         })
     }
 
-    /// Everything before `end` is committed: compares pages with the primary's. What differs is reported, and redo is
-    /// applied all the same: the other pages of the database are good, and the redo is what can be trusted.
+    /// Compares pages with the primary's, once everything before `end` is committed. A difference is reported, and redo
+    /// is applied all the same: the other pages of the database are good, and the redo can be trusted.
     fn compare(
         &mut self,
         run: u64,
@@ -380,7 +379,7 @@ impl Database {
         Ok(())
     }
 
-    /// Everything before `scn` has been taken in.
+    /// Records that everything before `scn` has been consumed.
     pub fn advance(&mut self, scn: Scn) {
         self.read = self.read.max(scn);
         if self.condition == Condition::Live {
@@ -388,8 +387,8 @@ impl Database {
         }
     }
 
-    /// What is due now for the log; see [`CheckpointClock::due`]. The tail of one is left alone until it is long, or has
-    /// more pages than it can be written anew with.
+    /// Returns the checkpoint that is due for the WAL; see [`CheckpointClock::due`]. The suffix of a deferred-sync WAL
+    /// is left alone until the WAL is long, or the suffix has more pages than a rewrite has room for.
     pub fn what_is_due(&mut self, now: Checkpointed, every: u32, reset_at: u32) -> Due {
         let reset_at = match self.file.log() {
             Log::Lazy(tail) => tail.long_at(self.grown, reset_at),
@@ -413,7 +412,7 @@ impl Database {
         }
     }
 
-    /// Redo before it is not needed for what is durable or will be by a sync of the log.
+    /// Returns the SCN before which redo is not needed, for content that is durable or will be by a sync of the WAL.
     pub fn durable_need(&self) -> Scn {
         match self.file.log() {
             Log::Plain => self.need,
@@ -422,13 +421,14 @@ impl Database {
         }
     }
 
-    /// The file alone holds what is before `scn`, durably. Returns what the journal is to be told.
+    /// Records that the file alone durably holds everything before `scn`. Returns the facts for the journal.
     pub fn is_whole_upto(&mut self, scn: Scn) -> [Fact; 2] {
         self.whole = self.whole.max(scn);
         [Fact::Floor { database: self.id, scn }, Fact::Whole { database: self.id, scn }]
     }
 
-    /// Whether the log is not to wait any longer until it is written anew or moved. To be asked now and then.
+    /// Returns whether the WAL must be synced now instead of waiting until it is rewritten or backfilled. Called now
+    /// and then.
     pub fn is_to_be_synced(&mut self) -> bool {
         if self.file.log() == Log::Plain {
             return true;
@@ -439,7 +439,8 @@ impl Database {
         rests || asked >= SYNC_ASKED_MAX
     }
 
-    /// Everything from the record at `scn` on replaces what the database holds, whatever that is.
+    /// Prepares for a full resync: everything from the record at `scn` on replaces the content of the database,
+    /// whatever that is.
     pub fn revive(&mut self, scn: Scn, mode: Mode) {
         self.suspects.clear();
         self.revived = true;
@@ -448,12 +449,12 @@ impl Database {
         self.lacks_wal = false;
     }
 
-    /// Start of the oldest piece of a transaction whose commit has not come.
+    /// Returns the start of the oldest change record of a transaction whose commit has not arrived.
     pub fn oldest_piece(&self) -> Option<Scn> {
         self.pending.start()
     }
 
-    /// Takes in redo from its beginning here again, in a replay.
+    /// Makes a replay take the redo of this database from its beginning here again.
     pub fn begin_again(&mut self) {
         self.give_up(&mut Overlay::default());
         (self.need, self.read, self.state) = (self.begin, self.begin, self.begin_state);
@@ -475,18 +476,18 @@ impl Database {
         ApplyError::Io { name: self.name.clone(), doing, source }
     }
 
-    /// Whether its whole content is being replaced by a transaction that has not ended.
+    /// Returns whether an unfinished transaction is replacing the whole content.
     pub fn is_being_replaced(&self) -> bool {
         self.pending.replaces_all()
     }
 
-    /// Drops a transaction that has no commit record: at a failover it never will.
+    /// Drops a transaction without a commit record: after a failover the record will never come.
     pub fn drop_open_transaction(&mut self) {
         self.pending.clear();
     }
 }
 
-/// Why the pieces of a transaction could not be taken in.
+/// Why pending change records could not be taken.
 enum Piece {
     Apply(ApplyError),
     Io(std::io::Error),

@@ -7,191 +7,138 @@ use std::path::PathBuf;
 /// Why redo is not in the database, with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// The apply journal could not be read or written. Nothing is applied any more.
+    /// The apply journal could not be read or written. Nothing more is applied.
     #[error(
         "apply journal {path}: {source}\nhint: check the disk, then restart the standby; it resumes where the journal ends"
     )]
-    Journal {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The apply journal belongs to something else.
+    Journal { path: PathBuf, source: std::io::Error },
+    /// The file is not an apply journal of this version.
     #[error(
         "apply journal {path}: {why}\nhint: the file was not written by this version of standfast; create the standby again"
     )]
-    ForeignJournal {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: &'static str,
-    },
+    ForeignJournal { path: PathBuf, why: &'static str },
     /// Redo that cannot be decoded. Nothing after it is applied.
     #[error(
         "redo at SCN {scn} is damaged: {source}\nhint: the standby log holds bytes that the primary did not write; make the standby again with `standfast standby create`"
     )]
     Redo {
-        /// Where the damaged record starts.
+        /// Start of the damaged record.
         scn: Scn,
-        /// What is wrong with it.
         source: DecodeError,
     },
     /// The caller's source of redo failed during recovery.
     #[error("cannot read redo from SCN {from}: {source}")]
     Source {
-        /// Where the redo was to start.
+        /// SCN at which the redo was to start.
         from: Scn,
-        /// What the source said.
         source: std::io::Error,
     },
-    /// Something that the redo says could not be remembered.
+    /// The observer could not record an event of the redo.
     #[error(
         "cannot record what the redo says at SCN {scn}: {source}\nhint: check the disk of the standby's own files, then restart it"
     )]
     Event {
         /// Start of the record.
         scn: Scn,
-        /// What the observer said.
         source: std::io::Error,
     },
-    /// Redo was given that starts behind what a database needs next.
+    /// The given redo starts after the SCN that a database needs next.
     #[error(
         "database {name}: redo from SCN {needed} on is needed, but what was given starts at {given}\nhint: register the archived logs in between with `standfast register logfile`; where they are gone, `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
     Gap {
-        /// The database.
         name: String,
-        /// What it needs.
         needed: Scn,
-        /// Start of what was given.
+        /// Start of the given redo.
         given: Scn,
     },
-    /// A record of a database that was never announced.
+    /// A record of a database that was never attached.
     #[error(
         "redo at SCN {scn} changes database number {database}, which this standby does not have\nhint: `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
     UnknownDatabase {
-        /// Its number.
         database: DatabaseId,
-        /// Where the record starts.
+        /// Start of the record.
         scn: Scn,
     },
-    /// A page is not what the primary had: a lost write, damaged storage or a foreign writer.
+    /// A page differs from the primary's: a lost write, damaged storage or a write by another process.
     #[error(
         "database {name}: page {page} is not what the primary has as of SCN {scn} (sum {found:08x}, expected {expected:08x})\nhint: apply of this database has stopped, nothing was overwritten; a write was lost or somebody changed the file: check the storage; then `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
     Diverged {
-        /// The database.
         name: String,
-        /// The page.
         page: PageNo,
         /// Commit that changed the page last.
         scn: Scn,
-        /// Sum in the redo.
+        /// Checksum in the redo.
         expected: u32,
-        /// Sum of the page here.
+        /// Checksum of the page here.
         found: u32,
     },
-    /// The database had stopped before this process started.
+    /// Apply of the database had stopped before this process started.
     #[error(
         "database {name}: apply stopped at SCN {scn} because a page differed from the primary, another process wrote to it, or the storage failed\nhint: `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
     Stopped {
-        /// The database.
         name: String,
         /// Last commit that is in it.
         scn: Scn,
     },
-    /// Another process has written to the files while this standby did not run.
+    /// Another process wrote to the files while this standby did not run.
     #[error(
         "database {name}: a process that does not use Standfast wrote to it while this standby did not run: {why}\nhint: redo is not applied on top of that; `standfast unprotect {name}` and `standfast protect` at the primary copy it here again, and the file that is here stays as {name}.detached-SCN"
     )]
     WrittenTo {
-        /// The database.
         name: String,
-        /// What shows it.
+        /// The evidence.
         why: String,
     },
-    /// SQLite failed.
     #[error(
         "database {name}: {doing}: {source}\nhint: apply of this database pauses; mend the cause (space, permissions, disk) and restart the standby"
     )]
-    Sqlite {
-        /// The database.
-        name: String,
-        /// What apply was doing.
-        doing: &'static str,
-        /// What SQLite said.
-        source: rusqlite::Error,
-    },
-    /// The locks that keep everybody else from writing could not be taken.
+    Sqlite { name: String, doing: &'static str, source: rusqlite::Error },
+    /// The locks that keep other processes from writing could not be taken.
     #[error("database {name}: {source}")]
-    Guard {
-        /// The database.
-        name: String,
-        /// Which lock and why.
-        source: GuardError,
-    },
+    Guard { name: String, source: GuardError },
     /// The file system failed.
     #[error(
         "database {name}: {doing}: {source}\nhint: apply of this database pauses; mend the cause (space, permissions, disk) and restart the standby"
     )]
-    Io {
-        /// The database.
-        name: String,
-        /// What apply was doing.
-        doing: &'static str,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// An image would replace what a database holds, may lack some of it, and that cannot be kept.
+    Io { name: String, doing: &'static str, source: std::io::Error },
+    /// A full resync image would replace content of a database that it may lack, and that content cannot be kept.
     #[error(
         "database {name}: an image of it that may lack redo which is here is not applied, because what it would replace cannot be kept as {path}: {source}\nhint: make room there, for instance with `standfast database kept --remove FILE` of files that are not needed any more; it is tried again by itself"
     )]
     NotKept {
-        /// The database.
         name: String,
-        /// The file that was to be made.
+        /// The file that could not be made.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
-    /// The storage could not make a database durable. Trying again would prove nothing: the system may have
-    /// dropped what it could not write.
+    /// The storage could not make a database durable. A second attempt would prove nothing: the system may have dropped
+    /// what it could not write.
     #[error(
         "database {name}: syncing failed: {why}\nhint: apply of this database has stopped, since what the storage lost is not known; check the storage; then `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
-    SyncFailed {
-        /// The database.
-        name: String,
-        /// What failed.
-        why: String,
-    },
-    /// A file of it is not what its path says any more.
+    SyncFailed { name: String, why: String },
+    /// A file of the database is no longer the one that its path names.
     #[error(
         "database {name}: {why}\nhint: apply of this database has stopped, since nobody who opens it would see what is applied; find out who removes or replaces files here, then `standfast unprotect` and `standfast protect` it at the primary: that copies it again"
     )]
     Moved {
-        /// The database.
         name: String,
         /// Which file, and what became of it.
         why: String,
     },
-    /// The file is not the database it should be.
+    /// The file is not the expected database.
     #[error(
         "database {name}: {why}\nhint: move the file away; then `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
-    Unusable {
-        /// The database.
-        name: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
+    Unusable { name: String, why: &'static str },
 }
 
 impl ApplyError {
-    /// Whether the file that was opened is no SQLite database, or not one that redo can be applied to.
+    /// Returns whether the opened file is no SQLite database, or not one that redo can be applied to.
     pub(crate) fn is_another_file(&self) -> bool {
         match self {
             ApplyError::Sqlite { source, .. } => matches!(
@@ -202,7 +149,7 @@ impl ApplyError {
         }
     }
 
-    /// See [`ApplyError::WrittenTo`].
+    /// Returns [`ApplyError::WrittenTo`].
     pub fn written_to(name: &str, why: impl Into<String>) -> ApplyError {
         ApplyError::WrittenTo { name: name.to_owned(), why: why.into() }
     }

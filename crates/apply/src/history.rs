@@ -1,4 +1,4 @@
-//! What is known of how far each database got. Pure.
+//! What is known about how far redo is applied to each database. Pure.
 
 use standfast_types::{DatabaseId, Scn, WalPosition};
 use std::collections::BTreeMap;
@@ -8,45 +8,30 @@ use std::collections::BTreeMap;
 pub enum Fact {
     /// With its WAL at `at`, the database needs redo from `scn` on: all commits before `scn` are in it.
     Position {
-        /// The database.
         database: DatabaseId,
-        /// State of its WAL.
         at: WalPosition,
-        /// Checksum of the frame at `at`, as of [`standfast_sqlite_wal::frame_sums::frame_checksum`]; 0: not known.
+        /// Checksum of the frame at `at`, as of [`standfast_sqlite_wal::frame_sums::frame_checksum`]; 0 when unknown.
         checksum: u32,
         /// Redo before it is not needed.
         scn: Scn,
     },
-    /// Whatever becomes of the WAL, the database needs no redo before `scn`: the WAL was synced.
-    Floor {
-        /// The database.
-        database: DatabaseId,
-        /// Redo before it is not needed.
-        scn: Scn,
-    },
-    /// The database file alone, without its WAL, holds all commits before `scn`, durably.
-    Whole {
-        /// The database.
-        database: DatabaseId,
-        /// Redo before it is not needed.
-        scn: Scn,
-    },
-    /// No redo beyond `scn` has been applied to any database. Synced before redo beyond the horizon known
-    /// until then is applied.
-    Horizon {
-        /// An upper bound.
-        scn: Scn,
-    },
+    /// Durable SCN: the database needs no redo before `scn`, whatever its WAL loses in a power loss, because the WAL
+    /// was synced.
+    Floor { database: DatabaseId, scn: Scn },
+    /// File SCN: the database file alone, without its WAL, durably holds all commits before `scn`.
+    Whole { database: DatabaseId, scn: Scn },
+    /// No redo beyond `scn` has been applied to any database. Synced before redo beyond the previous horizon is
+    /// applied.
+    Horizon { scn: Scn },
     /// Apply of the database stopped because a page differed from the primary's, or the storage failed.
     Stopped {
-        /// The database.
         database: DatabaseId,
         /// Last commit that is in it.
         scn: Scn,
     },
 }
 
-/// See [`Fact::Position`].
+/// A [`Fact::Position`] of one database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Noted {
     at: WalPosition,
@@ -54,12 +39,12 @@ struct Noted {
     scn: Scn,
 }
 
-/// What the WAL that was found says of the newest state that the database holds for certain.
+/// The newest state that a database certainly holds, by the WAL found at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// Redo is needed from here on; `None`: nothing is known.
+    /// Resume SCN; `None` when nothing is known.
     pub scn: Option<Scn>,
-    /// Frames behind this one are not known to be of this standby. Redo that explains them begins at `scn`.
+    /// Frames after this one are not known to be this standby's. Redo that accounts for them begins at `scn`.
     pub known_upto: u32,
 }
 
@@ -71,18 +56,18 @@ struct Known {
     stopped: Option<Scn>,
 }
 
-/// All facts known.
+/// All known facts.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     databases: BTreeMap<DatabaseId, Known>,
     horizon: Option<Scn>,
 }
 
-/// Positions of a database kept in memory; once it is being applied only its newest matters.
+/// Positions of a database kept in memory; once redo is applied to it, only the newest matters.
 const POSITIONS_KEPT: usize = 64;
 
 impl History {
-    /// Takes a fact in.
+    /// Adds a fact.
     pub fn add(&mut self, fact: Fact) {
         match fact {
             Fact::Position { database, at, checksum, scn } => {
@@ -95,7 +80,7 @@ impl History {
         }
     }
 
-    /// Takes in a fact of this process; positions that only mattered at its start are dropped in time.
+    /// Adds a fact of this process, and in time drops positions that only mattered at its start.
     pub fn append(&mut self, fact: Fact) {
         if let Fact::Position { database, .. } = fact {
             let positions = &mut self.known(database).positions;
@@ -110,18 +95,18 @@ impl History {
         self.databases.entry(database).or_default()
     }
 
-    /// What follows for `database` when its WAL, after SQLite's recovery, is at `at`. `checksum_of` gives the checksum of a
-    /// frame of that WAL. Every fact used is a lower bound of what the database holds, so the greatest is:
-    /// - a floor, because the WAL was synced before it was written down;
-    /// - a position of the same WAL generation at or before `at.frame`, if the frame there is the one that was noted: a
-    ///   WAL that has lost frames in a power loss may have grown past the position again.
+    /// Returns the bound of `database` when its WAL, after SQLite's recovery, is at `at`. `checksum_of` returns the
+    /// checksum of a frame of that WAL. Every fact used is a lower bound of what the database holds, so the greatest
+    /// counts:
+    /// - a durable SCN, because the WAL was synced before the SCN was journalled;
+    /// - a position of the same WAL generation at or before `at.frame`, if the frame there has the journalled checksum:
+    ///   a WAL that has lost frames in a power loss may have grown past the position again.
     ///
-    /// A position of another generation says nothing: that generation may have lost frames in a power loss, and
-    /// then been copied into the database and removed by the first process that closed it. Without any WAL the floor says
-    /// nothing either, for the WAL that was synced may have been removed: what counts is from when on the file alone held
-    /// everything.
+    /// A position of another generation proves nothing: that generation may have lost frames in a power loss, and then
+    /// been backfilled into the database and removed by the first process that closed it. Without any WAL the durable
+    /// SCN proves nothing either, because the synced WAL may have been removed: then the file SCN counts.
     ///
-    /// Frames behind the position that is found were written after it: by this standby, and then the redo from there on has
+    /// Frames after the position that is found were written later: by this standby, and then the redo from there on has
     /// their pages, or by another process.
     pub fn bound(
         &self,
@@ -145,15 +130,16 @@ impl History {
             |noted: &&&Noted| noted.checksum == 0 || checksum_of(noted.at.frame) == Some(noted.checksum);
         if let Some(noted) = reached.iter().find(is_there) {
             let is_whole = noted.at.frame == at.frame;
-            // Redo before the floor is needed where it has to explain frames.
+            // Redo before the durable SCN is needed where it must account for frames.
             let scn = if is_whole { Some(noted.scn).max(known.floor) } else { Some(noted.scn) };
             return Bound { scn, known_upto: noted.at.frame };
         }
         if known.positions.iter().any(|noted| is_of_generation(&noted)) {
-            // It has lost frames, and what was noted of those that are left is not known any more.
+            // The WAL has lost frames, and the journal has no position among the remaining ones; these are not suspect.
             return Bound { scn: known.floor, known_upto: at.frame };
         }
-        // All frames of this generation were written after the newest position of another one, if this standby wrote them.
+        // If this standby wrote this generation, all its frames are newer than the newest position of another
+        // generation.
         let newest = known.positions.iter().map(|noted| noted.scn).max();
         Bound {
             scn: newest.map_or(known.floor, |newest| known.floor.map(|floor| floor.min(newest))),
@@ -161,7 +147,7 @@ impl History {
         }
     }
 
-    /// As [`History::bound`] where the frames are what was noted: where redo must be read from.
+    /// Returns where redo must be read from, by [`History::bound`], when the frames have the journalled checksums.
     #[cfg(test)]
     pub fn lower_bound(&self, database: DatabaseId, at: WalPosition) -> Option<Scn> {
         let known = self.databases.get(&database);
@@ -172,33 +158,33 @@ impl History {
         self.bound(database, at, noted).scn.max(known.and_then(|known| known.floor))
     }
 
-    /// Whether anything has been committed to `database`.
+    /// Returns whether anything has been committed to `database`.
     pub fn has_commits(&self, database: DatabaseId) -> bool {
         self.databases.get(&database).is_some_and(|known| !known.positions.is_empty())
     }
 
-    /// The synced lower bound of `database`.
+    /// Returns the durable SCN of `database`.
     pub fn floor(&self, database: DatabaseId) -> Option<Scn> {
         self.databases.get(&database)?.floor
     }
 
-    /// What is before was in the file of `database` alone, without its WAL.
+    /// Returns the file SCN of `database`.
     pub fn whole(&self, database: DatabaseId) -> Option<Scn> {
         self.databases.get(&database)?.whole
     }
 
-    /// Where apply of `database` stopped for good, if it did.
+    /// Returns where apply of `database` stopped for good, if it did.
     pub fn stopped(&self, database: DatabaseId) -> Option<Scn> {
         self.databases.get(&database)?.stopped
     }
 
-    /// Nothing beyond it has been applied.
+    /// Returns the SCN beyond which nothing has been applied.
     pub fn horizon(&self) -> Option<Scn> {
         self.horizon
     }
 
-    /// Nothing beyond `scn` has been applied, whatever was believed possible before. All facts that say otherwise have to
-    /// go from the journal.
+    /// Lowers the horizon: nothing beyond `scn` has been applied, whatever was possible before. The caller must remove
+    /// all facts with a higher horizon from the journal.
     pub fn lower_horizon(&mut self, scn: Scn) {
         self.horizon = Some(scn);
     }
@@ -208,7 +194,7 @@ impl History {
         self.databases.remove(&database);
     }
 
-    /// Drops positions that are not the newest.
+    /// Drops all positions but the newest of each database.
     pub fn compact(&mut self) {
         for known in self.databases.values_mut() {
             if let Some(newest) = known.positions.iter().max_by_key(|noted| noted.scn).copied() {
@@ -218,7 +204,7 @@ impl History {
         }
     }
 
-    /// The facts that a fresh half of the journal begins with.
+    /// Returns the facts with which a new half of the journal begins.
     pub fn newest(&self) -> impl Iterator<Item = Fact> + '_ {
         let of_databases = self.databases.iter().flat_map(|(database, known)| {
             let database = *database;

@@ -1,26 +1,26 @@
-//! The apply journal: which WAL position of a standby database is which SCN.
+//! The apply journal: maps WAL positions of standby databases to SCNs.
 //!
 //! ```text
 //! file:   4,096 bytes header, then two halves of equal size, each filled from its start
 //! header: "SFAPPLYJ", u32 version, u32 CRC-32C of the first 12 bytes, zeros
 //! fact (32 bytes, so that none lies in two sectors):
 //!  0  u32  CRC-32C of bytes 4..32
-//!  4  u8   kind (1 position, 2 floor, 3 horizon, 4 stopped, 5 whole)
+//!  4  u8   kind (1 position, 2 floor: durable SCN, 3 horizon, 4 stopped, 5 whole: file SCN)
 //!  5  u8   zero
 //!  6  u16  database, 0xFFFF for a horizon
 //!  8  u64  SCN
 //! 16  u32  first salt     \
 //! 20  u32  second salt    | position only
 //! 24  u32  frame          |
-//! 28  u32  its checksum   / (second word; 0: not known)
+//! 28  u32  its checksum   / (second word; 0: unknown)
 //! ```
 //!
-//! Facts are true whenever they are read, in whatever order and however few of them survived a power loss:
-//! each gives a lower bound of what a database holds (see [`History::lower_bound`]). So nothing needs to be
-//! synced with a transaction, stale facts of an earlier round do no harm, and a torn one is ignored.
+//! Facts are true whenever they are read, in any order and however few of them survived a power loss: each is a lower
+//! bound of what a database holds (see [`History::bound`]). So no fact must be synced with a transaction, stale facts
+//! of an earlier round do no harm, and a torn fact is ignored.
 //!
-//! When a half is full the file is synced, and the other half is begun with the newest facts of every
-//! database, so that each half alone is enough.
+//! When a half is full, the file is synced and the other half begins with the newest facts of every database, so that
+//! each half alone is sufficient.
 
 use crate::history::{Fact, History};
 use standfast_format::crc32c;
@@ -34,7 +34,7 @@ const MAGIC: &[u8; 8] = b"SFAPPLYJ";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 4096;
 const FACT_BYTES: usize = 32;
-/// Smallest journal: both halves must hold the newest facts of all databases with room to spare.
+/// Smallest journal: each half must hold the newest facts of all databases with room to spare.
 pub const JOURNAL_BYTES_MIN: u64 = 512 << 10;
 
 /// The journal of one standby.
@@ -43,7 +43,7 @@ pub struct Journal {
     path: PathBuf,
     bytes: usize,
     history: History,
-    /// `None` until the first fact is written: what was found at start stays untouched until then.
+    /// `None` until the first fact is written: until then the file found at start stays untouched.
     file: Option<Arc<dyn LogFile>>,
     half: usize,
     used: usize,
@@ -52,10 +52,10 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Reads the journal at `path`; one that does not exist is empty. `bytes` is the size of a new one.
+    /// Reads the journal at `path`; a missing file is an empty journal. `bytes` is the size of a new one.
     ///
     /// # Errors
-    /// `InvalidData` when the file is not a journal of this version; else what the disk says.
+    /// `InvalidData` when the file is not a journal of this version; else the error of the disk.
     pub fn open(disk: Arc<dyn Disk>, path: &Path, bytes: u64) -> Result<Journal> {
         let mut history = History::default();
         match disk.read(path) {
@@ -78,20 +78,18 @@ impl Journal {
         })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All facts known.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// Writes facts; they survive a killed process at once and a power loss after [`Journal::sync`].
+    /// Writes facts; they survive a killed process immediately and a power loss after [`Journal::sync`].
     ///
     /// # Errors
-    /// What the disk says; the journal must not be used any more.
+    /// The error of the disk; the journal must not be used any more.
     pub fn append(&mut self, facts: &[Fact]) -> Result<()> {
         if facts.is_empty() {
             return Ok(());
@@ -106,10 +104,10 @@ impl Journal {
         self.write_buffer(&*file)
     }
 
-    /// Makes everything appended survive a power loss.
+    /// Makes all appended facts survive a power loss.
     ///
     /// # Errors
-    /// What the disk says; the journal must not be used any more.
+    /// The error of the disk; the journal must not be used any more.
     pub fn sync(&mut self) -> Result<()> {
         if self.unsynced
             && let Some(file) = &self.file
@@ -120,19 +118,19 @@ impl Journal {
         Ok(())
     }
 
-    /// Forgets everything about `database`, durably: its file was replaced by another copy.
+    /// Removes all facts about `database`, durably: its file was replaced by another copy.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The error of the disk.
     pub fn forget(&mut self, database: DatabaseId) -> Result<()> {
         self.history.forget(database);
         self.rewrite()
     }
 
-    /// Nothing beyond `scn` has been applied to any database: lowers the horizon, durably.
+    /// Lowers the horizon, durably: nothing beyond `scn` has been applied to any database.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The error of the disk.
     pub fn lower_horizon(&mut self, scn: Scn) -> Result<()> {
         self.history.lower_horizon(scn);
         self.rewrite()
@@ -150,7 +148,7 @@ impl Journal {
         Ok(())
     }
 
-    /// The half just filled is synced before the other one, its predecessor, is overwritten.
+    /// Begins the other half. The half just filled is synced before the other one, its predecessor, is overwritten.
     fn begin_other_half(&mut self, file: &dyn LogFile) -> Result<()> {
         self.sync()?;
         self.half = 1 - self.half;
@@ -159,7 +157,7 @@ impl Journal {
         self.write_buffer(file)
     }
 
-    /// Replaces the whole file, atomically and durably, by the newest facts.
+    /// Replaces the whole file, atomically and durably, with the newest facts.
     fn rewrite(&mut self) -> Result<()> {
         self.file = None;
         self.encode_newest()?;
@@ -221,7 +219,7 @@ fn encode(fact: Fact, out: &mut Vec<u8>) {
     out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// `None` for a fact that is torn, or was never written.
+/// Decodes a fact; `None` when it is torn or was never written.
 fn decode(bytes: &[u8]) -> Option<Fact> {
     if crc32c(&bytes[4..]) != u32_at(bytes, 0) {
         return None;

@@ -1,7 +1,8 @@
-//! What a database holds is kept in a file beside it before an image replaces it that may lack some of it.
+//! Keeps the content of a database in a file beside it, before a full resync image replaces it that may lack some of
+//! it.
 //!
-//! The file is a copy: readers have the database open under its name, and would go on reading a renamed one for ever. It is
-//! written under another name and renamed when it is complete and on the disk.
+//! The file is a copy: readers have the database open under its name, and would read a renamed file for ever. The copy
+//! is written under another name and renamed once it is complete and durable.
 
 use crate::ApplyError;
 use crate::standby_file::StandbyFile;
@@ -10,25 +11,24 @@ use standfast_types::Scn;
 use std::io::{BufWriter, Error, ErrorKind, Result, Write};
 use std::path::{Path, PathBuf};
 
-/// What a database held before an image replaced it.
+/// Content of a database, kept before a full resync image replaced it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The file, a database by itself.
     pub path: PathBuf,
-    /// Its size.
     pub bytes: u64,
     /// End of the image that replaced it.
     pub scn: Scn,
 }
 
-/// Where the content of the database at `path` is kept when something that ends at `scn` replaces it.
+/// Returns where the content of the database at `path` is kept when an image that ends at `scn` replaces it.
 pub fn path_of_kept(path: &Path, scn: Scn) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".before-{scn}"));
     path.with_file_name(name)
 }
 
-/// Copies what is committed in `file` to `path`, and leaves `free_bytes` free on the volume.
+/// Copies the committed content of `file` to `path`, and leaves `free_bytes` free on the volume.
 ///
 /// # Errors
 /// `NotKept`; nothing is left at `path` then.
@@ -56,7 +56,7 @@ fn room_for(file: &StandbyFile, path: &Path, free_bytes: u64) -> Result<()> {
 }
 
 fn copy(file: &StandbyFile, part: &Path) -> Result<()> {
-    // What an interrupted attempt has left.
+    // Left by an interrupted attempt.
     outside::remove(part)?;
     let out = outside::create_new(part, 0o600)?;
     let mut out = BufWriter::with_capacity(1 << 20, out);

@@ -1,15 +1,15 @@
-//! Standby redo into database pages, through SQLite itself, so that plain readers of a standby database have
+//! Applies standby redo to database pages through SQLite itself, so that plain readers of a standby database have
 //! SQLite's snapshots while redo is applied.
 //!
-//! The way of a record: [`Apply::apply`] deals records to their databases (`apply`); each database turns commits
-//! into page images (`database`, `batch`, `overlay`), keeps pieces of transactions without a commit record
-//! aside (`pending`), verifies every image against the sum in the redo, and commits many transactions in one
-//! of SQLite (`standby_file`, `standby_log`). The apply journal says which WAL position is which SCN (`journal`,
-//! `history`), so that a killed standby goes on exactly where it was (`recover`). `upkeep` holds checkpoints and what
-//! may be forgotten.
+//! Path of a record: [`Apply::apply`] dispatches records to their databases (`apply`); each database turns commits into
+//! page images (`database`, `batch`, `overlay`), keeps change records of transactions without a commit record aside
+//! (`pending`), verifies every image against the checksum in the redo, and commits many transactions in one SQLite
+//! transaction (`standby_file`, `standby_log`). The apply journal maps WAL positions to SCNs (`journal`, `history`), so
+//! that a killed standby resumes exactly where it was (`recover`). `upkeep` does checkpoints and syncs, and tells which
+//! redo is no longer needed.
 //!
-//! Order of calls: [`Apply::open`], [`Apply::attach_existing`] for every known database, [`Apply::recover`],
-//! then [`Apply::apply`] with [`Apply::checkpoint_if_due`] and, now and then, [`Apply::sync`].
+//! Order of calls: [`Apply::open`], [`Apply::attach_existing`] for every known database, [`Apply::recover`], then
+//! [`Apply::apply`] with [`Apply::checkpoint_if_due`] and, now and then, [`Apply::sync`].
 
 mod apply;
 mod at_rest;

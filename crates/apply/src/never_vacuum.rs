@@ -7,8 +7,8 @@ unsafe extern "C" fn no_pages(_: *mut c_void, _: *const c_char, _: c_uint, _: c_
     0
 }
 
-/// Makes commits of `connection` move no page even when the database has `auto_vacuum=FULL`: the primary has
-/// vacuumed as it saw fit, and its redo says how.
+/// Makes commits of `connection` move no page even when the database has `auto_vacuum=FULL`: the primary has vacuumed
+/// already, and its redo has the result.
 pub fn never_vacuum(connection: &Connection) -> Result<(), rusqlite::Error> {
     // SAFETY: the connection is open; the callback takes no argument and lives as long as the program.
     let code: c_int = unsafe {

@@ -1,10 +1,10 @@
-//! The pages that a batch changes, in memory. Used for one database at a time, reused for all.
+//! The dirty-page map: the pages that a batch changes, in memory. Used for one database at a time, reused for all.
 
 use standfast_types::{PageNo, Scn};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Bytes allocated at once; a multiple of every page size.
+/// Bytes allocated at a time; a multiple of every page size.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Multiplicative hash for page numbers.
@@ -24,23 +24,20 @@ impl Hasher for PageHasher {
     }
 }
 
-/// A map by page number.
 pub type PageMap<V> = HashMap<PageNo, V, BuildHasherDefault<PageHasher>>;
 
 /// One changed page.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
-    /// The page.
     pub page_no: PageNo,
-    /// Its sum as of `scn`, from the redo.
+    /// Its checksum as of `scn`, from the redo.
     pub sum_after: u32,
     /// The commit that changed it last.
     pub scn: Scn,
     image: u32,
 }
 
-/// Images of changed pages. Memory is kept from batch to batch, up to a bound that the caller sets by when
-/// it clears.
+/// Images of changed pages. Memory is kept from batch to batch; the caller bounds it by when it clears the map.
 #[derive(Default)]
 pub struct Overlay {
     page_bytes: usize,
@@ -59,22 +56,21 @@ impl Overlay {
         self.images = 0;
     }
 
-    /// Whether no page is changed.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Memory that the images use.
+    /// Returns the bytes that the images use.
     pub fn bytes(&self) -> usize {
         self.images as usize * self.page_bytes
     }
 
-    /// The changed pages in no particular order.
+    /// Returns the changed pages in no particular order.
     pub fn slots(&self) -> &[Slot] {
         &self.slots
     }
 
-    /// Orders [`Overlay::slots`] by page number; the overlay can then only be read until it is cleared.
+    /// Sorts [`Overlay::slots`] by page number; the map can then only be read until it is cleared.
     pub fn sort(&mut self) {
         self.slots.sort_unstable_by_key(|slot| slot.page_no);
         for (at, slot) in self.slots.iter().enumerate() {
@@ -82,20 +78,19 @@ impl Overlay {
         }
     }
 
-    /// The slot of a page, if it is changed.
+    /// Returns the slot of a page, if the page is changed.
     pub fn find(&self, page_no: PageNo) -> Option<Slot> {
         self.index.get(&page_no).map(|at| self.slots[*at as usize])
     }
 
-    /// The image of a slot.
     pub fn image(&self, slot: Slot) -> &[u8] {
         let per_chunk = CHUNK_BYTES / self.page_bytes;
         let start = slot.image as usize % per_chunk * self.page_bytes;
         &self.chunks[slot.image as usize / per_chunk][start..start + self.page_bytes]
     }
 
-    /// The image to be changed by a vector; `Err` with a fresh image of undefined content when the page was
-    /// not changed before.
+    /// Returns the image that a vector changes; `Err` with a new image of undefined content when the page was not
+    /// changed before.
     pub fn touch(&mut self, page_no: PageNo, sum_after: u32, scn: Scn) -> Result<&mut [u8], &mut [u8]> {
         let (at, known) = match self.index.entry(page_no) {
             std::collections::hash_map::Entry::Occupied(entry) => (*entry.get(), true),
@@ -120,7 +115,7 @@ impl Overlay {
         if known { Ok(image) } else { Err(image) }
     }
 
-    /// Forgets the pages above `pages`: the database was cut there.
+    /// Forgets the pages above `pages`, where the database was truncated.
     pub fn cut(&mut self, pages: u32) {
         let index = &mut self.index;
         self.slots.retain(|slot| slot.page_no <= pages || index.remove(&slot.page_no).is_none());

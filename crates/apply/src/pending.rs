@@ -1,4 +1,4 @@
-//! Redo of a transaction whose commit record has not been seen.
+//! Redo of a transaction whose commit record has not arrived.
 
 use standfast_io::outside;
 use standfast_types::Scn;
@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::{Error, Read, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Whole change records of one database, in order. Beyond a bound they go to a file without a name, which
-/// vanishes with the process: after a restart they are read from the standby log again.
+/// Complete change records of one database, in order. Beyond a bound they go to a file without a name, which vanishes
+/// with the process: after a restart the records are read from the standby log again.
 pub struct Pending {
     directory: PathBuf,
     memory_bytes: usize,
@@ -19,7 +19,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Nothing pending; files are made in `directory` once `memory_bytes` are exceeded.
+    /// Creates an empty one, which makes files in `directory` once `memory_bytes` are exceeded.
     pub fn new(directory: &Path, memory_bytes: usize) -> Pending {
         Pending {
             directory: directory.to_owned(),
@@ -32,23 +32,23 @@ impl Pending {
         }
     }
 
-    /// Where its first record starts in the stream, or the announcement of a replacement.
+    /// Returns the start of the first record in the stream, or of the announcement of a replacement.
     pub fn start(&self) -> Option<Scn> {
         self.start
     }
 
-    /// Whether the transaction replaces the whole database.
+    /// Returns whether the transaction replaces the whole database.
     pub fn replaces_all(&self) -> bool {
         self.replaces_all
     }
 
-    /// Whether that transaction may lack redo that the database holds.
+    /// Returns whether that transaction may lack redo that the database holds.
     pub fn may_lack(&self) -> bool {
         self.may_lack
     }
 
-    /// Drops what is pending; the transaction that follows, announced at `scn`, replaces the whole database. `complete`: it
-    /// is known to hold all redo before it.
+    /// Drops the pending records; the transaction that follows, announced at `scn`, replaces the whole database.
+    /// `complete`: it is known to hold all redo before it.
     pub fn begin_replacement(&mut self, scn: Scn, complete: bool) {
         self.clear();
         (self.start, self.replaces_all, self.may_lack) = (Some(scn), true, !complete);
@@ -73,7 +73,6 @@ impl Pending {
         Ok(())
     }
 
-    /// Drops everything.
     pub fn clear(&mut self) {
         self.memory.clear();
         self.file = None;
@@ -82,10 +81,10 @@ impl Pending {
         self.may_lack = false;
     }
 
-    /// Hands every record to `take` in order and is empty then.
+    /// Passes every record to `take` in order and is empty afterwards.
     ///
     /// # Errors
-    /// Those of `take`, and of reading the file.
+    /// The errors of `take`, and of reading the file.
     pub fn drain<E: From<Error>>(
         &mut self,
         mut take: impl FnMut(&[u8]) -> std::result::Result<(), E>,
@@ -110,12 +109,12 @@ impl Pending {
     }
 }
 
-/// Bytes read from the file at once.
+/// Bytes read from the file at a time.
 const PIECE: u64 = 4 << 20;
-/// Memory kept for the next transaction.
+/// Bytes of memory kept for the next transaction.
 const KEPT_MEMORY: usize = 64 << 10;
 
-/// Hands the whole records at the start of `bytes` to `take`; returns their length.
+/// Passes the complete records at the start of `bytes` to `take`; returns their length.
 fn each_record<E>(
     bytes: &[u8],
     take: &mut impl FnMut(&[u8]) -> std::result::Result<(), E>,
@@ -133,7 +132,7 @@ fn each_record<E>(
 fn nameless_file(directory: &Path) -> Result<File> {
     let path =
         directory.join(format!(".pending-redo-{}-{:?}", std::process::id(), std::thread::current().id()));
-    // What a process of the same number has left.
+    // Left by an earlier process with the same number.
     outside::remove(&path)?;
     let file = outside::create_new(&path, 0o600)?;
     std::fs::remove_file(&path)?;

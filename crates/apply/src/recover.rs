@@ -1,10 +1,10 @@
-//! From what a crash left to a known state.
+//! Recovery of standby databases after a crash, to a known state.
 //!
-//! After a crash a database holds all commits up to some U that is not known exactly. Known are a lower bound
-//! L (from the journal, see [`crate::history`]) and an upper bound: the horizon, and the confirmed position of
-//! the standby log, since nothing beyond either is ever applied. Replaying everything from L to the upper
-//! bound in one transaction ends in exactly the pages of the upper bound, because vectors hold absolute bytes;
-//! states in between would be mixtures, so nobody may see them, and only at the end do the sums mean anything.
+//! After a crash a database holds all commits up to some SCN U that is not known exactly. Known are a lower bound L
+//! (from the journal, see [`crate::history`]) and an upper bound: the horizon, and the confirmed position of the
+//! standby log, since redo beyond either is never applied. Replaying everything from L to the upper bound in one
+//! transaction ends in exactly the pages of the upper bound, because vectors hold absolute bytes. States in between
+//! would be mixtures: no reader may see them, and only at the end are the checksums meaningful.
 
 use crate::ApplyError;
 use crate::apply::{Apply, ApplyReport};
@@ -13,25 +13,23 @@ use crate::database::{Condition, Mode, Redo};
 use standfast_io::fault::{self, Fault};
 use standfast_types::Scn;
 
-/// Redo that is read a second time to explain frames of a WAL, at most.
+/// Maximum bytes of redo read a second time to account for frames of a WAL.
 const BEGIN_AGAIN_BYTES: u64 = 256 << 20;
 
-/// Where recovery reads redo from.
+/// Source of redo for recovery.
 pub trait RedoSource {
-    /// Fills `out` with bytes of the stream from `from`, the start of a record, up to at most `upto`: at
-    /// least one whole record when there is one that ends by `upto`, and some MiB at best. Nothing when there
-    /// is none.
+    /// Fills `out` with bytes of the stream from `from`, the start of a record, up to at most `upto`: at least one
+    /// complete record when one ends by `upto`, and some MiB at best. Adds nothing when there is none.
     ///
     /// # Errors
-    /// When the redo is not there or cannot be read.
+    /// When the redo is missing or cannot be read.
     fn read(&mut self, from: Scn, upto: Scn, out: &mut Vec<u8>) -> std::io::Result<()>;
 }
 
-/// Redo in memory.
 pub struct RedoInMemory<'a> {
     /// Position of the first byte.
     pub first: Scn,
-    /// Whole records.
+    /// Complete records.
     pub bytes: &'a [u8],
 }
 
@@ -47,8 +45,8 @@ impl RedoSource for RedoInMemory<'_> {
 }
 
 impl Apply {
-    /// Where recovery has to read redo from; `None` when no database needs any. Redo from earlier does no harm:
-    /// what is in a database already is skipped. It is needed when the catalogue may lack a database that was
+    /// Returns where recovery must start to read redo; `None` when no database needs any. Earlier redo does no harm:
+    /// records that a database already holds are skipped. It is needed when the catalogue may lack a database that was
     /// attached before.
     pub fn resume_scn(&self) -> Option<Scn> {
         let recovering =
@@ -56,8 +54,8 @@ impl Apply {
         recovering.map(|database| database.need).min()
     }
 
-    /// The oldest redo there is begins at `oldest`: databases that need earlier redo stop now, and do not keep
-    /// the others from being recovered. They have to be copied again.
+    /// Sets where the oldest available redo begins: databases that need earlier redo stop now, and do not keep the
+    /// others from being recovered. They need a full resync.
     pub fn redo_begins_at(&mut self, oldest: Scn, report: &mut ApplyReport) {
         for database in self.databases.values_mut() {
             if database.condition == Condition::Recovering
@@ -65,7 +63,7 @@ impl Apply {
                 && database.floor >= oldest
                 && !database.lacks_wal
             {
-                // What was synced is there; redo from before could only have shown who wrote it.
+                // Synced content is there; earlier redo could only have shown which process wrote it.
                 (database.need, database.state, database.read) =
                     (database.floor, database.floor, database.floor);
             }
@@ -78,13 +76,13 @@ impl Apply {
         }
     }
 
-    /// Brings all databases that were attached since, or that failed, to a known state, with redo from `from`
-    /// on: [`Apply::resume_scn`], or where the standby begins when it has no database. `upto` is the
-    /// position that the primary had confirmed according to the standby log. [`Apply::apply`] goes on at
-    /// [`Apply::applied`], which may be earlier than `upto`, since recovery reads no further than needed.
+    /// Brings all databases that were attached since, or that failed, to a known state, with redo from `from` on:
+    /// [`Apply::resume_scn`], or where the standby begins when it has no database. `upto` is the position that the
+    /// primary had confirmed according to the standby log. [`Apply::apply`] continues at [`Apply::applied`], which may
+    /// be earlier than `upto`, because recovery reads no further than needed.
     ///
     /// # Errors
-    /// What ends all apply; what concerns one database is in the report.
+    /// Errors that end all apply; errors of one database are in the report.
     pub fn recover(
         &mut self,
         from: Scn,
@@ -97,7 +95,7 @@ impl Apply {
         let mut report = ApplyReport::default();
         let at = self.replay(from, target, source, &mut report)?;
         if let Some(begin) = self.begin_again_with_suspects(at, source) {
-            // A hole in the middle explains nothing.
+            // Redo with a gap in the middle does not account for the suspect pages.
             match self.replay(begin, at, source, &mut report) {
                 Ok(_) | Err(ApplyError::Source { .. }) => {}
                 Err(error) => return Err(error),
@@ -130,9 +128,11 @@ impl Apply {
         Ok(at)
     }
 
-    /// A journal that has lost facts lets frames of this standby look like those of another process: redo from the beginning of
-    /// the database up to `upto` explains them. Where that is gone, or too much, and the journal has no position of that WAL, nothing
-    /// shows that another process wrote them, and `verify` compares them with those of the primary. Returns where to begin.
+    /// Restarts the replay of databases with suspect pages, where redo may account for these. A journal that has lost
+    /// facts makes frames of this standby look like those of another process: redo from the beginning of the database
+    /// up to `upto` accounts for them. Where that redo is gone or too long, and the journal has no position of that WAL
+    /// generation, nothing shows that another process wrote the frames; they are trusted, and `verify` compares them
+    /// with the primary's. Returns where to begin.
     fn begin_again_with_suspects(&mut self, upto: Scn, source: &mut dyn RedoSource) -> Option<Scn> {
         let mut chunk = Vec::new();
         let mut is_at_hand = |begin: Scn| {
@@ -173,15 +173,15 @@ impl Apply {
             self.databases.values_mut().filter(|database| database.condition == Condition::Recovering)
         {
             database.condition = Condition::Live;
-            // Also without a commit: the file may hold more than its newest position says.
+            // Also without a commit: the file may hold more than its newest journalled position shows.
             database.unnoted = true;
             database.advance(at);
         }
         self.write_facts()
     }
 
-    /// Makes databases that failed, but whose pages were never found wrong, ready for another
-    /// [`Apply::recover`], up to [`Apply::applied`], once the cause is mended. Returns where to read from.
+    /// Makes databases that failed, but whose pages were never found wrong, ready for another [`Apply::recover`], up to
+    /// [`Apply::applied`], once the cause is repaired. Returns where to read from.
     pub fn retry_failed(&mut self) -> Option<Scn> {
         for database in self.databases.values_mut().filter(|database| database.condition == Condition::Failed)
         {

@@ -1,6 +1,6 @@
-//! The recovery of one database of a primary: a stretch of redo in one transaction, before anybody may open the
-//! database. The database may hold any state between the two ends of the stretch, or a mixture of them that
-//! nobody has seen: vectors hold absolute bytes, and only the pages at the end are verified.
+//! Recovery of one database of a primary: applies a range of redo in one transaction, before any process may open the
+//! database. The database may hold any state between the two ends of the range, or a mixture of them that no reader has
+//! seen: vectors hold absolute bytes, and only the pages at the end are verified.
 
 use crate::database::{Database, Done, Mode, Redo};
 use crate::overlay::Overlay;
@@ -12,33 +12,31 @@ use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{DatabaseId, PageSize, Scn, WalPosition};
 use std::path::Path;
 
-/// Redo gathered before it is turned into pages, bytes.
+/// Bytes of redo gathered before they are turned into pages.
 const STRETCH_BYTES: usize = 1 << 20;
 
-/// What a replay did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// Transactions in the stretch.
+    /// Transactions in the range.
     pub transactions: u64,
-    /// The committed state of the database now, durable.
+    /// The committed state of the database after the replay, durable.
     pub position: WalPosition,
 }
 
-/// See the module. Holds the write and the checkpoint lock of the database while it lives.
+/// Replays redo into one database. Holds the write lock and the checkpoint lock of the database while it lives.
 pub struct Replay {
     database: Database,
     overlay: Overlay,
-    /// Consecutive records from `first` on that were not turned into pages yet.
+    /// Consecutive records from `first` on that are not yet turned into pages.
     bytes: Vec<u8>,
     first: Scn,
 }
 
 impl Replay {
-    /// Takes the database at `path`, which holds all transactions that begin before `from`; redo follows from
-    /// there on.
+    /// Opens the database at `path`, which holds all transactions that begin before `from`; redo follows from there on.
     ///
     /// # Errors
-    /// When the database cannot be opened, or somebody else writes to it.
+    /// When the database cannot be opened, or another process writes to it.
     pub fn open(
         id: DatabaseId,
         path: &Path,
@@ -64,10 +62,10 @@ impl Replay {
         Ok(Replay { database, overlay: Overlay::default(), bytes: Vec::new(), first: from })
     }
 
-    /// Takes the next record of the stream, of whatever database, which starts at `start`.
+    /// Takes the next record of the stream, of any database, which starts at `start`.
     ///
     /// # Errors
-    /// When a page cannot be read or written, or the redo makes no sense.
+    /// When a page cannot be read or written, or the redo is malformed.
     pub fn take(&mut self, start: Scn, record: &[u8]) -> Result<(), ApplyError> {
         let ours = match decode_record(record).map_err(|source| ApplyError::Redo { scn: start, source })?.0 {
             Record::Change { database, .. }
@@ -96,7 +94,7 @@ impl Replay {
     /// Verifies every page, commits, and makes the result survive a power loss.
     ///
     /// # Errors
-    /// `Diverged` when a page is not what the redo says; the database is then as it was.
+    /// `Diverged` when a page differs from the redo; the database is unchanged then.
     pub fn finish(mut self) -> Result<Replayed, ApplyError> {
         self.take_inbox()?;
         let Done { transactions, .. } = self.database.finish_replay(&mut self.overlay)?;

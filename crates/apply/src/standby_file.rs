@@ -1,16 +1,16 @@
 //! One standby database as pages, read and written through SQLite's `sqlite_dbpage` table, so that readers
 //! in other processes have SQLite's snapshots.
 //!
-//! What SQLite does with raw pages, and what follows from it:
-//! - The connection reads the schema again when the schema version in page 1 differs from the one it knows,
-//!   at the start of any statement. In the middle of a batch it would find half of it. So page 1 is written by
-//!   the last statement, and the cache, which holds decoded forms of the old pages, is dropped after the commit.
-//! - `INSERT (n, NULL)` cuts the database at the commit, unless a page is written after it through the same
-//!   table, or the database looks as short already: it does once SQLite has read the size in the new page 1, as
-//!   it does at the end of a statement of several rows. So the cut goes through a second table of the kind, before
-//!   page 1 and in a statement of its own.
-//! - The size that `sqlite_dbpage` sees is read from page 1 at the start of a transaction, and at the release of
-//!   a savepoint.
+//! Behaviour of SQLite with raw pages, and its consequences:
+//! - At the start of any statement the connection reads the schema again when the schema version in page 1 differs from
+//!   the one it knows. In the middle of a batch it would find half of the schema. So the last statement writes page 1,
+//!   and the cache, which holds decoded forms of the old pages, is dropped after the commit.
+//! - `INSERT (n, NULL)` truncates the database at the commit, unless a page is written after it through the same table,
+//!   or the database already looks as short: it does once SQLite has read the size in the new page 1, as it does at the
+//!   end of a statement of several rows. So the truncation goes through a second table of the kind, before page 1 and
+//!   in a statement of its own.
+//! - SQLite reads the size that `sqlite_dbpage` sees from page 1 at the start of a transaction, and at the release of a
+//!   savepoint.
 
 use crate::ApplyError;
 use crate::never_vacuum::never_vacuum;
@@ -30,57 +30,56 @@ const READ: &str = "SELECT data FROM sqlite_dbpage('main') WHERE pgno=?1";
 const WRITE: &str = "INSERT OR REPLACE INTO sqlite_dbpage(pgno,data) VALUES(?1,?2)";
 const CUT: &str = "INSERT INTO temp.standfast_cut(pgno,data) VALUES(?1,NULL)";
 
-/// How long to wait for a process that recovers or writes the database while it is opened.
+/// How long an open waits for a process that recovers or writes the database.
 pub(crate) const OPEN_WAIT: Duration = Duration::from_secs(5);
-/// Where page 1 has the schema version, the size in pages, and the number of the pending-byte's page.
+/// Where page 1 has the schema version; below, the size in pages. `PENDING_BYTE` is the file offset of SQLite's lock
+/// bytes.
 const SCHEMA_VERSION: std::ops::Range<usize> = 40..44;
 const SIZE_IN_PAGES: std::ops::Range<usize> = 28..32;
 const PENDING_BYTE: u64 = 0x4000_0000;
 
-/// Which files, opened how.
+/// Which files to open, and how.
 #[derive(Clone, Debug)]
 pub struct FilePlan {
     /// Name of the database, for messages.
     pub name: String,
-    /// The file.
     pub path: PathBuf,
-    /// Page size that it has or gets.
+    /// Page size that the file has or gets.
     pub page_size: PageSize,
-    /// The guard VFS.
+    /// Name of the guard VFS.
     pub vfs: String,
-    /// The VFS below it; `None` for SQLite's default.
+    /// Name of the VFS below the guard; `None` for SQLite's default.
     pub vfs_base: Option<String>,
     /// Size of SQLite's page cache in KiB.
     pub cache_kib: u32,
 }
 
-/// How a checkpoint ended.
+/// How far the WAL is checkpointed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpointed {
-    /// Frames in the WAL.
+    /// Frames in the WAL (mxFrame).
     pub frames: u32,
-    /// Frames that are in the database file.
+    /// Frames that are in the database file (nBackfill).
     pub backfilled: u32,
 }
 
-/// An open standby database whose write and checkpoint locks we hold.
+/// An open standby database whose write and checkpoint locks this connection holds.
 pub struct StandbyFile {
     pub(crate) plan: FilePlan,
     pub(crate) connection: Connection,
     pub(crate) wal: Option<VfsFile>,
     pub(crate) write_back: WriteBack,
     pub(crate) log: Log,
-    /// Committed size.
+    /// Committed size in pages.
     pub(crate) pages: u32,
-    /// Size that `sqlite_dbpage` sees in the open transaction.
+    /// Size in pages that `sqlite_dbpage` sees in the open transaction.
     seen_pages: u32,
     in_transaction: bool,
     schema_version: [u8; 4],
 }
 
 impl StandbyFile {
-    /// Opens the database and takes its locks. With `create`, one that does not exist or is empty becomes an
-    /// empty WAL database.
+    /// Opens the database and takes its locks. With `create`, a missing or empty file becomes an empty WAL database.
     ///
     /// # Errors
     /// `Sqlite`, `Guard`, or `Unusable` when the file is something else.
@@ -105,7 +104,7 @@ impl StandbyFile {
         Ok(file)
     }
 
-    /// Positions that are journalled from now on must not be found again in frames of before a power loss.
+    /// Truncates frames left from before a power loss: positions journalled from now on must not match them.
     fn cut_stale_frames(&mut self) -> Result<(), ApplyError> {
         let guard_failed = |source| ApplyError::Guard { name: self.plan.name.clone(), source };
         let header = self.guard()?.wal_header().map_err(guard_failed)?;
@@ -113,21 +112,20 @@ impl StandbyFile {
         self.with_wal(|wal| cut_stale_frames(wal, &header, page_size))
     }
 
-    /// Changes the size of the page cache, in KiB. One that cannot be changed stays as it is: it costs memory or time,
-    /// and nothing else.
+    /// Changes the size of the page cache, in KiB. A failure leaves the size as it is, which only costs memory or time.
     pub fn set_cache(&mut self, kib: u32) {
         if kib != self.plan.cache_kib && self.connection.execute_batch(&cache_size(kib)).is_ok() {
             self.plan.cache_kib = kib;
         }
     }
 
-    /// Opens the database again, because what a connection learns of a database once (text encoding, reserved
-    /// bytes) may have changed with its whole content.
+    /// Opens the database again, because properties that a connection reads only once (text encoding, reserved bytes)
+    /// may have changed with the whole content.
     ///
     /// # Errors
     /// As for [`StandbyFile::open`].
     pub fn reopen(&mut self) -> Result<(), ApplyError> {
-        // The new connection is there before the old one goes: the last one to close would delete the WAL.
+        // The new connection opens before the old one closes: the last one to close would delete the WAL.
         let fresh = connect(&self.plan, false)?;
         self.release_locks();
         self.connection = fresh;
@@ -162,7 +160,7 @@ impl StandbyFile {
             .map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })
     }
 
-    /// Lets others write and checkpoint.
+    /// Lets other processes write and checkpoint.
     pub fn release_locks(&self) {
         if let Ok(guard) = self.guard() {
             guard.release_write_lock();
@@ -191,27 +189,26 @@ impl StandbyFile {
         }
     }
 
-    /// Committed size in pages.
+    /// Returns the committed size in pages.
     pub fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Size that the open transaction sees.
+    /// Returns the size in pages that the open transaction sees.
     pub fn seen_pages(&self) -> u32 {
         self.seen_pages
     }
 
-    /// Page size.
     pub fn page_size(&self) -> PageSize {
         self.plan.page_size
     }
 
-    /// The page that SQLite never uses because locks live there.
+    /// Returns the page that SQLite never uses because lock bytes are there.
     pub fn lock_page(&self) -> PageNo {
         (PENDING_BYTE / self.plan.page_size.bytes() as u64) as PageNo + 1
     }
 
-    /// What is committed, in terms of the WAL.
+    /// Returns the committed state as a WAL position.
     ///
     /// # Errors
     /// `Guard` when the wal-index cannot be read.
@@ -221,17 +218,17 @@ impl StandbyFile {
             .map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })
     }
 
-    /// [`StandbyFile::wal_position`] and the checksum of its frame, 0 for an empty WAL.
+    /// Returns [`StandbyFile::wal_position`] and the checksum of its frame, 0 for an empty WAL.
     ///
     /// # Errors
-    /// As there.
+    /// As [`StandbyFile::wal_position`].
     pub fn wal_state(&self) -> Result<(WalPosition, u32), ApplyError> {
         let header = self.guard()?.wal_header();
         let state = header.map(|header| (header.position(), header.last_checksum()));
         state.map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })
     }
 
-    /// Frames of the WAL, and those of them that are in the database file.
+    /// Returns the frames of the WAL, and how many of them are backfilled.
     ///
     /// # Errors
     /// `Guard` when the wal-index cannot be read.
@@ -297,7 +294,7 @@ impl StandbyFile {
         write().map_err(|source| self.sqlite("writing pages", source))
     }
 
-    /// Makes the transaction see pages that it wrote beyond the end of the database.
+    /// Makes the transaction see the pages that it wrote beyond the end of the database.
     ///
     /// # Errors
     /// `Sqlite`.
@@ -320,10 +317,10 @@ impl StandbyFile {
         write().map(|_| ()).map_err(|source| self.sqlite("writing pages", source))
     }
 
-    /// Writes page 1 if given, makes the database `pages` long, and commits.
+    /// Writes page 1 if given, sets the size of the database to `pages`, and commits.
     ///
     /// # Errors
-    /// `Sqlite`; the transaction is still open then.
+    /// An error up to the COMMIT leaves the transaction open; `Unusable` when the committed size is wrong.
     pub fn commit(&mut self, first: Option<&[u8]>, pages: u32) -> Result<(), ApplyError> {
         if pages < self.seen_pages {
             self.cut(first, pages)?;
@@ -343,13 +340,13 @@ impl StandbyFile {
         Ok(())
     }
 
-    /// The size is the one thing of a commit that no page sum covers.
+    /// Checks the size, the one part of a commit that no page checksum covers.
     fn check_size(&self) -> Result<(), ApplyError> {
         let header = self
             .guard()?
             .wal_header()
             .map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })?;
-        // A commit that changes no page leaves an empty log as it is, whose index knows no size.
+        // A commit that changes no page leaves an empty WAL as it is, and its wal-index has no size.
         let pages = match header.frames() {
             0 => self.pragma("PRAGMA page_count")?,
             _ => header.database_pages(),
@@ -377,29 +374,28 @@ impl StandbyFile {
         self.write_first(first)
     }
 
-    /// Gives the transaction up; what is committed stays.
+    /// Rolls back the transaction, if one is open.
     pub fn rollback(&mut self) {
         if std::mem::take(&mut self.in_transaction) {
-            // SQLite may have rolled back by itself; what matters is that no transaction is open.
+            // SQLite may have rolled back by itself; afterwards no transaction is open in either case.
             let _ = self.connection.execute_batch("ROLLBACK");
         }
         self.seen_pages = self.pages;
     }
 
-    /// Which files, opened how.
     pub fn plan(&self) -> &FilePlan {
         &self.plan
     }
 
-    /// The WAL on its way to the disk.
+    /// Returns how far the WAL has been handed to the disk.
     pub fn write_back(&mut self) -> &mut WriteBack {
         &mut self.write_back
     }
 }
 
 impl Drop for StandbyFile {
-    /// SQLite expects that a connection holds no lock when it closes: a lock left would stay for as long as
-    /// another connection of this process has the database open.
+    /// SQLite expects a connection to hold no lock when it closes: a remaining lock would last as long as another
+    /// connection of this process has the database open.
     fn drop(&mut self) {
         self.rollback();
         self.release_locks();
@@ -408,7 +404,7 @@ impl Drop for StandbyFile {
 
 #[cfg(test)]
 impl StandbyFile {
-    /// Size of the page cache as SQLite has it, in KiB.
+    /// Returns the size of the page cache as SQLite has it, in KiB.
     pub fn cache_kib(&self) -> i64 {
         self.connection.query_row("PRAGMA cache_size", [], |row| row.get::<_, i64>(0)).map_or(0, |size| -size)
     }
@@ -420,8 +416,9 @@ fn cache_size(kib: u32) -> String {
 
 fn connect(plan: &FilePlan, create: bool) -> Result<Connection, ApplyError> {
     if create && plan.vfs_base.is_none() {
-        // SQLite would let everybody read it, and whoever may read the original is not known here. The log and the
-        // wal-index get the permissions of the database. What cannot be made SQLite reports.
+        // SQLite would make the file readable for every user, and the permissions of the original are not known here.
+        // The WAL and the wal-index get the permissions of the database. SQLite reports the error when the file cannot
+        // be made.
         let _ = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&plan.path);
     }
     if plan.vfs_base.is_none() {
@@ -434,8 +431,8 @@ fn connect(plan: &FilePlan, create: bool) -> Result<Connection, ApplyError> {
         let connection =
             Connection::open_with_flags_and_vfs(Path::new(&plan.path), flags, plan.vfs.as_str())?;
         connection.busy_timeout(OPEN_WAIT)?;
-        // A schema that this SQLite cannot parse is none of our business: pages are. To be said before anything
-        // makes it read the schema.
+        // Pages are applied even when this SQLite cannot parse the schema. Set before anything makes SQLite read the
+        // schema.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
         if create && connection.query_row("PRAGMA page_count", [], |row| row.get::<_, u32>(0))? == 0 {
             let page_bytes = plan.page_size.bytes();

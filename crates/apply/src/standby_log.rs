@@ -1,4 +1,4 @@
-//! The log of a standby database: how much of it is to be on disk, moving it into the database file, and making it short.
+//! The WAL of a standby database: how much of it must be on disk, its backfill, and how it is shortened.
 
 use crate::ApplyError;
 use crate::standby_file::{OPEN_WAIT, StandbyFile};
@@ -11,25 +11,22 @@ use standfast_types::{PageNo, Scn, WalSalts};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// How long a checkpoint that resets the WAL waits for readers; apply stands still meanwhile.
+/// How long a checkpoint that resets the WAL waits for readers; apply pauses meanwhile.
 const RESET_WAIT: Duration = Duration::from_millis(20);
 
-/// How much of the log of a database is to be on disk.
+/// How much of the WAL of a database must be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// All of it, sooner or later.
+    /// All of it, eventually.
     Plain,
-    /// It was written anew with so many frames, which are on their way; a checkpoint sees to the rest.
-    WrittenAnew {
-        /// Frames.
-        frames: u32,
-    },
-    /// What is behind its moved beginning stays where it is until the log is written anew.
+    /// Rewritten with so many frames, which are being written to disk; a checkpoint handles the rest.
+    WrittenAnew { frames: u32 },
+    /// Deferred-sync: the suffix that is not backfilled stays unsynced until the WAL is rewritten.
     Lazy(Tail),
 }
 
 impl StandbyFile {
-    /// See [`Guard::mend_torn_log`](standfast_sqlite_wal::guard::Guard::mend_torn_log).
+    /// Repairs an inconsistent WAL; see [`Guard::mend_torn_log`](standfast_sqlite_wal::guard::Guard::mend_torn_log).
     pub(crate) fn mend_torn_log(&mut self) -> Result<(), ApplyError> {
         let mut wal = self.open_wal()?;
         let mended = self.guard()?.mend_torn_log(&mut wal, self.plan.page_size);
@@ -38,10 +35,10 @@ impl StandbyFile {
         Ok(())
     }
 
-    /// Makes a log whole again of which a write or a sync may have failed, before more is written to it that is to survive.
+    /// Completes a WAL after a write or a sync that may have failed, before more is written to it that must survive.
     ///
     /// # Errors
-    /// `SyncFailed`, also when the log does not hold what its index says. It is as torn as before.
+    /// `SyncFailed`, also when the WAL does not hold what its wal-index says. It is as inconsistent as before.
     pub(crate) fn make_sure_of_log(&mut self) -> Result<(), ApplyError> {
         self.mend_torn_log()?;
         let (header, page_size) = (self.wal_header()?, self.plan.page_size);
@@ -61,7 +58,7 @@ impl StandbyFile {
         }
     }
 
-    /// Copies frames into the database file as far as readers allow, without waiting for them.
+    /// Backfills frames as far as readers allow, without waiting for them.
     ///
     /// # Errors
     /// `Sqlite`.
@@ -69,17 +66,16 @@ impl StandbyFile {
         self.guard()?.at_pace(pace, || self.run_checkpoint("PRAGMA wal_checkpoint(PASSIVE)"))
     }
 
-    /// How much of it is on disk, see [`Log`].
     pub fn log(&self) -> Log {
         self.log
     }
 
-    /// From now on the log is synced and moved as it is.
+    /// Ends the deferred sync: from now on the WAL is synced and backfilled as it is.
     pub fn forget_tail(&mut self) {
         self.log = Log::Plain;
     }
 
-    /// Frames that are worth to be moved before the rest of the log may stay where it is.
+    /// Returns how many frames to backfill before the rest of the WAL may stay unsynced.
     pub fn beginning(&self, every: u32) -> u32 {
         match self.log {
             Log::WrittenAnew { frames } => room_for(frames),
@@ -87,7 +83,7 @@ impl StandbyFile {
         }
     }
 
-    /// How a log of `frames` frames stands to the room of its tail.
+    /// Returns whether a WAL of `frames` frames has room for a rewrite of its suffix.
     pub fn room(&mut self, frames: u32) -> Room {
         let Log::Lazy(mut tail) = self.log else { return Room::Enough };
         let size = self.plan.page_size;
@@ -96,8 +92,8 @@ impl StandbyFile {
         room
     }
 
-    /// [`StandbyFile::checkpoint`]. A log need not be on disk behind what that moves, if it is all, and not more than `longest` frames.
-    /// `scn`: what is committed.
+    /// Backfills like [`StandbyFile::checkpoint`]. The frames after those backfilled then need no sync, if all of the
+    /// WAL was backfilled, and not more than `longest` frames. `scn`: the WAL holds everything committed before it.
     ///
     /// # Errors
     /// `Sqlite`, `SyncFailed`.
@@ -115,13 +111,13 @@ impl StandbyFile {
         Ok(())
     }
 
-    /// Makes the WAL short, if the readers are gone within 20 ms: writes it anew with the newest version of each page
-    /// where that is possible, else copies all frames and starts it anew. Redo is kept from `floor` on.
+    /// Shortens the WAL, if the readers are gone within 20 ms: rewrites it with the newest version of each page where
+    /// possible, else backfills all frames and restarts it. Redo is kept from `floor` on.
     ///
     /// # Errors
     /// `Sqlite`, `SyncFailed`.
     pub fn shorten_wal(&mut self, floor: Scn) -> Result<(), ApplyError> {
-        // What was synced since is needed as it is.
+        // Frames that were synced since are needed as they are.
         if matches!(self.log, Log::Lazy(tail) if floor <= tail.scn()) && self.write_anew()? {
             return Ok(());
         }
@@ -129,7 +125,8 @@ impl StandbyFile {
         self.reset_wal()
     }
 
-    /// Whether no other way is to be tried now.
+    /// Rewrites the WAL. False when it cannot be rewritten and is to be reset instead; true also when readers prevented
+    /// it.
     fn write_anew(&mut self) -> Result<bool, ApplyError> {
         let size = self.plan.page_size;
         let synced = self.guard()?.sync_moved();
@@ -150,7 +147,7 @@ impl StandbyFile {
         Ok(true)
     }
 
-    /// Copies all frames and starts the WAL anew, if the readers are gone within 20 ms.
+    /// Backfills all frames and restarts the WAL, if the readers are gone within 20 ms.
     ///
     /// # Errors
     /// `Sqlite`.
@@ -176,7 +173,8 @@ impl StandbyFile {
         }
     }
 
-    /// Cuts a WAL without frames to nothing, durably, as SQLite's own TRUNCATE checkpoint does: readers read none of it.
+    /// Truncates a WAL without frames to zero, durably, as SQLite's own TRUNCATE checkpoint does: readers read none of
+    /// it.
     ///
     /// # Errors
     /// `SyncFailed`.
@@ -187,7 +185,7 @@ impl StandbyFile {
         })
     }
 
-    /// Checksum of a frame of the WAL with these salts; `None` when it has no such frame.
+    /// Returns the checksum of a frame of the WAL with these salts; `None` when the WAL has no such frame.
     ///
     /// # Errors
     /// `SyncFailed` when it cannot be read.
@@ -201,7 +199,7 @@ impl StandbyFile {
         Ok(checksum)
     }
 
-    /// Checksums of the newest images of the pages in the frames behind `after`.
+    /// Returns checksums of the newest images of the pages in the frames after `after`.
     ///
     /// # Errors
     /// `SyncFailed` when they cannot be read.

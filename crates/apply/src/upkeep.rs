@@ -1,4 +1,4 @@
-//! Checkpoints, what is durable, and the end.
+//! Checkpoints, syncs, and the end of apply.
 
 use crate::apply::Apply;
 use crate::checkpoint::Due;
@@ -13,37 +13,31 @@ use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{DatabaseId, PageSize, Scn};
 use std::cmp::Reverse;
 
-/// Where the WALs of many databases are to be handed to the disk, this part of them at a time.
+/// Where the WALs of many databases wait to be handed to the disk, each call hands over this part of them (1/8).
 const PART_OF_MANY: usize = 8;
 
-/// A database as seen from outside.
+/// State of a database, for callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseStatus {
-    /// Its number.
     pub database: DatabaseId,
-    /// Its name.
     pub name: String,
-    /// Its page size.
     pub page_size: PageSize,
-    /// Its size in pages.
     pub pages: u32,
     /// Last commit that is in it.
     pub scn: Scn,
-    /// It needs redo from here on: all commits before are in it.
+    /// Resume SCN: redo is needed from here on; all commits before are in the database.
     pub need: Scn,
-    /// Whether it takes redo.
     pub condition: Condition,
-    /// Its whole content is being replaced; what it holds until then is what was before.
+    /// A full resync is replacing the whole content; until it ends the database holds the earlier content.
     pub replacing: bool,
 }
 
 impl Apply {
-    /// Everything before is applied.
+    /// Returns the SCN before which everything is applied.
     pub fn applied(&self) -> Scn {
         self.applied
     }
 
-    /// All databases.
     pub fn databases(&self) -> Vec<DatabaseStatus> {
         let status = |database: &Database| DatabaseStatus {
             database: database.id,
@@ -58,25 +52,24 @@ impl Apply {
         self.databases.values().map(status).collect()
     }
 
-    /// All commits before are in the databases that take redo: pieces of transactions from here on are not, though they were taken in
-    /// if [`Apply::applied`] is behind them.
+    /// Returns the SCN before which all commits are in the databases that take redo. Change records of open
+    /// transactions from here on are not, although they are consumed when they lie before [`Apply::applied`].
     pub fn complete_upto(&self) -> Scn {
         let pieces = self.databases.values().filter_map(Database::oldest_piece);
         pieces.min().map_or(self.applied, |oldest| oldest.min(self.applied))
     }
 
-    /// Databases whose whole content is being replaced: what they hold until then is what was before.
+    /// Returns the databases whose whole content is being replaced; until that ends they hold the earlier content.
     pub fn being_replaced(&self) -> impl Iterator<Item = DatabaseId> {
         self.databases.values().filter(|database| database.is_being_replaced()).map(|database| database.id)
     }
 
-    /// Where redo for a database is needed from that could not be opened, if it was ever synced here.
+    /// Returns where redo is needed from for a database that could not be opened, if it was ever synced here.
     pub fn floor_of(&self, database: DatabaseId) -> Option<Scn> {
         self.journal.history().floor(database)
     }
 
-    /// Applies nothing more to `database`, because of something outside of the redo: `why`. Remembered over restarts until
-    /// it is copied again.
+    /// Stops apply to `database` for a cause outside the redo, `why`. The stop lasts over restarts until a full resync.
     ///
     /// # Errors
     /// `Journal`.
@@ -97,8 +90,8 @@ impl Apply {
         self.write_facts()
     }
 
-    /// Redo before it is not needed again, whatever this machine loses: the standby logs that hold it may be
-    /// reused. Moves with [`Apply::sync`]. A database that stopped needs a new copy, hence no redo.
+    /// Returns the SCN before which redo is not needed again, whatever this machine loses: the standby logs that hold
+    /// it may be reused. [`Apply::sync`] advances it. A stopped database needs a full resync, hence no redo.
     pub fn durable_scn(&self) -> Scn {
         let floors = self.databases.values().filter(|database| database.condition != Condition::Stopped);
         floors.map(|database| database.floor).min().unwrap_or(self.applied)
@@ -112,8 +105,8 @@ impl Apply {
         self.sync_where(report, &Pace::AtOnce, |_| true)
     }
 
-    /// As [`Apply::sync`], but what will be worth less place on the disk when the log is next written anew is left
-    /// for a while: until nothing comes any more, or for so many calls that the log is none that grows fast.
+    /// Syncs like [`Apply::sync`], but leaves deferred-sync WALs for a while, because less will be worth writing once
+    /// they are rewritten: until no more redo comes, or for so many calls that the WAL evidently does not grow fast.
     ///
     /// # Errors
     /// As [`Apply::sync`].
@@ -121,7 +114,7 @@ impl Apply {
         self.sync_where(report, pace, Database::is_to_be_synced)
     }
 
-    /// Whether a later [`Apply::sync`] has something to do.
+    /// Returns whether a later [`Apply::sync`] has work.
     pub fn is_unsynced(&self) -> bool {
         self.databases
             .values()
@@ -135,7 +128,7 @@ impl Apply {
         mut wanted: impl FnMut(&mut Database) -> bool,
     ) -> Result<Scn, ApplyError> {
         for database in self.databases.values_mut() {
-            // A log that is synced is moved from then on as it is.
+            // A WAL that is synced is backfilled as it is from then on.
             if database.condition == Condition::Live && database.need > database.floor && wanted(database) {
                 database.file.forget_tail();
             }
@@ -163,11 +156,10 @@ impl Apply {
         Ok(self.durable_scn())
     }
 
-    /// Checkpoints the databases whose WAL has grown enough. Apply does not wait for readers longer than
-    /// 20 ms a database.
+    /// Checkpoints the databases whose WAL has grown enough. Apply waits for readers at most 20 ms a database.
     ///
     /// # Errors
-    /// When the journal cannot be written; what concerns one database is in the report.
+    /// When the journal cannot be written; errors of one database are in the report.
     pub fn checkpoint_if_due(&mut self, pace: &Pace, report: &mut ApplyReport) -> Result<(), ApplyError> {
         let live = |database: &&Database| database.condition == Condition::Live;
         let long =
@@ -175,7 +167,7 @@ impl Apply {
         let (every, reset_at) = (self.limits.checkpoint_frames, share(self.limits.reset_frames, long));
         let mut any_due = false;
         for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {
-            // One that is quiet gives back what it has beyond its share.
+            // A database without new frames gives back the length beyond its share.
             if !database.grown && database.clock.frames() < reset_at {
                 continue;
             }
@@ -185,7 +177,7 @@ impl Apply {
             if !matches!(database.file.log(), Log::Lazy(_)) {
                 let write_back = database.file.write_back();
                 write_back.grew_to(now.frames);
-                // A checkpoint syncs all of it right away.
+                // A checkpoint syncs all of it immediately.
                 if what != Due::Nothing || matches!(pace, Pace::AtOnce) {
                     write_back.hand_all();
                 }
@@ -197,7 +189,7 @@ impl Apply {
     }
 
     fn do_what_is_due(&mut self, pace: &Pace, report: &mut ApplyReport) -> Result<(), ApplyError> {
-        // Positions before pages, so that a restart finds the WAL positions of what is in the file.
+        // Positions before pages, so that a restart finds the WAL positions of the content of the file.
         let synced = self.journal.sync();
         if let Err(source) = synced {
             return Err(ApplyError::Journal { path: self.journal.path().to_owned(), source });
@@ -215,11 +207,12 @@ impl Apply {
         self.note_floors()
     }
 
-    /// Before redo before `scn` is given up: moves into the database files, where readers allow it, what of that they do not hold
-    /// alone. Without the redo a WAL that is removed after a crash would take it away. What readers hold back is moved later.
+    /// Backfills, where readers allow it, what is before `scn` and not in the database files alone. Called before that
+    /// redo is discarded: without the redo, a WAL that is removed after a crash would take this content away. What
+    /// readers hold back is backfilled later.
     ///
     /// # Errors
-    /// When the journal cannot be written; what concerns one database is in the report.
+    /// When the journal cannot be written; errors of one database are in the report.
     pub fn move_before(&mut self, scn: Scn, pace: &Pace, report: &mut ApplyReport) -> Result<(), ApplyError> {
         let behind = |database: &&mut Database| database.condition == Condition::Live && database.whole < scn;
         let mut any = false;
@@ -235,8 +228,9 @@ impl Apply {
         self.journal.sync().map_err(|source| self.journal_error(source))
     }
 
-    /// Hands some of what was written to WALs to the disk, early and in small pieces; false when nothing is left that is
-    /// worth it. [`Apply::checkpoint_if_due`] leaves nothing to it at [`Pace::AtOnce`], nor of a database that is due.
+    /// Hands some newly written WAL frames to the disk, early and in small chunks; false when nothing worth handing
+    /// over is left. [`Apply::checkpoint_if_due`] leaves nothing to it at [`Pace::AtOnce`], nor of a database that is
+    /// due.
     pub fn write_back(&mut self) -> bool {
         let logs =
             self.databases.values_mut().filter(|database| !matches!(database.file.log(), Log::Lazy(_)));
@@ -248,8 +242,8 @@ impl Apply {
         ready.iter().any(|(_, log)| log.left().is_some())
     }
 
-    /// A database whose WAL is all in its file has been synced in passing; and a position in a WAL that is
-    /// about to be started anew will say nothing any more.
+    /// Journals durable SCNs after checkpoints. A database whose WAL is all backfilled has been synced in passing; and
+    /// a position in a WAL that is about to be restarted will prove nothing.
     fn note_floors(&mut self) -> Result<(), ApplyError> {
         let mut facts = std::mem::take(&mut self.facts);
         for database in self.databases.values_mut() {
@@ -259,7 +253,7 @@ impl Apply {
             }
             let now = database.file.checkpointed()?;
             match database.file.log() {
-                // The end of its first transaction is another place of the state that is there.
+                // The end of its first transaction is a new WAL position of the existing state.
                 Log::WrittenAnew { .. } => {
                     let (at, checksum) = database.file.wal_state()?;
                     facts.push(Fact::Position { database: database.id, at, checksum, scn: database.need });
@@ -276,17 +270,17 @@ impl Apply {
         written.map_err(|source| self.journal_error(source))
     }
 
-    /// Ends apply before this instance becomes primary: drops transactions without a commit record, copies all
-    /// WALs into their files, syncs everything and lets others write.
+    /// Ends apply before this instance becomes primary: drops transactions without a commit record, backfills all WALs,
+    /// syncs everything and lets other processes write.
     ///
     /// # Errors
-    /// The first thing that went wrong; the databases are released all the same.
+    /// The first error; the databases are released all the same.
     pub fn release_for_failover(mut self) -> Result<Scn, ApplyError> {
         let mut report = ApplyReport::default();
         for database in self.databases.values_mut() {
             database.drop_open_transaction();
             database.advance(Scn::ZERO);
-            // What would have to be synced as it is otherwise, and is many times as much.
+            // Otherwise the suffix would have to be synced as it is, which is many times as much.
             if database.condition == Condition::Live && matches!(database.file.log(), Log::Lazy(_)) {
                 database.due = Due::Reset;
             }

@@ -1,4 +1,4 @@
-//! A standby that dies goes on where it was, whatever of its files survived.
+//! A standby that dies resumes where it was, whichever of its files survived.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use standfast_testkit::{Rng, TempDir};
 use standfast_types::{DatabaseId, Scn, WAL_HEADER_BYTES};
 use std::path::Path;
 
-/// What a kill leaves of a standby: its files as they are, without the shared memory.
+/// Returns what a kill leaves of a standby: its files as they are, without the shared memory.
 fn killed(standby: &TempDir) -> TempDir {
     let copy = TempDir::new("killed").unwrap();
     for entry in std::fs::read_dir(standby.path()).unwrap() {
@@ -27,7 +27,7 @@ fn wal(directory: &Path, name: &str) -> std::path::PathBuf {
     directory.join(format!("{name}-wal"))
 }
 
-/// Two databases, their stream, and a standby that has applied a part of it in steps of its own.
+/// Two databases, their stream, and a standby that has applied a part of it in batches of its own.
 struct Scene {
     _here: TempDir,
     primaries: [Primary; 2],
@@ -35,13 +35,13 @@ struct Scene {
     standby: TempDir,
     apply: Option<Apply>,
     rng: Rng,
-    /// What of the WALs was synced last: header and length.
+    /// State of each WAL at its last sync: header and length.
     synced: [(Vec<u8>, u64); 2],
 }
 
 const NAMES: [&str; 2] = ["a.db", "b.db"];
 
-/// Header of a WAL (it names the generation), and its length.
+/// Returns the header of a WAL (it names the generation), and its length.
 fn wal_state(path: &Path) -> (Vec<u8>, u64) {
     let bytes = std::fs::read(path).unwrap();
     (bytes[..bytes.len().min(WAL_HEADER_BYTES)].to_vec(), bytes.len() as u64)
@@ -72,7 +72,7 @@ impl Scene {
         scene
     }
 
-    /// Adds transactions and applies them, in batches cut at random records.
+    /// Adds transactions and applies them, in batches that end at random records.
     fn go_on(&mut self, batches: u32) {
         for _ in 0..batches {
             for primary in &mut self.primaries {
@@ -85,7 +85,7 @@ impl Scene {
                 let report = apply.apply(from, self.stream.from(from), upto.min(self.stream.end())).unwrap();
                 assert!(report.errors.is_empty(), "{:?}", report.errors);
                 if report.applied == from {
-                    // Not one whole record below the limit.
+                    // No complete record ends below the limit.
                     follow_well(apply, &self.stream);
                 }
             }
@@ -102,7 +102,7 @@ impl Scene {
         }
     }
 
-    /// Goes on with what is in `files`, and checks that the pages are those of the confirmed position.
+    /// Continues with the contents of `files`, and checks that the pages are those of the confirmed position.
     fn resume(&mut self, files: TempDir) {
         let [a, b] = &self.primaries;
         let (apply, _) = again(&files, &[a, b], &self.stream, self.stream.end(), small_limits());
@@ -161,8 +161,8 @@ fn a_wal_that_was_synced_and_is_removed_is_made_again() {
     }
 }
 
-/// Redo is given up when the WALs that hold it are synced, and one of them is removed after a crash: what is before is in the
-/// database file alone, or, where a reader kept it from being moved, nobody believes that it is.
+/// Redo is discarded once the WALs that hold it are synced, and a WAL is removed after a crash: what is before is in
+/// the database file alone, or, where a reader prevented the backfill, recovery does not trust the file.
 #[test]
 fn a_removed_wal_takes_nothing_away_whose_redo_is_gone() {
     for seed in 0..6 {
@@ -197,7 +197,7 @@ fn a_removed_wal_takes_nothing_away_whose_redo_is_gone() {
             if reader.is_some() {
                 assert_eq!(stopped, [a.id]);
                 assert!(matches!(report.errors[0].1, ApplyError::Gap { given, .. } if given == given_up));
-                // With the redo it goes on.
+                // With the redo the database continues.
                 reader = None;
             } else {
                 assert!(stopped.is_empty(), "{report:?}");
@@ -240,7 +240,7 @@ fn a_replay_is_one_step_for_readers_and_ends_at_the_confirmed_position() {
     let reader = Connection::open(files.join("a.db")).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
     let before = pages(&reader);
-    // Redo that the primary has not confirmed must stay out.
+    // Redo that the primary has not confirmed must not be applied.
     let confirmed = scene.stream.end();
     for primary in &mut scene.primaries {
         history(primary, &mut scene.stream, 3, &mut scene.rng);
@@ -283,7 +283,7 @@ fn after_a_clean_resume_nothing_is_replayed() {
     scene.apply = None;
     let [a, b] = &scene.primaries;
     let (apply, report) = again(&files, &[a, b], &scene.stream, scene.stream.end(), small_limits());
-    // The database that committed last is exact; the other one may have had no redo behind its last position.
+    // The database that committed last is exact; the other one may have had no redo after its last position.
     assert_eq!(report.transactions, 0);
     assert_eq!(apply.applied(), scene.stream.end());
 }
@@ -320,7 +320,7 @@ fn an_open_transaction_is_read_again_after_a_restart() {
     [a, b].iter().for_each(|primary| primary.check(&files));
 }
 
-/// Attaches what a clean stop has left, with its notes.
+/// Attaches the files of a clean shutdown, with its records.
 fn after_stop(
     files: &TempDir,
     scene: &Scene,
@@ -340,7 +340,7 @@ fn after_stop(
 
 const FOREIGN: &str = "INSERT INTO t(body) VALUES('of another process')";
 
-/// As of an application that changes a row and changes it back.
+/// Redo of an application that changes a row and changes it back.
 #[test]
 fn a_commit_that_changes_no_page_is_applied_to_a_database_whose_wal_is_empty() {
     let mut scene = Scene::new(34);
@@ -386,7 +386,7 @@ fn what_is_written_to_a_stopped_standby_is_found() {
         assert!(found.len() == 1 && found[0].0 == scene.primaries[0].id, "{statement}: {found:?}");
         assert!(found[0].1.contains("wrote to it"), "{found:?}");
         drop(open);
-        // It is remembered without the note.
+        // The stop is remembered without the record.
         let errors = after_stop(&scene.standby, &scene, &[], Scn::START);
         assert!(matches!(errors[..], [(_, ApplyError::Stopped { .. })]), "{errors:?}");
     }
@@ -405,7 +405,7 @@ fn frames_of_another_process_behind_those_of_a_killed_standby_are_found() {
         scene.apply = None;
         let other = Connection::open(files.join("a.db")).unwrap();
         other.execute_batch(statement).unwrap();
-        // All redo since the first image of the database replaces whatever is there.
+        // All redo since the first image of the database replaces any content.
         let copy = killed(&files);
         assert!(after_stop(&copy, &scene, &[], Scn::START).is_empty());
         scene.primaries.iter().for_each(|primary| primary.check(&copy));
@@ -418,7 +418,7 @@ fn frames_of_another_process_behind_those_of_a_killed_standby_are_found() {
 
 #[test]
 fn frames_that_no_fact_and_no_redo_explains_are_no_proof_of_a_writer() {
-    /// Of a position, in a fact of the journal of 32 bytes.
+    /// Kind of a position, in a journal fact of 32 bytes.
     const POSITION: u8 = 1;
     for seed in 40..44 {
         let mut scene = Scene::new(seed);

@@ -1,4 +1,4 @@
-//! What is wrong stops what it concerns, and nothing else.
+//! An error stops what it concerns, and nothing else.
 
 #![allow(clippy::unwrap_used)]
 
@@ -40,7 +40,7 @@ fn condition(apply: &Apply, primary: &Primary) -> Condition {
     apply.databases().into_iter().find(|status| status.database == primary.id).unwrap().condition
 }
 
-/// Changes the primary behind the back of capture, so that its redo no longer fits the standby.
+/// Changes the primary without capture, so that its redo no longer fits the standby.
 fn lose_a_write(primary: &mut Primary) {
     primary.run(&mut Stream::default(), "UPDATE t SET body=randomblob(100) WHERE id<40");
 }
@@ -56,7 +56,7 @@ fn a_lost_write_stops_its_database_only_and_for_good() {
         panic!("{:?}", report.errors)
     };
     assert_eq!((*id, name.as_str()), (pair.a.id, "a.db"));
-    // The first page too, when the write that was lost moved entries of the index.
+    // Page 1 is possible too, when the lost write moved entries of the index.
     assert!(*page > 0 && *scn < pair.stream.end(), "page {page}, {scn} of {}", pair.stream.end());
     assert_eq!(condition(&pair.apply, &pair.a), Condition::Stopped);
     pair.b.check(&pair.standby);
@@ -88,8 +88,8 @@ fn a_lost_write_stops_its_database_only_and_for_good() {
     assert_eq!(condition(&apply, &pair.a), Condition::Live, "a full copy ends the stop");
 }
 
-/// As a disk error leaves it behind the new header of a log that was to be written anew: others than who have it open take
-/// the database file alone for the state.
+/// A disk error can leave the WAL inconsistent after the new header of a rewrite: connections other than the open ones
+/// then see the state of the database file alone.
 #[test]
 fn a_full_copy_goes_into_a_log_that_is_whole_or_nowhere() {
     for is_lost in [false, true] {
@@ -180,7 +180,7 @@ fn a_database_whose_redo_is_gone_does_not_keep_the_others_from_recovering() {
     drop(pair.apply);
     pair.b.run(&mut pair.stream, "UPDATE t SET body=1");
     let mut apply = Apply::open(config(&pair.standby, 0, small_limits()), Box::new(|_| Ok(()))).unwrap();
-    // The journal says that `a` has everything before `oldest`; a fresh copy of `b` is older.
+    // The journal says that `a` has everything before `oldest`; a full resync of `b` is older.
     apply.attach_existing(pair.a.id, "a.db", pair.a.page_size, StartPoint::attached_at(Scn::START)).unwrap();
     apply.attach_copy(pair.b.id, "b.db", pair.b.page_size, StartPoint::copy_at(Scn(5000))).unwrap();
     let mut report = Default::default();
@@ -213,7 +213,7 @@ fn pieces_without_a_commit_are_dropped_when_capture_starts_anew() {
     let start = pair.stream.bytes.len();
     pair.a.run(&mut pair.stream, "UPDATE t SET body=randomblob(100)");
     let first = standfast_format::peek_length(&pair.stream.bytes[start..]).unwrap();
-    // Only a piece got out before the primary lost power, and the transaction with it.
+    // Only a part of the transaction got out before the primary lost power, and the transaction was lost.
     pair.stream.bytes.truncate(start + first);
     RecordBuilder::wal_generation(&mut pair.stream.bytes, pair.a.id, Default::default(), 0, true);
     follow_well(&mut pair.apply, &pair.stream);
@@ -332,7 +332,7 @@ fn a_name_that_leads_out_of_the_directory_is_refused() {
     assert!(!standby.path().parent().unwrap().join("escape.db").exists());
 }
 
-/// A further database comes, with pages of 4096 bytes, and is applied.
+/// Attaches a further database, with pages of 4096 bytes, and applies to it.
 #[track_caller]
 fn attach_c(pair: &mut Pair) {
     let here = TempDir::new("primary").unwrap();
@@ -360,8 +360,8 @@ fn a_file_that_is_in_the_way_is_set_aside_and_not_overwritten() {
     assert_eq!(rows, 1);
 }
 
-/// A new database is written and synced before anything remembers it. A power loss in between leaves any of its sectors, and the
-/// redo that makes it is applied again.
+/// A new database is written and synced before any record of it is durable. A power loss in between leaves any of its
+/// sectors, and the redo that makes it is applied again.
 #[test]
 fn what_a_power_loss_has_left_of_a_new_database_does_not_keep_it_from_being_made() {
     let other_page_size = |path: &std::path::Path| {

@@ -1,4 +1,4 @@
-//! What a database holds is kept before an image replaces it that may lack some of it.
+//! The content of a database is kept before a full resync image replaces it that may lack some of it.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -14,7 +14,7 @@ fn rows(path: &Path) -> u32 {
     Connection::open(path).unwrap().query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap()
 }
 
-/// A primary of 30 rows that a standby follows; then an image of another content of 2 rows, not applied yet.
+/// A standby follows a primary of 30 rows; then an image with other content of 2 rows, not applied yet.
 fn scene(complete: bool, limits: Limits) -> (TempDir, Stream, Primary, Apply, Scn) {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
@@ -24,7 +24,7 @@ fn scene(complete: bool, limits: Limits) -> (TempDir, Stream, Primary, Apply, Sc
     let mut apply = fresh(&standby, 0, limits);
     primary.run(&mut stream, &insert(20, 100));
     follow(&mut apply, &stream);
-    // Comes together with the image.
+    // Arrives together with the image.
     primary.run(&mut stream, &insert(10, 100));
     primary.run(&mut Stream::default(), "DELETE FROM t WHERE id > 2");
     primary.image(&mut stream, complete);
@@ -83,7 +83,7 @@ fn a_replay_keeps_nothing_twice() {
     std::fs::remove_file(standby.join("apply.journal")).unwrap();
     let mut apply = Apply::open(config(&standby, 0, small_limits()), Box::new(|_| Ok(()))).unwrap();
     let start = StartPoint::attached_at(Scn::START);
-    // The file has commits, which a new one has not.
+    // The file has commits, unlike a new one.
     apply.attach_existing(primary.id, &primary.name, primary.page_size, start).unwrap();
     let source = &mut RedoInMemory { first: Scn::START, bytes: &stream.bytes };
     let report = apply.recover(Scn::START, stream.end(), source).unwrap();

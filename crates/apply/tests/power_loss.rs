@@ -1,5 +1,5 @@
-//! A standby whose machine loses power at any sync, losing any sectors that were not synced, goes on and
-//! ends in the pages of the primary; and it never asks for redo that it said was not needed.
+//! A standby whose machine loses power at any sync, losing any unsynced sectors, resumes and ends in the pages of the
+//! primary. It never asks for redo that it reported as no longer needed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,7 +30,7 @@ impl Story {
     }
 }
 
-/// Made once; the second database is attached in the middle.
+/// Builds the story once; the second database is attached in the middle.
 fn story() -> &'static Story {
     static STORY: OnceLock<Story> = OnceLock::new();
     STORY.get_or_init(|| {
@@ -55,8 +55,8 @@ fn story() -> &'static Story {
     })
 }
 
-/// What outlives the machine's power: the instance's catalogue, what the standby log has hardened, and what
-/// apply has promised.
+/// State that survives the power loss: the instance's catalogue, what the standby log has hardened, and what apply has
+/// promised.
 #[derive(Default)]
 struct Outside {
     catalogue: Catalogue,
@@ -101,7 +101,7 @@ fn open(machine: &Arc<SimMachine>, outside: &Outside) -> Result<Apply, ApplyErro
     Ok(apply)
 }
 
-/// Pages of a database as a plain reader sees them.
+/// Returns the pages of a database as a plain reader sees them.
 fn read(machine: &Arc<SimMachine>, name: &str) -> rusqlite::Result<Vec<Vec<u8>>> {
     let path = format!("/standby/{name}");
     let reader =
@@ -122,7 +122,7 @@ fn check(machine: &Arc<SimMachine>, story: &Story, outside: &Outside, at: Scn) -
     Ok(())
 }
 
-/// One life of the standby, until the redo ends or something fails.
+/// Runs one life of the standby, until the redo ends or an error occurs.
 fn live(
     machine: &Arc<SimMachine>,
     story: &Story,
@@ -131,13 +131,13 @@ fn live(
 ) -> Result<(), String> {
     let failed = |error: ApplyError| error.to_string();
     if rng.chance(30) {
-        // A reader that comes before the standby recovers the WAL, and removes it when it goes.
+        // A reader that opens the database before the standby recovers the WAL, and removes it when it closes.
         for (_, name, ..) in outside.catalogue.lock().unwrap().iter() {
             read(machine, name).map_err(|error| error.to_string())?;
         }
     }
     let mut apply = open(machine, outside).map_err(failed)?;
-    // Older redo may still be there, and is asked for where a reader has removed the WAL.
+    // Older redo may still exist, and is needed where a reader has removed the WAL.
     if rng.chance(50) {
         let mut report = ApplyReport::default();
         apply.redo_begins_at(outside.promised, &mut report);

@@ -1,4 +1,4 @@
-//! Redo of real SQLite histories into a standby: the pages are those of the primary.
+//! Applies redo of real SQLite histories to a standby: the pages are those of the primary.
 
 #![allow(clippy::unwrap_used)]
 
@@ -138,7 +138,7 @@ fn a_second_baseline_replaces_what_was_there() {
     primary.attach(&mut stream);
     let mut apply = fresh(&standby, 0, small_limits());
     follow_well(&mut apply, &stream);
-    // Not captured: the standby misses it.
+    // Not captured: the standby lacks it.
     primary.run(&mut Stream::default(), "DELETE FROM t WHERE id > 20; CREATE TABLE other(x);");
     primary.run(&mut Stream::default(), "VACUUM");
     primary.piece = 3;
@@ -228,13 +228,13 @@ fn many_databases_share_the_stream() {
     }
 }
 
-/// Frames in the WAL, as its index says.
+/// Returns the frames in the WAL, by its wal-index.
 fn wal_frames(standby: &TempDir, name: &str) -> u32 {
     let index = std::fs::read(standby.join(format!("{name}-shm"))).unwrap();
     u32::from_ne_bytes(index[16..20].try_into().unwrap())
 }
 
-/// In pieces of 256 KiB between the steps; at once where apply is behind or a checkpoint follows.
+/// In chunks of 256 KiB between the steps; immediately where apply is behind or a checkpoint follows.
 #[test]
 fn what_was_applied_is_handed_to_the_disk_piece_by_piece_unless_apply_is_behind() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
@@ -255,7 +255,7 @@ fn what_was_applied_is_handed_to_the_disk_piece_by_piece_unless_apply_is_behind(
     }
 }
 
-/// So many before the last one.
+/// Returns the number of calls before the last one.
 fn rounds_of_write_back(apply: &mut Apply) -> u32 {
     let mut rounds = 0;
     while apply.write_back() {
@@ -281,7 +281,7 @@ fn what_was_applied_to_many_databases_is_not_handed_to_the_disk_at_once() {
     assert!((8..16).contains(&rounds), "{rounds}: two of them at a time first, then one");
 }
 
-/// The tail of a log that is to be written anew is left to that, unless nothing comes any more or it takes too long.
+/// The suffix of a deferred-sync WAL stays unsynced until the rewrite, unless no more redo comes or it takes too long.
 #[test]
 fn what_will_be_written_anew_is_synced_when_nothing_comes_or_after_a_while() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
@@ -342,7 +342,7 @@ fn many_databases_with_long_logs_share_their_length() {
         let is_not_too_long = share(2_000, at + 1) > 1_200;
         assert!(wal_frames(&standby, &names[at]) > 1_000 || !is_not_too_long, "the first ones are not");
     }
-    // So many long ones may have 1,000 each: the quiet ones begin anew with the one that is written to.
+    // So many long WALs may have 1,000 frames each: the idle ones restart with the one that is written.
     primaries[0].run(&mut stream, "DELETE FROM t WHERE id = 1");
     follow_well(&mut apply, &stream);
     apply.checkpoint_if_due(&Pace::AtOnce, &mut Default::default()).unwrap();
@@ -384,8 +384,8 @@ fn nobody_else_can_write_a_standby_database_until_it_is_released() {
     other.execute_batch("INSERT INTO t(body) VALUES('yes')").unwrap();
 }
 
-/// Size in pages that the newest commit in the WAL of a database says: the one that counts after a checkpoint,
-/// whatever page 1 says.
+/// Returns the size in pages in the newest commit of a database's WAL: the one that counts after a checkpoint, whatever
+/// page 1 says.
 fn committed_pages(database: &Path, page_bytes: usize) -> usize {
     let wal = std::fs::read(format!("{}-wal", database.display())).unwrap();
     let frames = wal[WAL_HEADER_BYTES..]
@@ -403,7 +403,7 @@ fn sqlite_itself_commits_the_size_to_which_a_database_was_cut() {
     primary.run(&mut Stream::default(), TABLE);
     primary.attach(&mut stream);
     let mut apply = fresh(&standby, 0, Limits::default());
-    // Together, a VACUUM cuts what its own batch has grown; alone, what was committed before.
+    // Together, a VACUUM truncates what its own batch has grown; alone, what was committed before.
     for together in [false, true] {
         for sql in [insert(300, 300).as_str(), "DELETE FROM t WHERE id % 10 > 0", "VACUUM"] {
             primary.run(&mut stream, sql);

@@ -1,4 +1,4 @@
-//! On what machine, with what versions: a figure without its conditions is a rumour.
+//! The machine and the versions with which results were measured.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::Context;
 use crate::process::run;
 
-/// What stands beside results in JSON.
+/// Conditions of a measurement, written beside its results in JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Conditions {
     /// Seconds since 1970 when the measurements began.
@@ -27,26 +27,26 @@ pub struct Conditions {
     pub load: String,
     /// SQLite compiled into the application process.
     pub sqlite: String,
-    /// `standfast --version`, when there is one.
+    /// `standfast --version`; None when the program is missing.
     pub standfast: Option<String>,
-    /// `litestream version`, when there is one.
+    /// `litestream version`; None when the program is missing.
     pub litestream: Option<String>,
-    /// `iperf3 --version`, when there is one.
+    /// `iperf3 --version`; None when the program is missing.
     pub iperf3: Option<String>,
-    /// `sockperf --version`, when there is one.
+    /// `sockperf --version`; None when the program is missing.
     pub sockperf: Option<String>,
-    /// `qperf --version`, when there is one.
+    /// `qperf --version`; None when the program is missing.
     pub qperf: Option<String>,
-    /// `postgres --version`, when there is one.
+    /// `postgres --version`; None when the program is missing.
     pub postgres: Option<String>,
-    /// Measured seconds of a run.
+    /// Measured seconds per run.
     pub seconds: f64,
-    /// Seconds of warm-up before them.
+    /// Seconds of warm-up before each run.
     pub warmup_seconds: f64,
 }
 
 impl Conditions {
-    /// Reads them now.
+    /// Reads the present conditions.
     pub fn read(context: &Context) -> Conditions {
         let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let version = |program: Option<&Path>, argument: &str| {
@@ -78,7 +78,7 @@ impl Conditions {
         }
     }
 
-    /// One line for people.
+    /// One line for the terminal.
     pub fn line(&self) -> String {
         format!(
             "{} cores ({}), Linux {}, {}, load {}; SQLite {}; {:.1} s a run",
@@ -97,7 +97,8 @@ fn kibibytes(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
 }
 
-/// The type of the mount with the longest path that holds `path`; of equal paths the last one covers the others.
+/// Returns the type of the mount with the longest path that holds `path`; of mounts with equal paths, the last in the
+/// file covers the others.
 fn file_system_of(mounts: &str, path: &Path) -> Option<String> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let lines = mounts.lines().filter_map(|line| {

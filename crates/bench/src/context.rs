@@ -1,4 +1,4 @@
-//! Where things are and how long runs take.
+//! Settings of an invocation: directories, programs and the length of runs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,47 +9,40 @@ use crate::{BenchError, Result};
 /// Settings of all measurements of one invocation.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// Scratch directories are made here; must be on the disk to be measured.
+    /// Parent of the scratch directories; must be on the disk to be measured.
     pub base: PathBuf,
     /// How to start application processes.
     pub worker: WorkerCommand,
-    /// Measured time of a run.
+    /// Measured time per run.
     pub measure: Duration,
-    /// Time before it.
+    /// Time of each run before measuring, in which caches fill.
     pub warmup: Duration,
-    /// Where programs are looked for.
     pub programs: Programs,
 }
 
-/// Programs of ours and of rivals; an absent one makes its systems be skipped.
+/// Programs of Standfast and of rivals; a system whose program is missing is skipped.
 #[derive(Clone, Debug, Default)]
 pub struct Programs {
-    /// `standfast`.
     pub standfast: Option<PathBuf>,
-    /// `libstandfast.so`.
     pub extension: Option<PathBuf>,
-    /// Directory of both, built without instruments.
+    /// Directory with `standfast` and `libstandfast.so` built without instruments.
     pub uninstrumented: Option<PathBuf>,
-    /// The test of the dashboard in a browser, `tests/browser/run`.
+    /// The browser test of the dashboard, `tests/browser/run`.
     pub browser_test: Option<PathBuf>,
-    /// `standfast-campaign`.
     pub campaign: Option<PathBuf>,
-    /// `litestream`.
     pub litestream: Option<PathBuf>,
-    /// `iperf3`.
     pub iperf3: Option<PathBuf>,
-    /// `sockperf`.
     pub sockperf: Option<PathBuf>,
-    /// `qperf`.
     pub qperf: Option<PathBuf>,
     /// The directory with `initdb`, `postgres`, `pg_basebackup`, `pgbench`.
     pub postgres: Option<PathBuf>,
 }
 
 impl Programs {
-    /// Ours beside the running program, those without instruments in `target/uninstrumented`; rivals in `target/rivals`, on PATH
-    /// or where Debian puts them. The variables STANDFAST_BIN, STANDFAST_EXTENSION, STANDFAST_UNINSTRUMENTED,
-    /// STANDFAST_BROWSER_TEST, STANDFAST_CAMPAIGN, LITESTREAM, IPERF3, SOCKPERF, QPERF and PG_BINDIR name others.
+    /// Looks for Standfast's programs beside the running program, for those without instruments in
+    /// `target/uninstrumented`, and for rivals in `target/rivals`, on PATH and where Debian installs them. The
+    /// variables STANDFAST_BIN, STANDFAST_EXTENSION, STANDFAST_UNINSTRUMENTED, STANDFAST_BROWSER_TEST,
+    /// STANDFAST_CAMPAIGN, LITESTREAM, IPERF3, SOCKPERF, QPERF and PG_BINDIR override these places.
     pub fn find() -> Programs {
         let here = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned()));
         let beside = |name: &str| here.as_ref().map(|here| here.join(name)).filter(|path| path.exists());
@@ -77,7 +70,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Version 15 when it is there, so that figures compare; else the newest one.
+/// Prefers version 15, so that figures stay comparable; else takes the newest.
 fn postgres_of_debian() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
     let mut numbered: Vec<(u32, PathBuf)> = versions
@@ -87,7 +80,7 @@ fn postgres_of_debian() -> Option<PathBuf> {
     numbered.iter().find(|(version, _)| *version == 15).or(numbered.last()).map(|(_, path)| path.clone())
 }
 
-/// The program, or the reason to skip what needs it.
+/// Returns the program, or the reason to skip the system that needs it.
 pub(crate) fn need<'p>(program: &'p Option<PathBuf>, remedy: &str) -> Result<&'p Path> {
     match program {
         Some(path) if path.exists() => Ok(path),

@@ -1,4 +1,4 @@
-//! Runs the workload in application processes and adds up what they report.
+//! Runs the workload in application processes and adds up their reports.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -14,22 +14,21 @@ use crate::worker_protocol::{ClientReport, Order, Report, WorkerConfig};
 use crate::workload::{Layout, processes_of};
 use crate::{BenchError, Result, interrupt};
 
-/// What an application process says and is told.
+/// Name of a message to or from an application process, in error texts.
 const MESSAGE: &str = "a message of an application process";
 
-/// How this program starts itself as an application process.
+/// How this program starts a copy of itself as an application process.
 #[derive(Clone, Debug)]
 pub struct WorkerCommand {
-    /// The program.
     pub program: PathBuf,
     /// Arguments before `worker` or `echo`.
     pub arguments: Vec<String>,
-    /// It begins the program as its child.
+    /// `program` is a wrapper that starts the worker as its child.
     pub wrapped: bool,
 }
 
 impl WorkerCommand {
-    /// The command that runs `role`, with pipes on both ends.
+    /// Builds the command that runs `role`, with pipes on standard input and output.
     pub(crate) fn role(&self, role: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).arg(role).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -37,12 +36,11 @@ impl WorkerCommand {
     }
 }
 
-/// One run.
+/// Settings of one run.
 #[derive(Clone, Debug)]
 pub struct DriveConfig {
-    /// Name for the result.
+    /// Name of the system in the result.
     pub system: String,
-    /// What the clients share.
     pub layout: Layout,
     /// The database of each client; its length is the number of clients.
     pub databases: Vec<PathBuf>,
@@ -52,11 +50,10 @@ pub struct DriveConfig {
     pub synchronous: Option<String>,
     /// Time before measuring, in which caches fill.
     pub warmup: Duration,
-    /// Measured time.
     pub measure: Duration,
 }
 
-/// Spreads `databases` over `clients` clients: each gets one, or all get the only one.
+/// Assigns `databases` to `clients` clients: one each, or the only one to all.
 pub fn assign(databases: &[PathBuf], clients: usize) -> Vec<PathBuf> {
     databases.iter().cycle().take(clients).cloned().collect()
 }
@@ -105,7 +102,7 @@ impl Worker {
     }
 }
 
-/// Runs the workload once. `observed` are the other processes whose use is counted, such as the instance.
+/// Runs the workload once. `observed` are further processes whose usage is counted, such as the instance.
 pub fn drive(command: &WorkerCommand, config: &DriveConfig, observed: &[ProcessGroup]) -> Result<RunResult> {
     let mut workers = start_workers(command, config)?;
     for worker in &mut workers {
@@ -138,7 +135,7 @@ pub fn drive(command: &WorkerCommand, config: &DriveConfig, observed: &[ProcessG
     tell_all(&mut workers, Order::Close)?;
     for worker in workers {
         drop(worker.orders);
-        // Closing may checkpoint 40 databases.
+        // On close, a worker may checkpoint 40 databases.
         worker.process.wait(Duration::from_secs(60));
     }
     check(&clients)?;
@@ -168,7 +165,7 @@ fn tell_all(workers: &mut [Worker], order: Order) -> Result<()> {
     workers.iter_mut().try_for_each(|worker| worker.send(&order))
 }
 
-/// A run whose acknowledged rows are not all there is no measurement.
+/// Fails a run in which an acknowledged row is missing.
 fn check(clients: &[ClientReport]) -> Result<()> {
     for client in clients {
         let most = client.commits_in_all + client.errors;
@@ -209,7 +206,8 @@ fn summarise(config: &DriveConfig, clients: &[ClientReport], measured: Duration)
     }
 }
 
-/// The SCN is one byte position for all databases of an instance: its progress over the commits of everybody.
+/// Redo per commit. The SCN counts bytes of all databases of an instance, so its progress is divided by the commits of
+/// all clients.
 fn redo_per_commit(clients: &[ClientReport]) -> Option<f64> {
     let start = clients.iter().filter_map(|client| client.redo).map(|(start, _)| start).max()?;
     let end = clients.iter().filter_map(|client| client.redo).map(|(_, end)| end).max()?;

@@ -3,28 +3,26 @@ use std::path::PathBuf;
 /// Why a measurement gave no number.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// Something this machine does not have; the measurement is skipped, not failed.
+    /// This machine lacks something; the measurement is skipped, not failed.
     #[error("{0}")]
     Unavailable(String),
-    /// Ctrl-C or SIGTERM; everything started has been ended.
+    /// Ctrl-C, SIGTERM or SIGHUP; every process that was started has been ended.
     #[error("interrupted")]
     Interrupted,
     /// A file or process operation failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done, with the path.
+        /// The operation, with the path.
         what: String,
-        /// The operating system's answer.
         source: std::io::Error,
     },
     /// A program ended with a failure, or did not become ready.
     #[error("{program}: {problem}{output}")]
     Program {
-        /// Its name and arguments.
+        /// Name and arguments.
         program: String,
-        /// How it failed.
         problem: String,
-        /// The last lines it wrote, each on a line of its own; may be empty.
+        /// The last lines of its output, each on a line of its own; may be empty.
         output: String,
     },
     /// The workload itself failed: wrong counts, or an error from the database.
@@ -32,18 +30,13 @@ pub enum BenchError {
     Workload(String),
     /// SQLite refused something outside the measured transactions.
     #[error("{what}: {source}")]
-    Sqlite {
-        /// What was being done.
-        what: String,
-        /// SQLite's answer.
-        source: rusqlite::Error,
-    },
-    /// The output of a program was not what this harness understands.
+    Sqlite { what: String, source: rusqlite::Error },
+    /// The harness does not understand the output of a program.
     #[error("cannot read {what}: {detail}; are both from the same build?")]
     Unreadable {
         /// Which output.
         what: String,
-        /// What was wrong with it.
+        /// What is wrong with it.
         detail: String,
     },
     /// The scratch directory is on a file system in memory.
@@ -54,10 +47,9 @@ pub enum BenchError {
     InMemory(PathBuf),
 }
 
-/// Shorthand used through the crate.
 pub type Result<T> = std::result::Result<T, BenchError>;
 
-/// Reads a document of JSON that `what` names.
+/// Reads a JSON document; `what` names it in the error.
 pub(crate) fn parsed<T: serde::de::DeserializeOwned>(what: &str, text: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|error| BenchError::Unreadable {
         what: what.into(),
@@ -65,7 +57,7 @@ pub(crate) fn parsed<T: serde::de::DeserializeOwned>(what: &str, text: &str) -> 
     })
 }
 
-/// Adds what was being done to an error of the operating system.
+/// Adds the operation to an error of the operating system or of SQLite.
 pub(crate) trait During<T> {
     fn during(self, what: impl FnOnce() -> String) -> Result<T>;
 }

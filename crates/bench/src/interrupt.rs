@@ -1,5 +1,6 @@
-//! Ctrl-C: every process that a measurement started is told to end, every wait of the measurement returns
-//! [`BenchError::Interrupted`], and the scratch directories go away as their owners are dropped.
+//! Ctrl-C: the waiting thread sends each process that a measurement started its end signal, every wait of the
+//! measurement returns [`BenchError::Interrupted`], and the scratch directories are removed as their owners are
+//! dropped.
 
 use std::io::Error;
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::{BenchError, Result};
 
-/// Started and not yet reaped processes, with the signal that makes each of them clean up and end.
+/// Processes that were started and not yet reaped, each with the signal that makes it clean up and end.
 struct State {
     interrupted: bool,
     processes: Vec<(libc::pid_t, libc::c_int)>,
@@ -35,8 +36,8 @@ pub fn install() {
 
 fn blocked_signals() -> libc::sigset_t {
     let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigemptyset initialises the set before anything reads it; the signal numbers are valid, and the
-    // old mask is not asked for.
+    // SAFETY: sigemptyset initialises the set before anything reads it; the signal numbers are valid, and the pointer
+    // for the old mask is null.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
@@ -56,7 +57,7 @@ fn wait_for(signals: &libc::sigset_t) {
         }
         let mut state = state();
         if state.interrupted {
-            // A second Ctrl-C: the user does not want to wait for the cleaning up.
+            // A second Ctrl-C: the user does not want to wait for the clean-up.
             state.processes.iter().for_each(|(pid, _)| send(*pid, libc::SIGKILL));
             std::process::exit(130);
         }
@@ -66,7 +67,7 @@ fn wait_for(signals: &libc::sigset_t) {
     }
 }
 
-/// Sends a signal to a process that was started here and is not reaped yet, so its number is still its own.
+/// Sends a signal to a process that this program started and has not reaped, so that its pid cannot have been reused.
 pub(crate) fn send(pid: libc::pid_t, signal: libc::c_int) {
     // SAFETY: kill has no memory preconditions.
     if unsafe { libc::kill(pid, signal) } != 0 {
@@ -77,7 +78,7 @@ pub(crate) fn send(pid: libc::pid_t, signal: libc::c_int) {
     }
 }
 
-/// Remembers a started process; when the interrupt came in between, it is told to end at once.
+/// Records a started process; when the interrupt has already arrived, sends it its end signal immediately.
 pub(crate) fn register(pid: libc::pid_t, signal: libc::c_int) {
     let mut state = state();
     state.processes.push((pid, signal));
@@ -86,17 +87,17 @@ pub(crate) fn register(pid: libc::pid_t, signal: libc::c_int) {
     }
 }
 
-/// Forgets a process that is about to be reaped.
+/// Removes a process that is about to be reaped.
 pub(crate) fn forget(pid: libc::pid_t) {
     state().processes.retain(|(known, _)| *known != pid);
 }
 
-/// An error once Ctrl-C was pressed.
+/// Returns an error once Ctrl-C was pressed.
 pub fn check() -> Result<()> {
     if state().interrupted { Err(BenchError::Interrupted) } else { Ok(()) }
 }
 
-/// Lets measured processes run for a time; returns early with an error on Ctrl-C.
+/// Lets measured processes run for `time`; returns early, with an error, on Ctrl-C.
 pub fn pause(time: Duration) -> Result<()> {
     let end = Instant::now() + time;
     let mut state = state();
@@ -110,10 +111,10 @@ pub fn pause(time: Duration) -> Result<()> {
     Err(BenchError::Interrupted)
 }
 
-/// Pause between two questions to another process.
+/// Pause between two polls of another process.
 const ASK_EVERY: Duration = Duration::from_millis(20);
 
-/// Asks another process again and again until it says yes, at most `limit`; `what` names the wait in the error.
+/// Polls another process until `ready` returns true, at most for `limit`; `what` names the wait in the error.
 pub(crate) fn await_other(
     what: &str,
     limit: Duration,
@@ -129,9 +130,9 @@ pub(crate) fn await_other(
     Ok(())
 }
 
-/// Asks another process again and again for an amount until it is `enough`, as long as it grows: how fast is the
-/// machine's affair. At most `limit` without growth. The asking takes a twentieth of a processor at most, for something
-/// else is measured meanwhile.
+/// Polls another process until its amount reaches `enough`. Waits as long as the amount grows, because the speed
+/// depends on the machine; gives up after `limit` without growth. Polling takes at most a twentieth of a processor,
+/// because something else is measured meanwhile.
 pub(crate) fn await_amount(
     what: &str,
     enough: f64,

@@ -1,11 +1,11 @@
 //! Workload, rivals and figures: `standfast bench`, `make bench` and `make figures`.
 //!
-//! - [`workload`] and [`worker`]: the application, in processes of its own.
+//! - [`workload`] and [`worker`]: the application, in separate processes.
 //! - [`redo_load`]: an application that makes redo at a given rate.
-//! - [`driver`]: runs them and counts; [`run`] is what one run gave.
+//! - [`driver`]: runs the application processes and counts; [`run`]: the result of one run.
 //! - [`systems`]: stock SQLite, Standfast in its modes, Litestream, PostgreSQL; [`suite`] interleaves them.
-//! - [`raw`]: what the disk and the loopback can do; [`stations`]: the log writer and apply on their own.
-//! - [`figures`]: the table of bars and aims, and its verdicts; [`conditions`]: on what machine.
+//! - [`raw`]: the limits of the disk and the loopback; [`stations`]: the log writer and apply on their own.
+//! - [`figures`]: the table of bars and aims, and its verdicts; [`conditions`]: machine and versions.
 //! - [`command`]: the command line.
 
 pub mod command;

@@ -1,4 +1,4 @@
-//! Processes that end with their owner, and directories that vanish with theirs.
+//! Processes and scratch directories that end with the value that owns them.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::{BenchError, Result, interrupt, processes};
 /// How long a process may take to end on request before it is killed.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// A running process. Dropping it tells it to end, waits, and kills it when it does not.
+/// A running process. Dropping it sends its end signal, waits, and kills it when it does not end in time.
 pub struct Process {
     child: Child,
     handle: OwnedFd,
@@ -25,8 +25,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`; its standard error (and output, unless the command has it piped) goes to `log`.
-    /// `end_signal` is what makes this program clean up and end.
+    /// Starts `command`; its standard error (and standard output, unless the command pipes it) goes to `log`.
+    /// `end_signal` makes the program clean up and end.
     pub fn start(mut command: Command, log: Option<&Path>, end_signal: libc::c_int) -> Result<Process> {
         let name = describe(&command);
         if let Some(log) = log {
@@ -45,34 +45,32 @@ impl Process {
             return Err(BenchError::Io { what: "open a process descriptor".into(), source });
         }
         interrupt::register(pid, end_signal);
-        // SAFETY: pidfd_open returned a fresh descriptor that nobody else owns.
+        // SAFETY: pidfd_open returned a new descriptor that nothing else owns.
         let handle = unsafe { OwnedFd::from_raw_fd(descriptor) };
         Ok(Process { child, handle, name, log: log.map(Path::to_owned), end_signal, reaped: false })
     }
 
-    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The process with its pipes.
+    /// The child, with its pipes.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// Waits until the process has ended, at most `limit`; false when it still runs.
+    /// Waits for the end of the process, at most for `limit`; returns false when it still runs.
     pub fn wait(&self, limit: Duration) -> bool {
         let mut poll = libc::pollfd { fd: self.handle.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid pollfd.
         unsafe { libc::poll(&mut poll, 1, limit.as_millis().min(i32::MAX as u128) as i32) == 1 }
     }
 
-    /// Sends a signal.
     pub fn signal(&self, signal: libc::c_int) {
         interrupt::send(self.pid() as libc::pid_t, signal);
     }
 
-    /// Tells the process to end and waits for it; an error when it had to be killed.
+    /// Sends the end signal and waits. Fails when the process had to be killed.
     pub fn stop(mut self) -> Result<()> {
         self.finish()
     }
@@ -96,7 +94,7 @@ impl Process {
         Err(self.failed(&format!("did not end within {} s and was killed", GRACE.as_secs())))
     }
 
-    /// An error about this process, with the last lines of its log.
+    /// Makes an error about this process, with the last lines of its log.
     pub fn failed(&self, problem: &str) -> BenchError {
         let output = self.log.as_ref().and_then(|log| std::fs::read_to_string(log).ok()).unwrap_or_default();
         BenchError::Program {
@@ -106,7 +104,7 @@ impl Process {
         }
     }
 
-    /// Waits until `ready` says yes; an error when the process ends before, or does not get there.
+    /// Waits until `ready` returns true. Fails when the process ends first, or `limit` passes.
     pub fn await_ready(
         &self,
         what: &str,
@@ -137,16 +135,17 @@ impl Drop for Process {
     }
 }
 
-/// When this process is killed outright, its children go with it. The kernel ties this to the thread that
-/// started them, so processes are started from threads that live as long as the measurement.
+/// Makes the kernel kill the child when this process dies. The kernel ties this to the thread that started the child,
+/// so processes are started from threads that live as long as the measurement.
 fn die_with_parent(command: &mut Command) {
-    // A group of its own: Ctrl-C of the terminal reaches us alone, and we end the others in order.
+    // A process group of its own: Ctrl-C in the terminal reaches only this process, which ends its children in order.
     command.process_group(0);
-    // SAFETY: all three calls are async-signal-safe and touch nothing but the set, which is initialised first.
+    // SAFETY: all three calls are async-signal-safe and touch only the set, which is initialised first.
     unsafe {
         command.pre_exec(|| {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            // What we block to wait for it would stay blocked in a program that only has a handler: it would not end.
+            // The child inherits the signals that this process blocks in order to wait for them. A program that only
+            // installs a handler would then never end.
             let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
             libc::sigemptyset(none.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
@@ -155,12 +154,12 @@ fn die_with_parent(command: &mut Command) {
     }
 }
 
-/// Runs a command to its end and returns what it wrote to standard output; an error when it fails.
+/// Runs a command to its end and returns its standard output. Fails when the command does.
 pub fn run(command: &mut Command) -> Result<String> {
     run_accepting(command, &[0])
 }
 
-/// As [`run`], for a command that ends well with other exit codes, too.
+/// Runs a command like [`run`]; every exit code in `codes` is success.
 pub fn run_accepting(command: &mut Command, codes: &[i32]) -> Result<String> {
     interrupt::check()?;
     let name = describe(command);
@@ -192,7 +191,7 @@ fn describe(command: &Command) -> String {
     })
 }
 
-/// Creates `directory` if need be; an error when it is on a file system in memory.
+/// Creates `directory` if it is missing. Fails when it is on a file system in memory.
 pub fn make_on_disk(directory: &Path) -> Result<()> {
     std::fs::create_dir_all(directory).during(|| format!("create {}", directory.display()))?;
     if processes::is_in_memory(directory) {
@@ -201,11 +200,11 @@ pub fn make_on_disk(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A directory that is removed with everything in it when dropped.
+/// A directory that is removed with its content when dropped.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// A fresh directory under `base`, which must be on a real disk.
+    /// Creates a new directory under `base`, which must be on a real disk.
     pub fn new(base: &Path) -> Result<Scratch> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         make_on_disk(base)?;
@@ -215,12 +214,11 @@ impl Scratch {
         Ok(Scratch(path))
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Creates a directory in it.
+    /// Creates a subdirectory.
     pub fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.0.join(name);
         std::fs::create_dir_all(&path).during(|| format!("create {}", path.display()))?;

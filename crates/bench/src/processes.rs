@@ -1,42 +1,40 @@
-//! What processes used, read from /proc.
+//! Processor time, context switches and memory of processes, read from /proc.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// Processes whose use is added up under one name, such as `application`, `instance`, `standby`.
+/// Processes whose usage is added up under one name, such as `application`, `instance`, `standby`.
 #[derive(Clone, Debug)]
 pub struct ProcessGroup {
     /// Name in the report.
     pub name: &'static str,
-    /// Process ids.
     pub pids: Vec<u32>,
-    /// Whether the children of these processes belong to it too (PostgreSQL forks one per connection).
+    /// Whether the children of these processes are counted too (PostgreSQL forks one per connection).
     pub with_children: bool,
 }
 
-/// Cumulated use of a group of processes.
+/// Cumulative usage of a group of processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// Time on a processor in microseconds.
     pub cpu_us: f64,
-    /// Context switches, voluntary and not.
+    /// Context switches, voluntary and involuntary.
     pub switches: u64,
 }
 
-/// Use per commit of one group.
+/// Usage of one group per commit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GroupUsage {
-    /// Name of the group.
     pub name: String,
     /// Processor time per commit in microseconds.
     pub cpu_us_per_commit: f64,
-    /// Context switches per commit.
     pub switches_per_commit: f64,
 }
 
 impl ProcessGroup {
-    /// Reads what the group used so far. A thread that has ended no longer counts, so read while all run.
+    /// Reads the usage of the group so far. A thread that has ended no longer counts, so call this while all are
+    /// running.
     pub fn usage(&self) -> Usage {
         let mut pids = self.pids.clone();
         if self.with_children {
@@ -48,7 +46,7 @@ impl ProcessGroup {
         })
     }
 
-    /// Use between two readings, per commit.
+    /// Usage between two readings, per commit.
     pub fn per_commit(&self, before: Usage, after: Usage, commits: u64) -> GroupUsage {
         let commits = commits.max(1) as f64;
         GroupUsage {
@@ -80,7 +78,7 @@ fn children_of(parents: &[u32]) -> Vec<u32> {
         .collect()
 }
 
-/// First field of `schedstat`: nanoseconds on a processor.
+/// Returns the first field of `schedstat`: nanoseconds on a processor.
 fn cpu_ns(schedstat: &str) -> u64 {
     schedstat.split_whitespace().next().and_then(|field| field.parse().ok()).unwrap_or(0)
 }
@@ -90,13 +88,14 @@ fn switches(status: &str) -> u64 {
     counters.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum()
 }
 
-/// Fourth field of `stat`. The second one, the name in parentheses, may hold spaces and parentheses itself.
+/// Returns the fourth field of `stat`. The second field, the name in parentheses, may itself hold spaces and
+/// parentheses.
 fn parent_of(stat: &str) -> Option<u32> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Resident memory of a process in bytes; None when it is gone.
+/// Resident memory of a process in bytes; None when the process is gone.
 pub fn resident_bytes(pid: u32) -> Option<u64> {
     resident(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }

@@ -1,4 +1,4 @@
-//! What the disk and the loopback can do by themselves: the limits that figures are held against.
+//! Limits of the disk and the loopback alone, to compare figures with.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -15,13 +15,13 @@ use crate::process::{Process, Scratch};
 use crate::statistics::Latencies;
 use crate::{BenchError, Context, Result, interrupt};
 
-/// A write as large as the log writer likes it.
+/// Size of a large write of the log writer.
 pub const LARGE_WRITE: usize = 1 << 20;
-/// The write of a single commit.
+/// Size of the write of a single commit.
 pub const SMALL_WRITE: usize = 4096;
-/// Bytes of a TCP message: a commit as page images, as the older systems ship it.
+/// Bytes of a TCP message: the page images of a commit, as earlier systems ship them.
 pub const MESSAGE: usize = 8192;
-/// Preallocated and zeroed bytes of a test file; writes go round.
+/// Preallocated and zeroed bytes of a test file; writes wrap around at its end.
 const FILE_BYTES: u64 = 256 << 20;
 
 /// Limits of this machine. Times are medians.
@@ -29,9 +29,9 @@ const FILE_BYTES: u64 = 256 << 20;
 pub struct RawLimits {
     /// One durable write of 4 KiB alone, in microseconds.
     pub small_write_us: f64,
-    /// Durable writes of 4 KiB to two files at once, until both are done, in microseconds.
+    /// Two parallel durable writes of 4 KiB to two files, until both are done, in microseconds.
     pub two_writes_us: f64,
-    /// Durable writes of 1 MiB one after the other, in bytes per second.
+    /// Successive durable writes of 1 MiB, in bytes per second.
     pub large_write_rate: f64,
     /// A message of 8 KiB to another process and back, in microseconds.
     pub ping_pong_us: f64,
@@ -61,7 +61,7 @@ impl TestFile {
         let path = directory.join(name);
         let file = DirectDisk.create(&path, bytes).during(|| format!("create {}", path.display()))?;
         let mut buffer = AlignedBuf::new(write);
-        // Not zeros, which a clever device need not store.
+        // Not zeros: a device may skip storing those.
         buffer.iter_mut().enumerate().for_each(|(nth, byte)| *byte = (nth * 31) as u8);
         Ok(TestFile { file, buffer, offset: 0, bytes })
     }
@@ -78,7 +78,7 @@ pub fn small_writes(directory: &Path, time: Duration) -> Result<f64> {
     Ok(small_write_latencies(directory, time)?.percentile_us(50.0))
 }
 
-/// Milliseconds of the longest of the durable writes of 4 KiB that the disk does one after the other in `time`.
+/// Returns the longest of the successive durable writes of 4 KiB within `time`, in milliseconds.
 pub fn longest_small_write(context: &Context, time: Duration) -> Result<f64> {
     let scratch = Scratch::new(&context.base)?;
     Ok(small_write_latencies(scratch.path(), time)?.summary().max_us / 1e3)
@@ -108,25 +108,25 @@ pub fn large_writes(directory: &Path, time: Duration) -> Result<f64> {
     Ok(bytes as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Two threads go on together. They spin, because the wake of a sleeper would be counted as time of the disk.
+/// Barrier of two threads. They spin, because a wake from sleep would count as disk time.
 #[derive(Default)]
 struct Meeting(AtomicU64);
 
 impl Meeting {
-    /// Returns when the other one has come as often as we have; `met` counts our own meetings.
+    /// Returns when the other thread has arrived as often as this one; `met` counts the arrivals of this thread.
     fn attend(&self, met: &mut u64) {
         *met += 1;
         self.0.fetch_add(1, Ordering::AcqRel);
         let mut turns = 0;
         while self.0.load(Ordering::Acquire) < 2 * *met {
             turns += 1;
-            // The other one may have no processor: leave it ours after some ten microseconds.
+            // The other thread may have no processor: yield this one after about ten microseconds.
             if turns < 1000 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
     }
 }
 
-/// Median microseconds until two durable writes of 4 KiB, to two files and begun together, are both done.
+/// Median microseconds until two durable writes of 4 KiB, started together on two files, are both done.
 pub fn two_writes(directory: &Path, time: Duration) -> Result<f64> {
     let files = [0, 1].map(|nth| TestFile::create(directory, &format!("pair{nth}"), 16 << 20, SMALL_WRITE));
     let (meeting, stop) = (Meeting::default(), AtomicBool::new(false));
@@ -140,7 +140,8 @@ pub fn two_writes(directory: &Path, time: Duration) -> Result<f64> {
                 stop.store(true, Ordering::Release);
             }
             meeting.attend(&mut met);
-            // Both read the same value: it is set before a first meeting only, and the second one follows.
+            // Both threads read the same value: it is only set before the first meeting, and the second one follows the
+            // read.
             let stopping = stop.load(Ordering::Acquire);
             meeting.attend(&mut met);
             let Some(file) = file.as_mut().filter(|_| !stopping) else {
@@ -165,7 +166,7 @@ pub fn two_writes(directory: &Path, time: Duration) -> Result<f64> {
     Ok(latencies.percentile_us(50.0))
 }
 
-/// Median microseconds of a message of 8 KiB to a process on this machine and back, over TCP.
+/// Median microseconds of a message of 8 KiB over TCP to a process on this machine and back.
 pub fn ping_pong(worker: &WorkerCommand, time: Duration) -> Result<f64> {
     let during = || "TCP ping-pong".to_owned();
     let mut process = Process::start(worker.role("echo"), None, libc::SIGKILL)?;

@@ -1,9 +1,9 @@
-//! An application that makes redo at a given rate: transactions arrive at regular moments, whoever of its sessions is
-//! free takes the next one, and each inserts bytes that nothing makes shorter, or an order. When sessions are not enough, or
-//! commits take too long, fewer transactions are done than have arrived.
+//! An application that generates redo at a given rate. Transactions arrive at regular intervals, any free session takes
+//! the next one, and each inserts incompressible bytes or an order. When there are too few sessions, or commits take
+//! too long, fewer transactions are done than have arrived.
 //!
-//! A process of its own. On standard input a [`Config`] and then a word for each phase; on standard output a word when
-//! all sessions are connected, and a [`Report`] at the end.
+//! It runs as a separate process. It reads a [`Config`] and then one word per phase from standard input; it writes one
+//! word when all sessions are connected, and a [`Report`] at the end, to standard output.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -27,22 +27,20 @@ const READY: &str = "ready";
 const MEASURE: &str = "measure";
 const STOP: &str = "stop";
 
-/// What is written.
+/// What the application writes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Config {
-    /// The loadable extension.
     pub extension: PathBuf,
-    /// The database, made with [`create_database`].
+    /// The database, made by [`create_database`].
     pub database: PathBuf,
-    /// Connections, a thread each.
+    /// Number of connections; each has a thread.
     pub sessions: usize,
-    /// Bytes of a transaction.
+    /// Bytes per transaction.
     pub bytes: usize,
-    /// Bytes a second; None: as many as possible.
+    /// Bytes per second; None for as many as possible.
     pub rate: Option<f64>,
-    /// What the bytes are.
     pub content: Content,
-    /// One more session writes nothing and keeps the write lock from the others, so many milliseconds again and again.
+    /// When set, one more session writes nothing and repeatedly holds the write lock for this many milliseconds.
     pub lock_held_ms: Option<u64>,
 }
 
@@ -50,13 +48,13 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
-    /// Bytes that nothing makes shorter.
+    /// Incompressible bytes.
     Noise,
-    /// An order as web applications keep them: a document with lines of articles, quantities and prices.
+    /// An order as web applications store it: a document with lines of articles, quantities and prices.
     Order,
 }
 
-/// What was done between the phases.
+/// Transactions between the phases `measure` and `stop`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Report {
     seconds: f64,
@@ -64,16 +62,15 @@ struct Report {
     latencies: LatencyCounts,
 }
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadResult {
-    /// Commits a second.
     pub commits_per_second: f64,
     /// From BEGIN to the return of COMMIT.
     pub latency: LatencySummary,
 }
 
-/// A database for this load.
+/// Creates a database for this load.
 pub fn create_database(path: &Path) -> Result<()> {
     let during = || format!("create database {}", path.display());
     let connection = Connection::open(path).during(during)?;
@@ -82,7 +79,6 @@ pub fn create_database(path: &Path) -> Result<()> {
     connection.close().map_err(|(_, error)| error).during(during)
 }
 
-/// The running application.
 pub struct Load {
     process: Process,
     orders: ChildStdin,
@@ -90,7 +86,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts it; it writes from now on.
+    /// Starts the application, which writes from now on.
     pub fn start(command: &WorkerCommand, config: &Config) -> Result<Load> {
         let mut process = Process::start(command.role("redo-load"), None, libc::SIGKILL)?;
         let pipes = (process.child().stdin.take(), process.child().stdout.take());
@@ -104,17 +100,17 @@ impl Load {
         }
     }
 
-    /// Stops the application where it is, or lets it go on.
+    /// Stops the application with SIGSTOP, or continues it.
     pub fn stand_still(&self, stands: bool) {
         self.process.signal(if stands { libc::SIGSTOP } else { libc::SIGCONT });
     }
 
-    /// What is done from here on counts.
+    /// Counts transactions from here on.
     pub fn measure(&mut self) -> Result<()> {
         self.say(MEASURE)
     }
 
-    /// Ends it.
+    /// Ends the application and returns its result.
     pub fn stop(mut self) -> Result<LoadResult> {
         self.say(STOP)?;
         let line = self.hear()?;
@@ -123,7 +119,7 @@ impl Load {
         latencies.merge(&report.latencies);
         let commits_per_second = report.commits as f64 / report.seconds;
         drop(self.orders);
-        // It closes its connections, of which the last one may checkpoint.
+        // It closes its connections; the last one to close may checkpoint.
         self.process.wait(BUSY_TIMEOUT);
         Ok(LoadResult { commits_per_second, latency: latencies.summary() })
     }
@@ -143,7 +139,7 @@ impl Load {
     }
 }
 
-/// The process itself.
+/// Runs as the application process.
 pub fn main() -> Result<()> {
     let mut input = std::io::stdin().lines();
     let mut next = || input.next().transpose().during(|| "read an order".into());
@@ -211,7 +207,7 @@ struct Phase {
     measuring: AtomicBool,
 }
 
-/// When transactions arrive.
+/// Times at which transactions arrive.
 struct Arrivals {
     next: AtomicU64,
     begun: Instant,
@@ -219,7 +215,7 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    /// Waits for the next one that nobody has taken.
+    /// Waits for the next arrival that no session has taken.
     fn take(&self) {
         let Some(every) = self.every else { return };
         let due = every.mul_f64(self.next.fetch_add(1, SeqCst) as f64);
@@ -235,7 +231,7 @@ fn open(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Transactions of one session; returns the latencies of those that began and ended in the measured time.
+/// Runs the transactions of one session; returns the latencies of those that began and ended within the measured time.
 fn write(
     connection: &Connection,
     session: u64,
@@ -265,8 +261,8 @@ fn write(
     }
 }
 
-/// Takes the write lock and gives it back, in turns with whoever waits for it. Who fails to is no harm to others, and seen
-/// by the delay that is missing.
+/// Repeatedly takes and releases the write lock, in competition with the writers. A failure to take it is ignored: it
+/// harms no other session and shows as a missing delay.
 fn hold_lock(connection: &Connection, held: Duration, phase: &Phase) {
     while !phase.stopping.load(SeqCst) {
         if connection.execute_batch("BEGIN IMMEDIATE").is_ok() {
@@ -276,14 +272,14 @@ fn hold_lock(connection: &Connection, held: Duration, phase: &Phase) {
     }
 }
 
-/// Bytes that do not compress.
+/// Fills `body` with incompressible bytes.
 fn fill(body: &mut [u8], state: &mut u64) {
     for chunk in body.chunks_mut(8) {
         chunk.copy_from_slice(&next(state).to_le_bytes()[..chunk.len()]);
     }
 }
 
-/// Random numbers (xorshift).
+/// Returns the next random number (xorshift).
 fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -291,7 +287,7 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
-/// An order of about so many bytes.
+/// Makes an order of about `bytes` bytes.
 fn order(body: &mut Vec<u8>, bytes: usize, state: &mut u64) {
     let mut below = |limit: u64| next(state) % limit;
     let (number, customer, second) = (below(100_000_000), below(500_000), below(86_400));

@@ -1,4 +1,4 @@
-//! Tables for people.
+//! Results as tables for the terminal.
 
 use crate::raw::RawLimits;
 use crate::run::RunResult;
@@ -7,7 +7,8 @@ use crate::statistics::MinMedianMax;
 use crate::suite::Series;
 use crate::systems::SystemKind;
 
-/// Columns: commits/s min/median/max, ratio to stock FULL, latencies, fairness, redo, processor, switches.
+/// Columns: commits/s min/median/max, ratio to stock FULL, latencies, fairness, redo, processor time, context switches,
+/// errors.
 const HEADER: [&str; 11] = [
     "system",
     "commits/s min/median/max",
@@ -22,7 +23,7 @@ const HEADER: [&str; 11] = [
     "errors",
 ];
 
-/// The series of one case as lines of text.
+/// Formats the series of one case.
 pub fn table(series: &[Series]) -> String {
     let reference = median(series.iter().find(|one| one.system == SystemKind::StockFull));
     let mut rows = vec![HEADER.map(str::to_owned).to_vec()];
@@ -77,7 +78,7 @@ fn three(of: MinMedianMax) -> String {
     format!("{:.0}/{:.0}/{:.0}", of.min, of.median, of.max)
 }
 
-/// First column to the left, the others to the right.
+/// Aligns the first column to the left, the others to the right.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
@@ -96,7 +97,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// The limits of the machine.
+/// Formats the limits of the machine.
 pub fn limits(raw: &RawLimits) -> String {
     format!(
         "  durable write 4 KiB {:.0} us, two files at once {:.0} us, 1 MiB one after the other {:.2} GB/s; TCP 8 KiB ping-pong {:.0} us\n",
@@ -107,7 +108,7 @@ pub fn limits(raw: &RawLimits) -> String {
     )
 }
 
-/// The log writer against its baseline.
+/// Formats the throughput of the log writer and of plain writes.
 pub fn log(result: &LogResult) -> String {
     let gb =
         |of: MinMedianMax| format!("{:.2}/{:.2}/{:.2} GB/s", of.min / 1e9, of.median / 1e9, of.max / 1e9);
@@ -120,7 +121,7 @@ pub fn log(result: &LogResult) -> String {
     )
 }
 
-/// Apply.
+/// Formats the throughput of apply.
 pub fn apply(result: &ApplyResult) -> String {
     format!(
         "  {} transactions over {} database(s): {} transactions/s\n",

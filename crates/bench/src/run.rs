@@ -1,4 +1,4 @@
-//! What one run of the workload gave.
+//! Result of one run of the workload.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,37 +6,29 @@ use crate::processes::GroupUsage;
 use crate::statistics::{Latencies, LatencySummary};
 use crate::workload::Layout;
 
-/// One run: a system, a number of clients, a layout, a time.
+/// One run: a system, a number of clients, a layout, a duration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunResult {
-    /// Name of the system.
     pub system: String,
-    /// Number of clients.
     pub clients: usize,
-    /// What they shared.
     pub layout: Layout,
-    /// Measured time.
     pub seconds: f64,
-    /// Commits that returned within it.
+    /// Commits that returned within the measured time.
     pub commits: u64,
-    /// Commits that returned at any time, those of the warm-up included.
+    /// Commits that returned at any time, including the warm-up.
     pub commits_in_all: u64,
-    /// `commits` over `seconds`.
     pub commits_per_second: f64,
     /// From BEGIN to the return of COMMIT.
     pub latency: LatencySummary,
     /// The histogram behind the summary.
     #[serde(skip)]
     pub latencies: Latencies,
-    /// Commits of each client: who is behind when some are.
+    /// Commits of each client; shows which client falls behind.
     pub commits_of_clients: Vec<u64>,
-    /// Failed transactions.
     pub errors: u64,
-    /// The first failure.
     pub first_error: Option<String>,
     /// Bytes of redo (or WAL, or LTX file) that one commit made.
     pub redo_bytes_per_commit: Option<f64>,
-    /// Use per commit of each group of processes.
     pub usage: Vec<GroupUsage>,
 }
 

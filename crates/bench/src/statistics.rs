@@ -1,4 +1,4 @@
-//! The few numbers that a report shows: min/median/max of runs, percentiles of commits.
+//! Statistics of a report: min/median/max of runs, percentiles of commits.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -6,16 +6,14 @@ use serde::{Deserialize, Serialize};
 /// Smallest, middle and largest of several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MinMedianMax {
-    /// Smallest.
     pub min: f64,
-    /// Middle; the mean of the two middle ones for an even number of runs.
+    /// Mean of the two middle values for an even number of runs.
     pub median: f64,
-    /// Largest.
     pub max: f64,
 }
 
 impl MinMedianMax {
-    /// Of at least one value; None when there is none.
+    /// None when there are no values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<MinMedianMax> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -27,10 +25,10 @@ impl MinMedianMax {
     }
 }
 
-/// Longest latency that is told apart, in nanoseconds: the busy timeout plus a margin.
+/// Longest recordable latency in nanoseconds: the busy timeout plus a margin.
 const LONGEST_NS: u64 = 120_000_000_000;
 
-/// Latencies in nanoseconds, three significant digits.
+/// Histogram of latencies in nanoseconds, three significant digits.
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);
 
@@ -44,36 +42,35 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Counts one latency; anything longer than two minutes counts as two minutes.
+    /// Counts one latency; a latency above two minutes counts as two minutes.
     pub fn record(&mut self, nanoseconds: u64) {
         self.0.saturating_record(nanoseconds);
     }
 
-    /// Adds all of `other`.
     pub fn merge(&mut self, other: &LatencyCounts) {
         for &(nanoseconds, count) in &other.0 {
             self.0.saturating_record_n(nanoseconds, count);
         }
     }
 
-    /// The form in which a worker process hands its latencies over.
+    /// The form in which a worker process passes its latencies on.
     pub fn counts(&self) -> LatencyCounts {
         LatencyCounts(
             self.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect(),
         )
     }
 
-    /// Number of latencies recorded.
+    /// Number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The latency that `percent` of all did not exceed, in microseconds.
+    /// Returns the latency that `percent` of all did not exceed, in microseconds.
     pub fn percentile_us(&self, percent: f64) -> f64 {
         self.0.value_at_percentile(percent) as f64 / 1e3
     }
 
-    /// What a report shows.
+    /// The values that a report shows.
     pub fn summary(&self) -> LatencySummary {
         LatencySummary {
             mean_us: if self.0.is_empty() { 0.0 } else { self.0.mean() / 1e3 },
@@ -85,22 +82,17 @@ impl Latencies {
     }
 }
 
-/// Pairs of latency in nanoseconds and how often it occurred.
+/// Pairs of a latency in nanoseconds and its count.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LatencyCounts(Vec<(u64, u64)>);
 
 /// Latencies of one run in microseconds, from BEGIN to the return of COMMIT.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// Mean.
     pub mean_us: f64,
-    /// Median.
     pub p50_us: f64,
-    /// 99 % were not slower.
     pub p99_us: f64,
-    /// 99.9 % were not slower.
     pub p999_us: f64,
-    /// The worst one.
     pub max_us: f64,
 }
 

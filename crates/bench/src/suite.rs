@@ -1,4 +1,4 @@
-//! Runs systems in turns - A B C, A B C, A B C - so that noise of the machine hits all of them alike.
+//! Runs systems in turns - A B C, A B C, A B C - so that noise of the machine affects all of them alike.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,11 @@ use crate::{BenchError, Context, Result, interrupt};
 /// The runs of one system in one case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Series {
-    /// The system.
     pub system: SystemKind,
-    /// Its name in reports.
+    /// Name of the system in reports.
     pub name: String,
-    /// Clients and layout.
     pub case: Case,
-    /// The runs, in order; fewer than asked for when one failed.
+    /// The runs in order; fewer than requested when one failed.
     pub runs: Vec<RunResult>,
     /// Why there are no (further) runs.
     pub missing: Option<Missing>,
@@ -28,14 +26,13 @@ pub struct Series {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Missing {
-    /// This machine cannot give it.
+    /// This machine lacks something that the measurement needs.
     Skipped(String),
-    /// It was tried and went wrong.
+    /// The measurement was tried and failed.
     Failed(String),
 }
 
 impl Missing {
-    /// The reason.
     pub fn reason(&self) -> &str {
         match self {
             Missing::Skipped(reason) | Missing::Failed(reason) => reason,
@@ -43,9 +40,9 @@ impl Missing {
     }
 }
 
-/// Ctrl-C ends everything; any other error is the result of this one measurement.
+/// Returns the error on Ctrl-C, which ends everything; any other error becomes the result of this one measurement.
 pub(crate) fn missing(error: BenchError) -> Result<Missing> {
-    // A process that was ended by it is often noticed first by what fails then.
+    // Ctrl-C ends the processes as well, and an operation on one of them often fails before the interrupt is noticed.
     interrupt::check()?;
     match error {
         BenchError::Interrupted => Err(error),
@@ -55,8 +52,8 @@ pub(crate) fn missing(error: BenchError) -> Result<Missing> {
 }
 
 impl Series {
-    /// Min/median/max of a number of each run; the reason when there are none. A series with a failed run has
-    /// no number: what is left of it could be the better half.
+    /// Returns min/median/max of a number of each run, or the reason why there is none. A series with a failed run has
+    /// no number, because the remaining runs could be the better half.
     pub fn of(&self, number: impl Fn(&RunResult) -> f64) -> std::result::Result<MinMedianMax, Missing> {
         if let Some(missing) = &self.missing {
             return Err(missing.clone());
@@ -65,7 +62,7 @@ impl Series {
     }
 }
 
-/// Systems that are made ready once and then measured as often as wanted.
+/// Systems that are prepared once and measured any number of times.
 #[derive(Default)]
 pub struct Suite {
     prepared: BTreeMap<SystemKind, std::result::Result<Box<dyn System>, Missing>>,

@@ -1,5 +1,5 @@
-//! The application of the workload: a process of its own, as an application is, with one connection per
-//! thread, prepared statements and SQLite's default busy handler.
+//! The application of the workload, as a separate process: one connection per thread, prepared statements and SQLite's
+//! default busy handler.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc;
@@ -15,7 +15,7 @@ use crate::{BenchError, Result};
 
 /// Longest wait for the write lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
-/// A client gives up after this many failures: the database is out of order, not busy.
+/// A client gives up after this many failures: the database is broken, not busy.
 const ERRORS_MAX: u64 = 100;
 
 /// Phases of a run, in the order in which the driver announces them.
@@ -46,7 +46,7 @@ pub fn main() -> Result<()> {
 }
 
 fn tell(report: &Report) {
-    // A driver that is gone needs no report; the closed pipe ends us next.
+    // A driver that has ended needs no report; the closed pipe then ends this process.
     let _ = serde_json::to_string(report).map(|line| println!("{line}"));
 }
 
@@ -61,7 +61,7 @@ fn serve(config: &WorkerConfig, orders: impl Iterator<Item = Order>) -> Result<(
         let (reports, reported) = mpsc::channel();
         for (nth, connection) in opened?.into_iter().enumerate() {
             let client = config.first_client + nth;
-            // Read before Ready, so that nobody in any process has committed yet.
+            // Read before Ready is sent, so that no client of any process has committed yet.
             let redo_before = redo_position(&connection);
             let (reports, phase) = (reports.clone(), &phase);
             let (begin, begun) = mpsc::channel::<()>();
@@ -70,10 +70,10 @@ fn serve(config: &WorkerConfig, orders: impl Iterator<Item = Order>) -> Result<(
             let stopped = stopped.clone();
             let work = move || {
                 let prepared = Transaction::prepare(&connection);
-                // An error from the channel: the worker gives up before it started.
+                // An error from the channel: the worker gave up before the client started.
                 if begun.recv().is_ok() {
                     let report = prepared.and_then(|sql| run_client(&connection, sql, client, phase));
-                    // Dropped as well, as with `reports`: whoever waits for all is to notice one that panicked.
+                    // Drop both senders as well: `have_stopped` and `reported` then end even if a client panics.
                     let _ = stopped.send(());
                     drop(stopped);
                     let _ = to_count.recv();
@@ -89,7 +89,7 @@ fn serve(config: &WorkerConfig, orders: impl Iterator<Item = Order>) -> Result<(
             clients.count.push(count);
             clients.close.push(close);
         }
-        // The clients hold the only senders: when all are gone, waiting for reports ends.
+        // Only the clients now hold senders: when all clients are gone, waiting for reports ends.
         drop((stopped, reports));
         tell(&Report::Ready);
         let result = obey(orders, &phase, &mut clients, &have_stopped, &reported);
@@ -98,7 +98,7 @@ fn serve(config: &WorkerConfig, orders: impl Iterator<Item = Order>) -> Result<(
     })
 }
 
-/// The ends by which the clients are started and let go; dropping one of them lets its client go.
+/// Channel ends that start and release the clients; dropping an end releases its client.
 #[derive(Default)]
 struct Clients {
     begin: Vec<mpsc::Sender<()>>,
@@ -122,11 +122,11 @@ fn obey(
             Order::Close => break,
         }
         for begin in clients.begin.drain(..) {
-            // A client that ended early says why in its report.
+            // A client that ended early gives the reason in its report.
             let _ = begin.send(());
         }
         if order == Order::Stop {
-            // One that ended early has nothing to say here; why it did comes with the counts.
+            // A client that ended early sends nothing here; its reason comes with the counts.
             have_stopped.iter().take(clients.close.len()).for_each(drop);
             tell(&Report::Stopped);
         }
@@ -144,7 +144,7 @@ fn obey(
 pub(crate) fn load_extension(path: &std::path::Path) -> Result<Connection> {
     let during = || format!("load {}", path.display());
     let connection = Connection::open_in_memory().during(during)?;
-    // SAFETY: the library is the one that the user of the harness names, built for SQLite; it stays loaded.
+    // SAFETY: the user of the harness names the library, which is built for SQLite; it stays loaded.
     unsafe {
         connection.load_extension_enable().during(during)?;
         connection.load_extension(path, Some("sqlite3_extension_init")).during(during)?;
@@ -204,8 +204,8 @@ fn run_client(
     Ok((report, latencies))
 }
 
-/// The sums of what was measured and what is in the database, made when no client of any process commits any more: that
-/// takes the processors.
+/// Computes the totals and counts the rows in the database, which takes processor time. Called when no client of any
+/// process commits any more.
 fn counted(
     connection: &Connection,
     (mut report, latencies): (ClientReport, Latencies),
@@ -253,8 +253,8 @@ impl<'c> Transaction<'c> {
     }
 }
 
-/// The other end of the TCP ping-pong: echoes messages of `bytes` bytes, in a process of its own. Writes the
-/// port it listens on to standard output, serves one connection and ends with it.
+/// The other end of the TCP ping-pong: echoes messages of `bytes` bytes, in a separate process. Writes its port to
+/// standard output, serves one connection and ends with it.
 pub fn echo(bytes: usize) -> Result<()> {
     use std::io::{Read, Write};
     let during = || "echo over TCP".to_owned();
@@ -263,7 +263,7 @@ pub fn echo(bytes: usize) -> Result<()> {
     let (mut peer, _) = listener.accept().during(during)?;
     peer.set_nodelay(true).during(during)?;
     let mut message = vec![0; bytes];
-    // The driver's closing ends the loop.
+    // The loop ends when the driver closes the connection.
     while peer.read_exact(&mut message).is_ok() {
         peer.write_all(&message).during(during)?;
     }

@@ -1,10 +1,10 @@
-//! What driver and application processes tell each other: JSON lines over the pipes of the worker.
+//! Messages between the driver and the application processes: JSON lines over the pipes of the worker.
 //!
-//! Order: the driver sends a [`WorkerConfig`]; the worker opens its databases and answers [`Report::Ready`];
-//! the driver sends [`Order::Warm`], [`Order::Measure`], [`Order::Stop`]; the worker answers [`Report::Stopped`] when its
-//! last transaction has ended. When all workers have, the driver sends [`Order::Count`], and the worker answers
-//! [`Report::Counted`] with all connections still open (so that nobody's counting disturbs another's transaction, and
-//! nobody's closing another's counting); the driver sends [`Order::Close`] or closes the pipe, and the worker ends.
+//! The driver sends a [`WorkerConfig`]; the worker opens its databases and answers [`Report::Ready`]; the driver sends
+//! [`Order::Warm`], [`Order::Measure`], [`Order::Stop`]; the worker answers [`Report::Stopped`] when its last
+//! transaction has ended. When all workers have answered, the driver sends [`Order::Count`], and each worker answers
+//! [`Report::Counted`] with all its connections still open, so that no count disturbs a transaction of another worker,
+//! and no close disturbs a count. The driver sends [`Order::Close`] or closes the pipe, and the worker ends.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::statistics::LatencyCounts;
 /// What one application process does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerConfig {
-    /// The loadable extension; None for stock SQLite.
+    /// None for stock SQLite.
     pub extension: Option<PathBuf>,
     /// `PRAGMA synchronous`; None leaves the default (FULL).
     pub synchronous: Option<String>,
@@ -25,7 +25,7 @@ pub struct WorkerConfig {
     pub databases: Vec<PathBuf>,
 }
 
-/// From the driver, one word on a line.
+/// Order of the driver: one word on a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
@@ -33,7 +33,7 @@ pub enum Order {
     Warm,
     /// Count from here.
     Measure,
-    /// Finish the transaction at hand.
+    /// Finish the current transaction and stop.
     Stop,
     /// Count the rows and report.
     Count,
@@ -41,7 +41,7 @@ pub enum Order {
     Close,
 }
 
-/// From the worker.
+/// Answer of the worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Report {
@@ -49,26 +49,24 @@ pub enum Report {
     Ready,
     /// All clients have stopped.
     Stopped,
-    /// What they did.
+    /// Counts of each client.
     Counted(Vec<ClientReport>),
-    /// The worker cannot go on.
+    /// The worker cannot continue.
     Failed(String),
 }
 
-/// What one client did.
+/// Counts of one client.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ClientReport {
-    /// Client number.
     pub client: usize,
     /// Commits that returned between the orders Measure and Stop.
     pub commits: u64,
     /// Commits that returned at any time.
     pub commits_in_all: u64,
-    /// Transactions that failed, each rolled back or of unknown outcome.
+    /// Transactions that failed; each was rolled back or has an unknown outcome.
     pub errors: u64,
-    /// The first failure.
     pub first_error: Option<String>,
-    /// Rows of this client in hist at the end.
+    /// Rows of this client in `hist` at the end.
     pub rows: u64,
     /// Latencies of transactions begun between Measure and Stop.
     pub latencies: LatencyCounts,
@@ -77,7 +75,7 @@ pub struct ClientReport {
 }
 
 impl ClientReport {
-    /// Completes the redo positions with the one before the first transaction.
+    /// Sets the start of the redo positions to the one before the first transaction.
     pub(crate) fn with_redo_since(mut self, start: Option<u64>) -> ClientReport {
         self.redo = start.zip(self.redo.map(|(_, end)| end));
         self

@@ -10,24 +10,24 @@ use crate::error::During;
 
 /// Rows of table `acct`.
 pub const ACCOUNTS: u64 = 100_000;
-/// Schema, the same for SQLite and PostgreSQL.
+/// Schema for both SQLite and PostgreSQL.
 pub const SCHEMA: [&str; 2] = [
     "CREATE TABLE acct(id INTEGER PRIMARY KEY, bal INTEGER, pad TEXT)",
     "CREATE TABLE hist(id INTEGER PRIMARY KEY, conn INT, seq INT, acct INT, note TEXT)",
 ];
-/// The history's note: 40 characters.
+/// Text of `hist.note`: 40 characters.
 pub const NOTE: &str = "0123456789012345678901234567890123456789";
 /// Characters in `acct.pad`.
 pub const PAD: usize = 60;
 
-/// Start of a transaction.
+/// Starts a transaction.
 pub const BEGIN: &str = "BEGIN IMMEDIATE";
-/// First statement, of an account.
+/// First statement; its parameter is the account.
 pub const UPDATE: &str = "UPDATE acct SET bal=bal+1 WHERE id=?";
-/// Second statement, of the client, its transaction number and the account.
+/// Second statement; its parameters are the client, its transaction number and the account.
 pub const INSERT: &str =
     "INSERT INTO hist(conn,seq,acct,note) VALUES(?,?,?,'0123456789012345678901234567890123456789')";
-/// End of a transaction.
+/// Ends a transaction.
 pub const COMMIT: &str = "COMMIT";
 
 /// What the clients share.
@@ -58,8 +58,8 @@ impl Layout {
     }
 }
 
-/// Splits clients over application processes: 40 = 4 x 10, 8 = 2 x 4, 1 = 1 x 1. Returns the number of threads
-/// of each process.
+/// Splits clients over application processes: 40 = 4 x 10, 8 = 2 x 4, 1 = 1 x 1. Returns the number of threads of each
+/// process.
 pub fn processes_of(clients: usize) -> Vec<usize> {
     let processes = match clients {
         0..=3 => 1,
@@ -69,7 +69,7 @@ pub fn processes_of(clients: usize) -> Vec<usize> {
     (0..processes).map(|nth| clients / processes + usize::from(nth < clients % processes)).collect()
 }
 
-/// Fills `count` equal databases `db0.db`, `db1.db`... in `directory`: WAL mode, empty log, synced.
+/// Creates `count` equal databases `db0.db`, `db1.db`... in `directory`: WAL mode, empty WAL, synced.
 pub fn create_databases(directory: &Path, count: usize) -> Result<Vec<PathBuf>> {
     let paths: Vec<PathBuf> = (0..count).map(|nth| directory.join(format!("db{nth}.db"))).collect();
     if let Some((first, others)) = paths.split_first() {
@@ -96,11 +96,11 @@ fn create_seed(path: &Path) -> Result<()> {
         SCHEMA.join(";")
     );
     connection.execute_batch(&fill).during(during)?;
-    // The last connection to close checkpoints and removes the log.
+    // The last connection to close checkpoints and removes the WAL.
     connection.close().map_err(|(_, error)| error).during(during)
 }
 
-/// The account that a client touches next. A generator of its own keeps clients independent of each other.
+/// Accounts that a client updates. A generator per client keeps clients independent of each other.
 pub struct Accounts(u64);
 
 impl Accounts {
@@ -109,7 +109,7 @@ impl Accounts {
         Accounts((client as u64).wrapping_mul(7919).wrapping_add(1))
     }
 
-    /// Between 1 and [`ACCOUNTS`].
+    /// Returns a number from 1 to [`ACCOUNTS`].
     pub fn next_account(&mut self) -> u64 {
         // Knuth's multiplier; the upper half is well mixed.
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,4 +1,4 @@
-//! The harness as a user runs it, on the smallest workloads that still say something.
+//! Runs the harness as a user does, on the smallest workloads that give results.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_standfast-bench");
 
-/// A directory for one test, removed at its end. On the disk: the harness refuses to measure in memory.
+/// A directory for one test, removed at its end. It is on disk: the harness refuses to measure in memory.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -32,7 +32,7 @@ impl Drop for Directory {
 fn harness(arguments: &[&str], directory: &Directory) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).arg("--dir").arg(&directory.0);
-    // None of the systems that other programs provide.
+    // Exclude the systems that other programs provide.
     for name in ["STANDFAST_BIN", "STANDFAST_EXTENSION", "STANDFAST_CAMPAIGN", "LITESTREAM", "PG_BINDIR"] {
         command.env(name, "/nonexistent");
     }
@@ -81,7 +81,7 @@ fn instances_leave_no_shared_memory_behind() {
     let built = std::env::var_os("STANDFAST_BIN").map_or_else(beside, PathBuf::from);
     let standfast = built.join("standfast");
     assert!(standfast.exists(), "build it first: cargo build --workspace");
-    // Writes down what the instances say of themselves.
+    // A wrapper that records the status of the instances.
     let noting = directory.0.join("standfast");
     let said = directory.0.join("said");
     let script = format!(
@@ -166,7 +166,7 @@ fn an_interrupt_ends_the_workers_and_removes_the_files() {
     // The conditions come first; the workload starts right after them.
     progress.next().unwrap().unwrap();
     let worker = worker_of(child.id());
-    // SAFETY: a signal to our own unreaped child; no memory is involved.
+    // SAFETY: sends a signal to an unreaped child of this process; no memory is involved.
     assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
     let rest: Vec<String> = progress.map_while(Result::ok).collect();
     assert_eq!(child.wait().unwrap().code(), Some(2), "{rest:?}");
@@ -175,7 +175,7 @@ fn an_interrupt_ends_the_workers_and_removes_the_files() {
     assert_eq!(directory.entries(), 0);
 }
 
-/// The first application process of a harness, once it is there.
+/// Waits for the first application process of a harness.
 fn worker_of(parent: u32) -> String {
     let path = format!("/proc/{parent}/task/{parent}/children");
     for _ in 0..2000 {

@@ -1,8 +1,8 @@
-//! What applications were told: a small file, mapped by every application and by the campaign.
+//! Commits acknowledged to applications: a small file, mapped by every application and by the campaign.
 //!
-//! A store into a shared mapping is in the page cache at once, so what a thread has noted survives the
-//! `kill -9` of its process at the next instruction. (It would not survive a power loss; the simulator is for
-//! those.)
+//! A store into a shared mapping is immediately in the page cache, so what a thread has recorded survives a `kill -9`
+//! of its process at the next instruction. It does not survive a power loss; the simulator covers those
+//! ([`crate::power`]).
 //!
 //! ```text
 //! word 0: order (0 run, 1 stop)      words 1..7: unused
@@ -21,7 +21,6 @@ const WORDS_PER_ENTRY: usize = 8;
 /// Databases that a writer can write to.
 pub const DATABASES_MAX: usize = 4;
 
-/// The mapped file.
 pub struct Acknowledgements {
     words: NonNull<AtomicU64>,
     count: usize,
@@ -30,18 +29,18 @@ pub struct Acknowledgements {
 
 // SAFETY: only atomics are reached through the pointer, and the mapping lives as long as the value.
 unsafe impl Send for Acknowledgements {}
-// SAFETY: as above.
+// SAFETY: only atomics are reached through the pointer, and the mapping lives as long as the value.
 unsafe impl Sync for Acknowledgements {}
 
-/// What one writer was told about one database.
+/// What was acknowledged to one writer in one database.
 #[derive(Clone, Copy)]
 pub struct Entry<'a>(&'a [AtomicU64]);
 
 impl Acknowledgements {
-    /// Makes the file at `path` for `writers` writers, all at nothing.
+    /// Creates the file at `path` for `writers` writers, with all counters at 0.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn create(path: &Path, writers: usize) -> Result<Acknowledgements> {
         let bytes = 8 * WORDS_PER_ENTRY * (1 + writers * DATABASES_MAX);
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
@@ -85,22 +84,21 @@ impl Acknowledgements {
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.count) }
     }
 
-    /// Number of writers.
     pub fn writers(&self) -> usize {
         self.writers
     }
 
-    /// Tells all applications to end after their current transaction, or (`false`) that they may run.
+    /// Orders all applications to end after their current transaction, or (`false`) lets them run.
     pub fn order_stop(&self, stop: bool) {
         self.words()[0].store(u64::from(stop), SeqCst);
     }
 
-    /// Whether applications are to end.
+    /// Whether applications are ordered to end.
     pub fn stop_ordered(&self) -> bool {
         self.words()[0].load(SeqCst) != 0
     }
 
-    /// What `writer` was told about `database`.
+    /// Returns what was acknowledged to `writer` in `database`.
     ///
     /// # Panics
     /// When there is no such writer or database.
@@ -119,34 +117,34 @@ impl Acknowledgements {
 
 impl Drop for Acknowledgements {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `open`; nobody can hold a reference into it any more.
+        // SAFETY: the mapping made in `open`; no reference into it can exist any more.
         unsafe { libc::munmap(self.words.as_ptr().cast(), self.count * 8) };
     }
 }
 
 impl Entry<'_> {
-    /// COMMIT is about to be called for everything up to `sequence`.
+    /// Records that COMMIT is about to be called for everything up to `sequence`.
     pub fn attempt(self, sequence: u64) {
         self.0[1].fetch_max(sequence, SeqCst);
     }
 
-    /// COMMIT has returned OK for everything up to `sequence`.
+    /// Records that COMMIT has returned OK for everything up to `sequence`.
     pub fn acknowledge(self, sequence: u64) {
         self.0[0].store(sequence, SeqCst);
         self.0[2].fetch_add(1, SeqCst);
     }
 
-    /// A statement or COMMIT has failed.
+    /// Records that a statement or COMMIT has failed.
     pub fn refuse(self) {
         self.0[3].fetch_add(1, SeqCst);
     }
 
-    /// The writer found that its newest row is older than what it was told is committed.
+    /// Records that the writer's newest row is `rows` rows older than its last acknowledged row.
     pub fn report_lost(self, rows: u64) {
         self.0[4].fetch_max(rows, SeqCst);
     }
 
-    /// A COMMIT took so long, whatever became of it.
+    /// Records the duration of a COMMIT, whatever its result.
     pub fn waited(self, time: Duration) {
         self.0[5].fetch_max(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), SeqCst);
     }
@@ -156,17 +154,17 @@ impl Entry<'_> {
         Duration::from_micros(self.0[5].load(SeqCst))
     }
 
-    /// Begins anew with [`Entry::longest_wait`].
+    /// Resets [`Entry::longest_wait`].
     pub fn forget_waits(self) {
         self.0[5].store(0, SeqCst);
     }
 
-    /// The newest row known to be committed.
+    /// The newest row whose commit was acknowledged.
     pub fn acknowledged(self) -> u64 {
         self.0[0].load(SeqCst)
     }
 
-    /// The newest row that can be there.
+    /// The newest row that can be in the database.
     pub fn attempted(self) -> u64 {
         self.0[1].load(SeqCst)
     }

@@ -1,49 +1,46 @@
 use std::path::PathBuf;
 
-/// Why a campaign could not go on. A violated promise is not an error but a finding: see
+/// Why a campaign could not continue. A violated promise is not an error but a finding: see
 /// [`Findings`](crate::verify::Findings).
 #[derive(Debug, thiserror::Error)]
 pub enum CampaignError {
-    /// A file or process operation.
+    /// A file or process operation failed.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         what: String,
-        /// Cause.
         source: std::io::Error,
     },
-    /// SQLite.
+    /// SQLite returned an error.
     #[error("cannot {what}: {source}")]
     Sqlite {
-        /// What was being done.
+        /// The operation.
         what: String,
-        /// Cause.
         source: rusqlite::Error,
     },
-    /// A program that the campaign needs is not there.
+    /// A program that the campaign needs is missing.
     #[error(
         "{path} is missing\nhint: run `cargo build --release --workspace`, or name the directory of the programs \
          with --bin or STANDFAST_BIN"
     )]
     Missing {
-        /// Where it was looked for.
+        /// Path that was tried.
         path: PathBuf,
     },
-    /// The program was built for users.
+    /// The program was built for users, without fault points.
     #[error(
         "{path} has no fault points, so this test would prove nothing\nhint: run `cargo build --release --workspace`; a \
          build of single packages leaves them out"
     )]
     NoFaultPoints {
-        /// The program.
+        /// Path of the program.
         path: PathBuf,
     },
-    /// A program ended otherwise than it should.
+    /// A program did not end as expected.
     #[error("{program}: {problem}{output}")]
     Program {
         /// Its name and arguments.
         program: String,
-        /// What is wrong.
         problem: String,
         /// The last lines of its output.
         output: String,
@@ -53,22 +50,20 @@ pub enum CampaignError {
     Timeout {
         /// The condition.
         what: String,
-        /// How long.
         seconds: u64,
-        /// What was the case instead.
+        /// The state found instead.
         detail: String,
     },
-    /// A program wrote something that cannot be understood.
+    /// The output of a program could not be parsed.
     #[error("cannot understand {what}: {detail}")]
     Unreadable {
         /// What was read.
         what: String,
-        /// Why not.
         detail: String,
     },
 }
 
-/// Says what was being done when an operation failed.
+/// Adds the name of the operation to its error.
 pub trait During<T> {
     /// Wraps the error; `what` completes "cannot ...".
     ///
@@ -89,7 +84,7 @@ impl<T> During<T> for rusqlite::Result<T> {
     }
 }
 
-/// The last non-empty lines of a program's output, each on a line of its own, for an error message.
+/// Returns the last 12 non-empty lines of a program's output, each on a line of its own, for an error message.
 pub(crate) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(12)..].iter().map(|line| format!("\n  | {line}")).collect()

@@ -1,4 +1,4 @@
-//! An instance under test: its directory, its process, and the command line to talk to it.
+//! An instance under test: its directory, its process, and its command line.
 
 use crate::process::{Finished, Process, await_condition, run};
 use crate::programs::Programs;
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Longest time for starting, catching up and the like. Generous: a busy machine is no finding.
+/// Timeout for starting, catching up and the like. Long, because a busy machine is not a finding.
 pub const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// See [`Instance::init`].
+/// Makes connections plain TCP, see [`Instance::init`].
 pub const INSECURE: &str = "--insecure";
 
-/// An address of the loopback interface that is nobody else's while this process runs.
+/// Returns an address of the loopback interface, reserved while this process runs.
 ///
 /// # Errors
 /// When there is none.
@@ -26,23 +26,22 @@ pub fn free_address() -> Result<String> {
 /// An instance directory and, while it runs, its process. Killed on drop.
 pub struct Instance {
     programs: Programs,
-    /// Its directory.
     pub directory: PathBuf,
-    /// Where it listens.
+    /// Address on which it listens.
     pub address: String,
     /// Environment variables for its process.
     pub environment: Vec<(&'static str, String)>,
     /// Fault points of its process, as the value of `STANDFAST_FAULT`.
     pub faults: Option<String>,
     process: Option<Process>,
-    /// `instance` of its status, once seen: the name of its shared memory.
+    /// `instance` of its status, once read: the name of its shared memory.
     identity: Option<String>,
 }
 
 impl Instance {
-    /// Makes a new primary in `directory` with `standfast init`, and `more` arguments. It and its standbys speak plain TCP
-    /// (`insecure`), so that standbys need no tokens and what happens to bytes on the way can be chosen: who may connect is
-    /// not what is tested with it, but for tests that begin with [`Instance::init_with_tls`].
+    /// Creates a primary in `directory` with `standfast init` and the arguments `more`. It and its standbys use plain
+    /// TCP (`insecure`), so that standbys need no tokens and a test can interfere with the bytes in transit. Tests of
+    /// who may connect begin with [`Instance::init_with_tls`].
     ///
     /// # Errors
     /// When that fails.
@@ -50,7 +49,7 @@ impl Instance {
         Instance::init_with_tls(programs, directory, name, &[&[INSECURE], more].concat())
     }
 
-    /// As [`Instance::init`], and connections are encrypted, as by default.
+    /// Creates a primary like [`Instance::init`], but with encrypted connections, the default.
     ///
     /// # Errors
     /// When that fails.
@@ -66,7 +65,7 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Makes a standby of the running `primary`, which is insecure, in `directory`.
+    /// Creates a standby of the running `primary`, which is insecure, in `directory`.
     ///
     /// # Errors
     /// When that fails.
@@ -74,7 +73,7 @@ impl Instance {
         Instance::standby_with(primary, directory, name, &[])
     }
 
-    /// As [`Instance::standby_of`], with `more` arguments.
+    /// Creates a standby like [`Instance::standby_of`], with the arguments `more`.
     ///
     /// # Errors
     /// When that fails.
@@ -85,7 +84,7 @@ impl Instance {
         Ok(standby)
     }
 
-    /// Makes a far sync of the running `primary` in `directory`.
+    /// Creates a far sync of the running `primary` in `directory`.
     ///
     /// # Errors
     /// When that fails.
@@ -107,7 +106,7 @@ impl Instance {
         }
     }
 
-    /// Changes one setting of the configuration file; takes effect at the next start.
+    /// Changes one setting of the configuration file, which takes effect at the next start.
     ///
     /// # Errors
     /// When the file cannot be read or written.
@@ -170,7 +169,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Whether its process has ended without being told to.
+    /// Whether its process has ended without a request.
     pub fn has_ended(&self) -> bool {
         self.process.as_ref().is_some_and(|process| process.ended_within(Duration::ZERO))
     }
@@ -194,19 +193,19 @@ impl Instance {
         self.process.as_ref()
     }
 
-    /// Gives the process away, to wait for its end.
+    /// Takes the process out, so that the caller can wait for its end.
     pub fn take_process(&mut self) -> Option<Process> {
         self.process.take()
     }
 
-    /// `kill -9`; returns when the process is gone.
+    /// Sends SIGKILL; returns when the process is gone.
     pub fn kill(&mut self) {
         if let Some(process) = self.process.take() {
             process.kill();
         }
     }
 
-    /// Stops it in order.
+    /// Shuts it down cleanly, with SIGTERM.
     ///
     /// # Errors
     /// When it does not end in time, or not with exit code 0.
@@ -245,11 +244,12 @@ impl Instance {
         Process::start(self.command(words), &self.output_path())
     }
 
-    /// Runs `standfast WORDS -D DIRECTORY`, which must succeed, and returns its output. A failover may say that it does not
-    /// know what its primary acknowledged afterwards: the test that destroys the primary knows that.
+    /// Runs `standfast WORDS -D DIRECTORY`, which must succeed, and returns its output. A failover may exit with code 6
+    /// because it does not know what its primary acknowledged afterwards: the test that destroyed the primary knows
+    /// that.
     ///
     /// # Errors
-    /// When it does not.
+    /// When the command fails.
     pub fn must(&self, words: &[&str]) -> Result<String> {
         let mut finished = self.run(words)?;
         let is_unknown = words.first() == Some(&"failover") && finished.code == 6;
@@ -265,14 +265,14 @@ impl Instance {
     /// When it fails.
     pub fn status(&self) -> Result<Status> {
         let finished = self.run(&["status", "--json"])?;
-        // Exit code 1 says that the instance has failed, which is what is asked here.
+        // Exit code 1 reports that the instance has failed, which is what the caller asks.
         if finished.code == 1 && finished.stdout.starts_with('{') {
             return Status::parse(&finished.stdout);
         }
         Status::parse(&finished.ok()?)
     }
 
-    /// Waits until the status fulfils `condition`.
+    /// Waits until `condition` holds for the status.
     ///
     /// # Errors
     /// When the process ends, or the condition does not hold within [`TIMEOUT`].
@@ -292,12 +292,11 @@ impl Instance {
         last.map_or_else(|| self.status(), Ok)
     }
 
-    /// Where the database called `name` lies when this is a standby.
+    /// Path of the database `name` at a standby.
     pub fn standby_database(&self, name: &str) -> PathBuf {
         self.directory.join("db").join(name)
     }
 
-    /// The alert log.
     pub fn alerts(&self) -> String {
         std::fs::read_to_string(self.directory.join("alert.log")).unwrap_or_default()
     }
@@ -314,7 +313,7 @@ impl Instance {
         }
     }
 
-    /// File with what its process has printed.
+    /// File that holds the output of its process.
     pub fn output_path(&self) -> PathBuf {
         let mut name = self.directory.clone().into_os_string();
         name.push(".out");
@@ -325,7 +324,7 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         self.kill();
-        // A killed instance leaves it for the next start; here is none to come.
+        // A killed instance leaves its shared memory to the next start, and there is none.
         self.forget_shared_memory();
     }
 }

@@ -1,20 +1,21 @@
-//! Campaigns: real processes that are killed again and again, and what must be true afterwards.
+//! Campaigns: real processes are killed repeatedly and simulated machines lose power, and afterwards the promises are
+//! checked.
 //!
 //! ```text
 //!  application processes ──commits──> primary instance ══redo══> standby instance
 //!         │ acknowledged                    │                          │
 //!         v                                 v                          v
 //!  [`acknowledgements`]  <───────── [`verify`]: every acknowledged row is there, on both,
-//!  (survives kill -9)                whole, and the pages of both are the same
+//!  (survives kill -9)                intact, and the pages of both are the same
 //! ```
 //!
-//! - [`process`] and [`instance`]: starting, killing and asking real processes.
+//! - [`process`] and [`instance`]: start, kill and query real processes.
 //! - [`scene`]: a primary, a standby and their databases in a directory of their own.
-//! - [`application`]: the worker process that writes; every thread notes what it was told is committed.
-//! - [`kill`]: the campaign that kills them.
-//! - [`faults`]: the campaign of faults of standbys, disks and links, in every mode of transport.
+//! - [`application`]: the worker process that writes; every thread records which of its commits were acknowledged.
+//! - [`kill`]: the campaign that kills the processes of a scene.
+//! - [`faults`]: the campaign of faults of standbys, disks and links, in every transport mode.
 //! - [`differential`]: random programs on stock SQLite and through the VFS, compared step by step.
-//! - [`isolation`]: the campaign of faults in one of many databases, which must cost the others nothing.
+//! - [`isolation`]: the campaign of faults in one of many databases, which must not affect the others.
 //! - [`power`]: the campaign that cuts the power of simulated machines; it needs no processes.
 
 pub mod acknowledgements;
@@ -37,5 +38,4 @@ pub mod verify;
 
 pub use error::{CampaignError, During};
 
-/// What most functions here return.
 pub type Result<T> = std::result::Result<T, CampaignError>;

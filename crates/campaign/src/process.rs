@@ -1,4 +1,4 @@
-//! Child processes that can be killed, waited for with a limit, and that never outlive their owner.
+//! Child processes that can be killed, are waited for with a timeout, and never outlive their owner.
 
 use crate::error::last_lines;
 use crate::{CampaignError, During, Result};
@@ -10,23 +10,23 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Time within which a program that was asked to end has to be gone.
+/// Timeout for the end of a program that was asked to end.
 pub const GRACE: Duration = Duration::from_secs(30);
-/// Time within which a command of the command line has to be done.
+/// Timeout for a command of the command line.
 const COMMAND_LIMIT: Duration = Duration::from_secs(90);
 
 /// A running child process with its output in a file. Killed on drop.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// Readable once the process has ended; immune to reuse of process numbers.
+    /// Readable once the process has ended; immune to the reuse of process ids.
     handle: OwnedFd,
     name: String,
     log: PathBuf,
 }
 
 impl Process {
-    /// Starts `command`; what it writes is appended to `log`.
+    /// Starts `command` and appends its output to `log`.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -47,33 +47,33 @@ impl Process {
         }
     }
 
-    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends the process with SIGKILL and returns when it is gone.
+    /// Sends SIGKILL and returns when the process is gone.
     pub fn kill(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
-        // Both fail only when the process has been waited for before.
+        // Both fail only when the process was already waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Stops the process where it is (`true`) or lets it go on. Once stopped none of its threads runs.
+    /// Stops the process (`true`) or lets it continue. When this returns after a stop, none of its threads runs.
     pub fn freeze(&self, frozen: bool) {
         if !frozen {
             return self.signal(libc::SIGCONT);
         }
         self.signal(libc::SIGSTOP);
-        // The signal is taken by one thread when it is its turn; until then the others go on.
+        // One thread takes the signal when it is scheduled; until then the other threads continue.
         let events = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
         loop {
             let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-            // SAFETY: room for the answer; the child is not reaped before `self` is consumed, nor by this call.
+            // SAFETY: there is room for the answer; the child is not reaped before `self` is consumed, nor by this
+            // call.
             let stopped = unsafe { libc::waitid(libc::P_PID, self.child.id(), info.as_mut_ptr(), events) };
             let interrupted = std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted;
             if stopped == 0 || !interrupted {
@@ -87,7 +87,7 @@ impl Process {
         unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
     }
 
-    /// Asks the process to end with SIGTERM.
+    /// Asks the process to end with SIGTERM, and waits.
     ///
     /// # Errors
     /// When it does not end within [`GRACE`]; it is killed then.
@@ -116,7 +116,7 @@ impl Process {
         unsafe { libc::poll(&mut poll, 1, limit.as_millis().min(i32::MAX as u128) as i32) == 1 }
     }
 
-    /// An error about this process with the last lines of its output.
+    /// Returns an error about this process, with the last lines of its output.
     pub fn failed(&self, problem: &str) -> CampaignError {
         let output = last_lines(&std::fs::read_to_string(&self.log).unwrap_or_default());
         CampaignError::Program { program: self.name.clone(), problem: problem.into(), output }
@@ -135,12 +135,12 @@ fn pidfd(child: &Child) -> std::io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: pidfd_open returned a fresh descriptor that nobody else owns.
+    // SAFETY: pidfd_open returned a new descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// When this process is killed outright, its children go with it. The kernel ties this to the thread that
-/// starts them, which therefore must live as long as they are needed.
+/// Kills the child when this process is killed. The kernel ties this to the thread that starts the child, which
+/// therefore must live as long as the child is needed.
 fn die_with_parent(command: &mut Command) {
     command.env_remove("NOTIFY_SOCKET");
     // SAFETY: prctl is async-signal-safe and touches no memory of ours.
@@ -152,23 +152,21 @@ fn die_with_parent(command: &mut Command) {
     }
 }
 
-/// What a finished program left behind.
+/// Result of a finished program.
 #[derive(Clone, Debug, Default)]
 pub struct Finished {
     program: String,
-    /// Exit code; 128 and the signal when it was killed, as shells have it.
+    /// Exit code; 128 plus the signal when it was killed, as in shells.
     pub code: i32,
-    /// Standard output.
     pub stdout: String,
-    /// Standard error.
     pub stderr: String,
 }
 
 impl Finished {
-    /// Standard output of a program that succeeded.
+    /// Returns the standard output of a program that succeeded.
     ///
     /// # Errors
-    /// When it did not.
+    /// When its exit code is not 0.
     pub fn ok(self) -> Result<String> {
         if self.code == 0 {
             return Ok(self.stdout);
@@ -185,7 +183,7 @@ impl Finished {
 /// Runs a program to its end.
 ///
 /// # Errors
-/// When it cannot be started or takes longer than any command may; it is killed then.
+/// When it cannot be started or takes longer than the limit of 90 s; it is killed then.
 pub fn run(mut command: Command) -> Result<Finished> {
     let program = describe(&command);
     die_with_parent(&mut command);
@@ -197,8 +195,8 @@ pub fn run(mut command: Command) -> Result<Finished> {
     let output = match receive.recv_timeout(COMMAND_LIMIT) {
         Ok(output) => output.during(|| format!("wait for {program}"))?,
         Err(_) => {
-            // SAFETY: kill has no memory preconditions; the thread has not reaped the child, or it would have
-            // sent its output, and that only a moment ago.
+            // SAFETY: kill has no memory preconditions; the thread has not reaped the child, or it would have sent its
+            // output, and that at most an instant ago.
             unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
             let problem = format!("did not end within {} s and was killed", COMMAND_LIMIT.as_secs());
             return Err(CampaignError::Program { program, problem, output: String::new() });
@@ -217,11 +215,10 @@ fn describe(command: &Command) -> String {
     })
 }
 
-/// Looks again and again until `ready` says yes. For conditions of other processes, which offer nothing to
-/// wait on.
+/// Polls until `ready` returns `Ok(Ok(()))`. For conditions of other processes, which offer nothing to wait on.
 ///
 /// # Errors
-/// What `ready` returns, or a time-out that names `what` and what `ready` saw last (its `Err` within `Ok`).
+/// What `ready` returns, or a timeout that names `what` and what `ready` saw last (its `Err` within `Ok`).
 pub fn await_condition(
     what: &str,
     limit: Duration,

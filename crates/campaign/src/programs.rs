@@ -1,11 +1,10 @@
-//! Where the programs under test are.
+//! Finds the programs under test.
 
 use crate::{CampaignError, During, Result};
 use standfast_io::fault;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The programs that a campaign runs.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// The daemon and its command line.
@@ -17,12 +16,12 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The programs in `directory`.
+    /// Returns the programs in `directory`.
     ///
     /// # Errors
     /// When one is missing.
     pub fn within(directory: &Path) -> Result<Programs> {
-        // Processes are started in other directories, so the names must hold there.
+        // Processes are started in other directories, so the paths must be absolute.
         let directory = directory.canonicalize().during(|| format!("find {}", directory.display()))?;
         let find = |name: &str| {
             let path = directory.join(name);
@@ -41,7 +40,7 @@ impl Programs {
     /// When it has none.
     pub fn check_fault_points(&self) -> Result<()> {
         static CHECKED: OnceLock<bool> = OnceLock::new();
-        // A program that cannot be read cannot be started either, which says more.
+        // A program that cannot be read cannot be started either, and that error is clearer.
         let has = || {
             std::fs::read(&self.standfast).map_or(true, |program| {
                 let variable = fault::VARIABLE.unwrap_or_default().as_bytes();
@@ -52,8 +51,8 @@ impl Programs {
         if checked { Ok(()) } else { Err(CampaignError::NoFaultPoints { path: self.standfast.clone() }) }
     }
 
-    /// The programs in `chosen`, else in `$STANDFAST_BIN`, else beside the running program, else in the
-    /// `release` and then the `debug` directory above it (where a test finds them).
+    /// Returns the programs in `chosen`, else in `$STANDFAST_BIN`, else beside the running program, else in the
+    /// `release` and then the `debug` directory above it, where a test finds them.
     ///
     /// # Errors
     /// When they are in none of these.

@@ -11,52 +11,47 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The name of the standby at its primary.
 const STANDBY: &str = "north";
 /// Databases with their page sizes; the second one returns free pages.
 const DATABASES: [(&str, u32, bool); 2] = [("orders.db", 4096, false), ("stock.db", 1024, true)];
-/// The smallest log groups that are allowed, so that logs are switched and archived all the time.
+/// The smallest group size that is allowed, so that logs are switched and archived continually.
 const GROUP_BYTES: &str = "8388608";
 
-/// What a scene looks like.
 #[derive(Clone, Copy, Debug)]
 pub struct ScenePlan {
     /// Application processes.
     pub processes: usize,
-    /// Threads of each.
+    /// Threads of each application process.
     pub threads: usize,
-    /// The last database is protected only after the standby was made.
+    /// The last database is protected only after the standby was created.
     pub late: bool,
     /// Commits wait until the standby has them in memory, not on its disk.
     pub fastsync: bool,
-    /// The control experiment: commits do not wait for the standby, which is slow. A campaign that finds
-    /// nothing lost then cannot find anything.
+    /// The control experiment: commits do not wait for the standby, which is slow. A campaign that finds no loss here
+    /// cannot find any.
     pub unprotected: bool,
-    /// Processes without the extension are refused, by both instances.
+    /// Both instances refuse processes without the extension.
     pub refuse: bool,
 }
 
-/// See the module. Everything is killed on drop; the directory stays unless [`Scene::discard`]ed.
+/// Everything is killed on drop; the directory stays unless [`Scene::discard`]ed.
 pub struct Scene {
     programs: Programs,
-    /// Where everything is.
     pub directory: PathBuf,
-    /// The primary.
     pub primary: Instance,
-    /// The standby.
     pub standby: Instance,
     /// The primary's databases.
     pub databases: Vec<PathBuf>,
-    /// What the applications were told.
+    /// Commits acknowledged to the applications.
     pub told: Acknowledgements,
-    /// The applications that run, by number.
+    /// The running applications, by number.
     pub applications: Vec<Option<Process>>,
     plan: ScenePlan,
 }
 
 impl Scene {
-    /// Sets up a primary that ships as the plan says to a standby, and waits until it does. Commits never go on
-    /// without the standby, unless the plan is the control experiment.
+    /// Sets up a primary that ships to a standby as the plan says, and waits until it does. Commits never stop waiting
+    /// for the standby, except in the control experiment.
     ///
     /// # Errors
     /// When anything fails.
@@ -103,7 +98,6 @@ impl Scene {
         Ok(Scene { programs, directory, primary, standby, databases, told, applications, plan })
     }
 
-    /// What the scene looks like.
     pub fn plan(&self) -> ScenePlan {
         self.plan
     }
@@ -146,8 +140,8 @@ impl Scene {
         (0..self.applications.len()).map(|number| self.commits_of(number)).collect()
     }
 
-    /// Whether both instances serve, the standby follows, and every running application has had a commit
-    /// acknowledged since `before`; else why not.
+    /// Whether both instances serve, the standby follows, and every running application has had a commit acknowledged
+    /// since `before`; else the reason.
     ///
     /// # Errors
     /// When an application has ended by itself.
@@ -178,7 +172,7 @@ impl Scene {
         Ok(Ok(()))
     }
 
-    /// Waits until every running application has had a commit acknowledged from now on.
+    /// Waits until every running application has had another commit acknowledged.
     ///
     /// # Errors
     /// When one ends by itself, or that takes too long.
@@ -210,7 +204,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Waits until the standby has everything, then checks both sides and compares them. Nobody may be writing.
+    /// Waits until the standby has everything, then checks both sides and compares them. No process may be writing.
     ///
     /// # Errors
     /// When the standby does not catch up, or a check cannot be made.
@@ -233,7 +227,7 @@ impl Scene {
         DATABASES.iter().map(|(name, ..)| self.standby.standby_database(name)).collect()
     }
 
-    /// Checks the databases of the standby alone, when it has taken over.
+    /// Checks the databases of the standby alone, after a failover to it.
     ///
     /// # Errors
     /// When a check cannot be made.

@@ -1,10 +1,10 @@
-//! The tables that applications write to.
+//! The tables that applications write to, and how a database is created.
 
 use crate::{During, Result};
 use rusqlite::Connection;
 use std::path::Path;
 
-/// `ledger`: the rows that are counted. `account`: updates in place. `ballast`: bulk that comes and goes.
+/// `ledger`: the rows that are counted. `account`: updates in place. `ballast`: bulk that is inserted and deleted.
 pub const SCHEMA: &str = "
     CREATE TABLE ledger(writer INTEGER NOT NULL, seq INTEGER NOT NULL, sum INTEGER NOT NULL,
                         payload BLOB NOT NULL, PRIMARY KEY(writer, seq)) WITHOUT ROWID;
@@ -12,13 +12,13 @@ pub const SCHEMA: &str = "
     CREATE TABLE account(id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, pad TEXT NOT NULL);
     CREATE TABLE ballast(id INTEGER PRIMARY KEY, body BLOB NOT NULL);";
 
-/// Rows of `account`.
+/// Number of rows of `account`.
 pub const ACCOUNTS: u64 = 5_000;
 
-/// The number under which rows stand that were rolled back; none may ever be seen.
+/// Writer number of rows that are rolled back; none may ever be visible.
 pub const GHOST: i64 = -1;
 
-/// Makes a database in WAL mode. `shrinking` makes it return free pages (incremental auto-vacuum).
+/// Creates a database in WAL mode. `shrinking` makes it return free pages (incremental auto-vacuum).
 ///
 /// # Errors
 /// SQLite's.

@@ -1,14 +1,13 @@
-//! What `standfast status --json` says, as far as a campaign needs it.
+//! The output of `standfast status --json`, as far as a campaign needs it.
 
 use crate::{CampaignError, Result};
 use serde_json::Value;
 
-/// The status of an instance.
 #[derive(Clone, Debug)]
 pub struct Status(Value);
 
 impl Status {
-    /// From the text of `standfast status --json`.
+    /// Parses the text of `standfast status --json`.
     ///
     /// # Errors
     /// When it is not JSON.
@@ -19,7 +18,6 @@ impl Status {
         })
     }
 
-    /// The whole of it.
     pub fn json(&self) -> &Value {
         &self.0
     }
@@ -29,26 +27,26 @@ impl Status {
         self.text("/role")
     }
 
-    /// The text at a JSON pointer; empty when there is none.
+    /// Returns the text at a JSON pointer; empty when there is none.
     pub fn text(&self, pointer: &str) -> &str {
         self.0.pointer(pointer).and_then(Value::as_str).unwrap_or("")
     }
 
-    /// The position or count at a JSON pointer; 0 when there is none.
+    /// Returns the position or count at a JSON pointer; 0 when there is none.
     pub fn number(&self, pointer: &str) -> u64 {
         let value = self.0.pointer(pointer);
-        // A position may be written as text, because not every reader of JSON keeps 64 bits.
+        // A position may be written as text, because not every JSON reader keeps 64 bits.
         value.and_then(|value| value.as_u64().or_else(|| value.as_str()?.parse().ok())).unwrap_or(0)
     }
 
-    /// State of the database called `name`.
+    /// Returns the state of the database `name`.
     pub fn database_state(&self, name: &str) -> &str {
         let databases = self.0["databases"].as_array().into_iter().flatten();
         let named = databases.into_iter().find(|database| database["name"] == name);
         named.and_then(|database| database["state"].as_str()).unwrap_or("")
     }
 
-    /// How often an event was waited for, and how long altogether, microseconds.
+    /// How often an event was waited for, and the total time in microseconds.
     pub fn waited_for(&self, event: &str) -> (u64, u64) {
         let waits = self.0["waits"].as_array().into_iter().flatten();
         let number = |wait: &Value, key: &str| wait[key].as_u64().unwrap_or(0);
@@ -70,7 +68,7 @@ impl Status {
             && self.number("/destinations/0/applied") >= captured
     }
 
-    /// A line for messages.
+    /// Returns a one-line summary for messages.
     pub fn brief(&self) -> String {
         let one = |pointer: &str| {
             format!("{}={}", pointer.trim_start_matches('/'), self.0.pointer(pointer).unwrap_or(&Value::Null))

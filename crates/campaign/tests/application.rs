@@ -1,5 +1,5 @@
-//! The application of the campaign against stock SQLite: what it writes is worth checking, and the checks can
-//! tell right from wrong.
+//! The application of the campaign with stock SQLite: it writes enough to be checked, and the checks find a removed
+//! row.
 
 // Helpers of tests are tests: a panic is how they fail.
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! Random and chosen programs have the results of stock SQLite. `make campaign-differential` runs many.
+//! Random and fixed programs have the same results as with stock SQLite. `make campaign-differential` runs many more.
 
 // Helpers of tests are tests: a panic is how they fail.
 #![allow(clippy::unwrap_used)]
@@ -12,7 +12,7 @@ use standfast_testkit::TempDir;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the SQLites are; they are made first if need be.
+/// Returns the directory of the SQLites, which are built first if they are missing.
 fn libraries() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let made = Command::new(root.join("scripts/sqlites.sh")).status().unwrap();
@@ -38,7 +38,7 @@ fn open(connection: usize) -> Step {
     Step::Open { connection, file: "p4096.db".into(), access: Access::Write, timeout_ms: 0 }
 }
 
-/// Judges a program of these steps on a database with some rows and three connections.
+/// Judges a program of these steps on three connections to a database with some rows.
 fn judge(name: &str, steps: Vec<Step>) -> (DifferentialReport, Vec<Outcome>) {
     let directory = TempDir::new(name).unwrap();
     let scene = Scene::set_up(&programs(), &directory.join("scene")).unwrap();

@@ -1,4 +1,5 @@
-//! A few faults in some modes, and proof that the campaign would find a loss. `make campaign-faults` runs all of them.
+//! A few faults in some modes, and a control that shows that the campaign finds a loss. `make campaign-faults` runs all
+//! of them.
 
 // Helpers of tests are tests: a panic is how they fail.
 #![allow(clippy::unwrap_used)]
@@ -38,7 +39,7 @@ fn of_two_synchronous_standbys_one_takes_over_when_frames_to_the_other_are_damag
 
 #[test]
 fn a_campaign_that_asks_of_async_what_it_does_not_promise_finds_losses() {
-    // The last fault of this scene is the link that is held up.
+    // The last fault of this scene is the held link (`Fault::Cut`).
     let report = campaign("faults-control", "async", 0, true);
     assert!(report.ending.error.is_none(), "{report}");
     assert!(report.cells.iter().any(|cell| cell.lost > 0) && !report.passed(), "{report}");

@@ -1,4 +1,5 @@
-//! A short isolation campaign, and proof that it would notice. `make figures GROUP=promise` runs a long one.
+//! A short isolation campaign, and a control that shows that it finds an effect. `make figures GROUP=promise` runs a
+//! long one.
 
 // Helpers of tests are tests: a panic is how they fail.
 #![allow(clippy::unwrap_used)]
@@ -22,7 +23,7 @@ fn campaign(name: &str, faults: &[Fault], states_only: bool) -> IsolationReport 
     })
 }
 
-/// How fast the others commit meanwhile is judged where nothing else runs: states and content always.
+/// Commits per second are only judged on a machine without other work; states and contents always.
 #[test]
 fn a_fault_in_one_database_leaves_the_others_open_and_whole() {
     let faults =

@@ -1,4 +1,4 @@
-//! A short kill campaign, and proof that it would find a loss. `make figures GROUP=kill` runs a long one.
+//! A short kill campaign, and a control that shows that it finds a loss. `make figures GROUP=kill` runs a long one.
 
 // Helpers of tests are tests: a panic is how they fail.
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! A short power campaign, and proof that it would find a loss. `make campaign-power` runs a long one.
+//! A short power campaign, and controls that show that it finds a loss. `make campaign-power` runs a long one.
 
 use standfast_campaign::power::{PowerReport, Sabotage, run_seed};
 
@@ -22,13 +22,14 @@ fn nothing_acknowledged_is_lost_wherever_the_power_fails() {
     );
 }
 
-/// Histories that have found something once.
+/// Histories that once found a defect.
 #[test]
 fn what_was_lost_once_is_kept() {
     // A rewritten WAL that capture had not entered was taken for one that SQLite had reset.
     let report = campaign(5024..5025, Sabotage::Nothing);
     assert!(report.passed(), "{report}");
-    // A database whose file held everything stayed out after a start without it: recovery began behind its last change.
+    // A database whose file held everything stayed excluded after a start without it: recovery began after its last
+    // change.
     let report = campaign(20832..20833, Sabotage::Nothing);
     assert!(report.passed(), "{report}");
 }

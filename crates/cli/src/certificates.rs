@@ -16,10 +16,10 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Variable in which a token may be handed over; arguments can be read by everybody on the machine.
+/// Environment variable for a token; every user of the host can read command-line arguments.
 pub const TOKEN_VARIABLE: &str = "STANDFAST_TOKEN";
 
-/// The token out of a file, standard input (`-`), or else the environment.
+/// Reads the token from a file, standard input (`-`), or else the environment.
 pub fn token(file: Option<&Path>) -> Result<Option<Token>, InstanceError> {
     let text = match file {
         Some(path) if path == Path::new("-") => {
@@ -35,7 +35,7 @@ pub fn token(file: Option<&Path>) -> Result<Option<Token>, InstanceError> {
     Ok(text.map(|text| Token::parse(&text)).transpose()?)
 }
 
-/// Prints a new token.
+/// Asks the instance for a new token and prints it.
 pub fn issue(directory: &Path, name: String, uses: UseArgs, ttl: &str) -> Result<(), InstanceError> {
     let ttl_s = seconds(ttl)?;
     let answer =
@@ -73,7 +73,7 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
         CertCommand::Show { json } => show(&keeper, &config, json),
         CertCommand::Renew { from, issuer } => {
             let ask = Ask { from, issuer };
-            // The instance has open streams over which it may be had.
+            // A running instance may get it over its open streams.
             let by_instance = match ask {
                 Ask { from: None, issuer: None } => server::ask(directory, &Request::RenewCertificate),
                 _ => Err(InstanceError::NotRunning { directory: directory.into() }),
@@ -115,7 +115,7 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
             Ok(())
         }
         CertCommand::Revoke { name } => {
-            // The instance may run or not; both change one file under the same rules.
+            // Whether or not the instance runs, the same file is changed under the same rules.
             match server::ask(directory, &Request::RemoveMember { name: name.clone() }) {
                 Err(InstanceError::NotRunning { .. }) => {
                     service_user::refuse_root(directory, false)?;
@@ -138,7 +138,7 @@ fn no_token() -> InstanceError {
     )
 }
 
-/// Prints what an operator should know besides.
+/// Prints notes for the operator.
 pub fn tell(notes: &[String]) {
     for note in notes {
         eprintln!("note: {}", note.replace(" | hint: ", "\nhint: "));

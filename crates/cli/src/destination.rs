@@ -7,10 +7,10 @@ use standfast_instance::server::{Request, ask};
 use standfast_instance::{InstanceError, attribute_text};
 use std::path::Path;
 
-/// Asks the instance in `directory` to do it.
+/// Sends the command to the instance in `directory`.
 ///
 /// # Errors
-/// What the instance says, or that an attribute is wrong.
+/// The error of the instance, or an invalid attribute.
 pub fn destination(directory: &Path, command: DestinationCommand) -> Result<(), InstanceError> {
     let request = match command {
         DestinationCommand::Add { destination, no_wait } => {
@@ -41,7 +41,7 @@ fn set(id: u8, attributes: &str) -> Result<Request, InstanceError> {
         if !destination.is_local() {
             return Err(wrong("DB_UNIQUE_NAME is required: the name of the instance there".into()));
         }
-        // Nobody answers by it.
+        // A local destination has no instance, so nothing depends on the name.
         destination.name = format!("log_archive_dest_{id}");
     }
     if id == 0 {

@@ -15,7 +15,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Prints the records of `file`, or of the logs in the instance directory, from `from` on.
+/// Prints the records of `file`, or of the logs in the instance directory, beginning at `from`.
 pub fn dump(
     directory: &Path,
     file: Option<&Path>,
@@ -95,7 +95,7 @@ fn pages(vectors: Vectors<'_>) -> Value {
         .collect()
 }
 
-/// `key value` pairs on one line, page lists in short form.
+/// `key value` pairs on one line, with page lists in short form.
 fn words(value: &Value) -> String {
     let Value::Object(fields) = value else { return value.to_string() };
     let mut parts = Vec::new();
@@ -125,7 +125,7 @@ fn open_instance(directory: &Path) -> Result<(Arc<RedoLog>, Scn, Scn), InstanceE
     let control = Control::load(&DirectDisk, &paths.control)?;
     let kind = if control.role == Role::Primary { LogKind::Online } else { LogKind::Standby };
     let config = log_config(&config, &paths, &control, kind);
-    // The instance may run: nothing is mended.
+    // The instance may be running: nothing is repaired.
     let (log, recovered) = RedoLog::look(Arc::new(DirectDisk), config)?;
     let start = log
         .switches(Scn::ZERO, recovered.end)
@@ -134,7 +134,7 @@ fn open_instance(directory: &Path) -> Result<(Arc<RedoLog>, Scn, Scn), InstanceE
     Ok((log, start, recovered.end))
 }
 
-/// A single log file, read as if it were the only archived one.
+/// Opens a single log file as if it were the only archived one.
 fn open_file(file: &Path) -> Result<(Arc<RedoLog>, Scn, Scn), InstanceError> {
     let io = |source| InstanceError::Io { doing: "read the redo log", path: file.to_owned(), source };
     let mut block = vec![0; standfast_format::FILE_HEADER_BYTES];

@@ -1,4 +1,4 @@
-//! Completions and manual pages, from the definition of the command line.
+//! Completions and manual pages, generated from the definition of the command line.
 
 use crate::args;
 use standfast_instance::InstanceError;
@@ -9,7 +9,7 @@ pub fn completions(shell: clap_complete::Shell) {
     clap_complete::generate(shell, &mut args::command(), "standfast", &mut std::io::stdout());
 }
 
-/// Writes a page for each command into a directory, or prints that of the whole.
+/// Writes one page per command into a directory, or prints the page of the whole program.
 ///
 /// # Errors
 /// When a page cannot be written.

@@ -1,4 +1,4 @@
-//! Every command that a text of the program names is one that there is.
+//! Checks that every command named in a text of the program exists.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The text of a source with its strings and comments in one line each.
+/// The text of a source with each string and comment joined into one line.
 fn joined(text: &str) -> String {
     let mut joined = String::new();
     let mut continued = false;
     for line in text.lines() {
-        // A string that goes on in the next line does so behind the white space there.
+        // A string with a line continuation resumes after the white space of the next line.
         let line = if continued { line.trim_start() } else { line };
         continued = line.ends_with('\\');
         let comment = ["///", "//!", "//"].iter().find_map(|mark| line.trim_start().strip_prefix(mark));
@@ -44,10 +44,10 @@ fn commands(text: &str) -> Vec<String> {
     commands
 }
 
-/// Why the command line does not take it; `None` when it does, or only lacks what a reader is to put in.
+/// Why the command line rejects the command; `None` when it is accepted, or only lacks values that the user supplies.
 fn rejected(command: &str) -> Option<String> {
     use clap::error::ErrorKind::*;
-    // Only the first command of a pipe, and no redirection.
+    // Only the first command of a pipe, without redirection.
     let command = command.split(['|', '>', '<', '&']).next().unwrap_or_default();
     let words = command.split_whitespace().map(|word| word.trim_matches(['\'', '"']));
     let words: Vec<&str> = words.take_while(|word| !word.contains("...")).collect();
@@ -69,7 +69,7 @@ fn every_command_that_a_text_names_can_be_typed() {
     let mut named = 0;
     let mut wrong = Vec::new();
     for file in files.iter().filter(|file| !file.ends_with("cli/src/hints.rs")) {
-        // Decisions and the reference stay as they were written.
+        // Decisions are kept as written.
         if file.components().any(|part| part.as_os_str() == "decisions") {
             continue;
         }

@@ -1,4 +1,4 @@
-//! `top` and `status --check`: what an instance says of itself, as a screen and as a line for monitoring.
+//! `top` and `status --check`: the state of an instance as a screen, and as a line for monitoring.
 
 use crate::args::{CheckArgs, TopArgs};
 use standfast_instance::InstanceError;
@@ -9,12 +9,12 @@ use standfast_live::{Dashboard, Looks, Machine, Severity, Status, Thresholds};
 use std::path::Path;
 use std::time::Duration;
 
-/// Of one screen where there is no terminal.
+/// Columns of one screen without a terminal.
 const COLUMNS: usize = 80;
-/// Lines of it.
+/// Lines of one screen without a terminal.
 const LINES: usize = 24;
 
-/// Asks for the dashboard; the rates are those since it was asked before.
+/// Requests an observation and builds the dashboard; rates cover the time since earlier requests.
 fn dashboard(directory: &Path, looks: &mut Looks) -> Result<Dashboard, InstanceError> {
     let answer = server::ask(directory, &Request::Observe { history: true, standbys: false })?;
     let observation: Observation =
@@ -27,7 +27,7 @@ fn dashboard(directory: &Path, looks: &mut Looks) -> Result<Dashboard, InstanceE
     Ok(Dashboard::of(&observation, looks, &machine))
 }
 
-/// The dashboard in a terminal, or one screen of it as text.
+/// Shows the dashboard in a terminal, or prints one screen of it as text.
 ///
 /// # Errors
 /// When the instance does not run, or the terminal cannot be used.
@@ -35,13 +35,13 @@ pub fn top(directory: &Path, args: &TopArgs) -> Result<(), InstanceError> {
     let mut looks = Looks::default();
     if args.once {
         dashboard(directory, &mut looks)?;
-        // Rates need two looks.
+        // Rates need two observations.
         std::thread::sleep(args.interval);
         print!("{}", standfast_top::plain(&dashboard(directory, &mut looks)?, COLUMNS, LINES));
         return Ok(());
     }
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    // What the command line says when the instance does not run, before the screen is taken.
+    // Fails with the usual error if the instance does not run, before the screen is taken over.
     dashboard(directory, &mut looks)?;
     let ask = || dashboard(directory, &mut looks).map_err(|error| error.to_string());
     standfast_top::run(ask, args.interval, colours).map_err(|error| {
@@ -51,7 +51,7 @@ pub fn top(directory: &Path, args: &TopArgs) -> Result<(), InstanceError> {
     })
 }
 
-/// The line for monitoring, and its exit code.
+/// Prints the line for monitoring, and returns its exit code.
 pub fn check(directory: &Path, args: &CheckArgs) -> u8 {
     let seconds = |given: Option<Duration>| given.map(|given| given.as_secs_f64());
     let (severity, line) = match server::ask(directory, &Request::Status) {
@@ -68,7 +68,7 @@ pub fn check(directory: &Path, args: &CheckArgs) -> u8 {
             standfast_live::line(&name, &status, &thresholds)
         }
         Err(error) => {
-            // An instance that does not run protects nobody; anything else says nothing of it.
+            // An instance that does not run protects nothing; any other error says nothing about the instance.
             let gone = matches!(error, InstanceError::NotRunning { .. });
             let severity = if gone { Severity::Critical } else { Severity::Unknown };
             let text = error.to_string();
@@ -80,18 +80,18 @@ pub fn check(directory: &Path, args: &CheckArgs) -> u8 {
     severity.exit_code()
 }
 
-/// A time on the command line.
+/// Parses a time; a bare number is seconds.
 ///
 /// # Errors
-/// The allowed forms.
+/// The accepted forms.
 pub fn time(text: &str) -> Result<Duration, String> {
     standfast_net::units::time(text, "s").map_err(|forms| format!("{forms}; a bare number is seconds"))
 }
 
-/// The time between two looks.
+/// Parses the refresh interval, at least 100 ms.
 ///
 /// # Errors
-/// The allowed forms.
+/// The accepted forms.
 pub fn interval(text: &str) -> Result<Duration, String> {
     let shortest = Duration::from_millis(100);
     time(text).and_then(|time| if time < shortest { Err("100ms or longer".into()) } else { Ok(time) })

@@ -8,7 +8,6 @@ use standfast_instance::log_changes::LogChange;
 use standfast_instance::server::{self, Request};
 use std::path::Path;
 
-/// Lists or changes groups.
 pub fn group(directory: &Path, command: GroupCommand) -> Result<(), InstanceError> {
     let change = match command {
         GroupCommand::List { json } => {
@@ -36,7 +35,6 @@ pub fn group(directory: &Path, command: GroupCommand) -> Result<(), InstanceErro
     Ok(())
 }
 
-/// Adds or drops a member.
 pub fn member(directory: &Path, command: MemberCommand) -> Result<(), InstanceError> {
     let change = match command {
         MemberCommand::Add { place } => LogChange::AddMember { directory: place },

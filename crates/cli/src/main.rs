@@ -1,7 +1,8 @@
-//! The `standfast` command: makes, runs and asks instances.
+//! The `standfast` command: creates, runs and queries instances.
 //!
-//! Data goes to stdout, everything else to stderr. Exit codes: 0 ok, 1 failed, 2 usage or configuration,
-//! 3 refused as things stand, 4 the instance does not run, 5 it runs already.
+//! Data goes to stdout, everything else to stderr. Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 refused in
+//! the present state, 4 the instance does not run, 5 it runs already, 6 failover done, but it is not known that
+//! everything acknowledged is here.
 
 mod args;
 mod certificates;
@@ -35,12 +36,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Threads of the daemon take and free buffers at every commit, often in different threads.
+/// The daemon's threads allocate and free buffers at every commit, often in different threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Its options have one dash and are its own; none of them may be taken for one of ours, such as -D.
+    // `tcptest` has options of its own with a single dash; clap must not take one of them for a global option, such as
+    // -D.
     let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     if words.next().is_some_and(|first| first == "tcptest") {
         return standfast_net::tcptest::main(&words.collect::<Vec<_>>()).into();
@@ -68,7 +70,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             if !matches!(error, InstanceError::Reported { .. }) {
-                // Its reader may be gone: no reason for another exit code.
+                // The reader may have closed stderr; that does not change the exit code.
                 let _ = writeln!(std::io::stderr(), "error: {}", printable_lines(&error.to_string()));
             }
             ExitCode::from(error.exit_code())
@@ -76,15 +78,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// What an error quotes, a path or the words of another host, reaches the terminal as text and not as commands.
+/// Escapes what an error quotes (a path, the text of another host), so that it cannot control the terminal.
 fn printable_lines(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(|line| standfast_types::printable(line, usize::MAX)).collect();
     lines.join("\n")
 }
 
-/// The doctor found something that is not protected.
+/// Exit code of `doctor` when something is not protected.
 const NOT_PROTECTED: u8 = 3;
-/// Done, and not all that was acknowledged is known to be here.
+/// Exit code of a failover after which it is not known that everything acknowledged is here.
 const DONE_WITH_LOSS: u8 = 6;
 
 fn failover(directory: &Path, wait: u64, force: bool, json: bool) -> Result<ExitCode, InstanceError> {
@@ -252,7 +254,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         Command::Sql(args) => sql::run(&directory, args)?,
         Command::Completions { shell } => generated::completions(shell),
         Command::Man { output } => generated::manual(output.as_deref())?,
-        // These have exit codes of their own and were carried out by main().
+        // These have exit codes of their own; main() has carried them out.
         Command::Tcptest { .. }
         | Command::Net { .. }
         | Command::Wan { .. }
@@ -287,7 +289,7 @@ fn absolute(path: &Path) -> Result<PathBuf, InstanceError> {
     })
 }
 
-/// A name of a file or process may hold anything; a terminal gets text.
+/// Names of files and processes may hold anything; they are escaped for the terminal.
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), printable_lines)
 }
@@ -298,7 +300,7 @@ fn print_list(list: &Value, word: &str) {
     }
 }
 
-/// A line on stderr every second while a copy takes long.
+/// Prints a line to stderr at most once a second while a copy runs.
 fn progress() -> impl FnMut(&str, u64) {
     let mut last = Instant::now();
     let terminal = std::io::stderr().is_terminal();

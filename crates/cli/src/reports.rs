@@ -249,7 +249,7 @@ fn watch(directory: &Path, from: Observation, seconds: u64) -> Result<Period, In
         std::thread::sleep(Duration::from_secs(1));
     }
     let parameters = match Config::load(directory) {
-        // Who may look at the instance need not be able to read its configuration.
+        // A user who may query the instance need not be able to read its configuration.
         Err(error) if error.is_denied() => Value::Null,
         loaded => json!(loaded?),
     };

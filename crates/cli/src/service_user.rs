@@ -1,9 +1,10 @@
-//! Root at the instance directory of a service user.
+//! Refuses root in the instance directory of a service user.
 
 use standfast_instance::{InstanceError, modes};
 use std::path::Path;
 
-/// Refuses root there, with the command that was typed as one of that user. `is_start`: it takes `--allow-root`.
+/// Refuses root there, and names the typed command as that user would run it. With `is_start`, the command accepts
+/// `--allow-root`.
 ///
 /// # Errors
 /// See [`modes::refuse_root`].
@@ -13,7 +14,7 @@ pub fn refuse_root(directory: &Path, is_start: bool) -> Result<(), InstanceError
     modes::refuse_root(directory, &typed.join(" "), is_start)
 }
 
-/// As it can be typed in a shell.
+/// Quotes an argument for a shell.
 fn quoted(argument: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:/=@%+".contains(c);
     if !argument.is_empty() && argument.chars().all(is_plain) {

@@ -1,4 +1,4 @@
-//! The state of an instance for people: 80 columns, no colour.
+//! The state of an instance as readable text: 80 columns, no colour.
 
 use serde_json::Value;
 use standfast_live::Status;
@@ -6,7 +6,7 @@ use standfast_live::Status;
 fn text(value: &Value) -> String {
     match value {
         Value::Null => "unknown".into(),
-        // A name of a file or process may hold anything; a terminal gets text.
+        // Names of files and processes may hold anything; they are escaped for the terminal.
         Value::String(text) => standfast_types::printable(text, usize::MAX),
         other => other.to_string(),
     }
@@ -25,7 +25,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Where the certificate stands; `None` without one.
+/// State of the certificate; `None` without one.
 fn certificate(status: &Value) -> Option<String> {
     let status = Status::of(status);
     let certificate = status.certificate()?;
@@ -40,7 +40,7 @@ fn certificate(status: &Value) -> Option<String> {
     })
 }
 
-/// Mode and level, the latter only where it differs.
+/// Protection mode, and the level where it differs.
 pub fn protection(protection: &Value) -> String {
     let words = |key: &str| text(&protection[key]).replace('-', " ");
     let (mode, level) = (words("mode"), words("level"));
@@ -51,7 +51,7 @@ pub fn protection(protection: &Value) -> String {
     }
 }
 
-/// The state of an instance for people.
+/// Prints the state of an instance.
 pub fn status(status: &Value) {
     println!(
         "{}  {} ({})  incarnation {}  {}",
@@ -154,7 +154,7 @@ pub fn status(status: &Value) {
     local_destinations(&status["local_destinations"]);
 }
 
-/// Commits without the VFS, if there were any.
+/// Prints commits without the VFS, if there were any.
 fn foreign_commits(database: &Value) {
     if database["foreign_commits"].as_u64().is_none_or(|commits| commits == 0) {
         return;
@@ -169,7 +169,7 @@ fn foreign_commits(database: &Value) {
     }
 }
 
-/// What was set aside when another content took the place of a database.
+/// Prints the number of files that were kept when another content replaced a database.
 fn kept_files(files: &Value) {
     let bytes: u64 = list(files).iter().filter_map(|file| file["bytes"].as_u64()).sum();
     if !list(files).is_empty() {
@@ -177,7 +177,7 @@ fn kept_files(files: &Value) {
     }
 }
 
-/// Pages here that were not what a primary had.
+/// Prints pages here that differ from those of a primary.
 fn differing_pages(pages: &Value) {
     for page in list(pages).iter().take(10) {
         println!(
@@ -192,7 +192,7 @@ fn differing_pages(pages: &Value) {
     }
 }
 
-/// The newest comparison with standbys.
+/// Prints the newest comparison with standbys.
 fn verification(run: &Value) {
     if run.is_null() {
         return;
@@ -212,7 +212,7 @@ fn verification(run: &Value) {
     }
 }
 
-/// What is to be done about a named wait.
+/// The remedy for a named wait.
 fn remedy(event: &str) -> &'static str {
     if event.starts_with("SYNC destination") {
         "hint: bring the destination back, or let commits go on without it: add it again with --on-timeout degrade"
@@ -261,7 +261,7 @@ fn standby(standby: &Value) {
     stopped(&standby["stopped_databases"], "");
 }
 
-/// Archived logs that are missing and on their way.
+/// Prints archived logs that are missing and being transferred.
 fn gap(gap: &Value) {
     if gap.is_null() {
         return;
@@ -277,7 +277,7 @@ fn gap(gap: &Value) {
     );
 }
 
-/// The databases to which redo is not applied, and why.
+/// Prints the databases to which redo is not applied, and why.
 fn stopped(databases: &Value, place: &str) {
     for stopped in list(databases) {
         println!(

@@ -96,7 +96,7 @@ fn text(cell: &Cell) -> String {
         Cell::Null => "-".into(),
         Cell::Integer(value) => value.to_string(),
         Cell::Real(value) => real(*value),
-        // What a peer or a file name holds must not reach the terminal as commands.
+        // Text from a peer or a file name must not control the terminal.
         Cell::Text(text) => standfast_types::printable(text, usize::MAX),
     }
 }
@@ -160,7 +160,7 @@ fn as_json(answer: &Answer) -> String {
         Cell::Real(value) => json!(value),
         Cell::Text(text) => json!(text),
     };
-    // Not a map: the columns stay in the order of the query.
+    // Not a map, so that the columns keep the order of the query.
     let object = |row: &Vec<Cell>| {
         let fields: Vec<String> = answer
             .columns

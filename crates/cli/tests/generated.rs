@@ -1,4 +1,4 @@
-//! Completions and manual pages are those of the commands that there are.
+//! Completions and manual pages match the existing commands.
 
 #![allow(clippy::unwrap_used)]
 

@@ -126,7 +126,7 @@ fn every_row_of_a_test_both_ways_says_its_direction() {
     assert!(screen.contains("total      from server") && !screen.contains("to server"), "{screen}");
     let table = said(&done(&format!("{words} --bidir --format csv")));
     assert!(table.contains("0,to_server,") && table.contains("0,from_server,"), "{table}");
-    // A criterion that one direction meets is named with it.
+    // The message names the direction that meets a criterion.
     let output = done(&format!("{words} --bidir --fail-if throughput<1000gb"));
     assert_eq!(output.status.code(), Some(3));
     assert!(complained(&output).contains("criterion met from server"), "{}", complained(&output));
@@ -267,7 +267,7 @@ fn a_page_is_written_for_good_failed_interrupted_and_killed_tests_and_replaces_n
     assert_eq!(std::fs::read_to_string(&foreign).unwrap(), "<!DOCTYPE html>");
     for words in ["client", "sweep", "advise --peak-redo 1m"] {
         std::fs::remove_file(&path).unwrap();
-        // Nobody listens at port 1.
+        // No process listens at port 1.
         assert_eq!(done(&format!("net {words} 127.0.0.1:1 {html}")).status.code(), Some(1));
         assert!(page().contains("FAILED") && page().contains("cannot connect"), "{words}");
     }

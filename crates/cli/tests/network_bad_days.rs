@@ -1,4 +1,4 @@
-//! `standfast net` and `tcptest` as processes when things go wrong: what is printed, written and returned.
+//! `standfast net` and `tcptest` as processes in case of errors: what is printed, written and returned.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 
-/// Runs a server until it listens. It is killed when the child is dropped by [`Killed`].
+/// Runs a server until it listens. Dropping the [`Killed`] kills it.
 fn serve(command: &mut Command) -> Killed {
     let (child, out) = listening(command.stderr(Stdio::piped()));
     ignore(out);
@@ -37,8 +37,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Whether the row of an interval, which begins with the time of day, has a rate above 0 as its first number: on a busy machine
-/// nothing may have arrived in the first ones.
+/// Whether the row of an interval, which begins with the time of day, has a rate above 0 as its first number; on a busy
+/// machine nothing may have arrived in the first rows.
 fn shows_bytes(row: &str) -> bool {
     let mut numbers = row.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
     row.starts_with('(') && numbers.next().is_some_and(|rate| rate > 0.0)
@@ -103,12 +103,12 @@ fn the_classic_client_prints_its_summary_when_the_server_is_killed() {
     assert!(rest.iter().any(|line| line.contains("Avg. latency")), "{rest:?}");
     assert_eq!(client.0.wait().unwrap().code(), Some(1));
     assert!(std::fs::read_to_string(&stored).unwrap().lines().count() > 1);
-    // The killed server could not remove its file, which is marked for the next one.
+    // The killed server could not remove its file; the file is marked, so that the next server may take it.
     assert!(directory.join("file").exists());
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// One short test with writes against a server whose shell set a limit first.
+/// A short test with writes against a server with a file size limit.
 fn with_write(port: u16) -> Output {
     standfast(&format!("net client 127.0.0.1 --port {port} --length 4k --write --duration 100ms --json"))
         .output()
@@ -119,7 +119,7 @@ fn with_write(port: u16) -> Output {
 fn a_disk_without_room_refuses_writing_tests_with_the_cause_and_serves_the_others() {
     let directory = scratch("full");
     let port = free_port();
-    // As full as it can be made without a disk of one's own: no file may become longer than 8 MiB.
+    // Stands for a full disk: no file may become longer than 8 MiB.
     let script = "trap '' XFSZ; ulimit -f 8192; exec \"$@\"";
     let mut shell = Command::new("bash");
     shell.args(["-c", script, "bash", env!("CARGO_BIN_EXE_standfast"), "net", "server"]);
@@ -179,7 +179,7 @@ fn a_link_that_goes_silent_ends_after_the_timeout_with_what_was_measured() {
     let mut client = Killed(standfast(&words).stdout(Stdio::piped()).spawn().unwrap());
     let mut lines = BufReader::new(client.0.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.next().unwrap().contains("to_server"));
-    // Stopped, it answers nothing more, while its kernel keeps the connection.
+    // A stopped server answers nothing more, while its kernel keeps the connection.
     let signal = |name: &str| {
         let status = Command::new("kill").args([name, &server.0.id().to_string()]).status().unwrap();
         assert!(status.success());

@@ -1,5 +1,5 @@
-//! `standfast net` while the wall clock of both hosts steps by an hour, again and again: no figure, no interval and no end
-//! of a test may come from it. Only the labels of rows do, and they show that the steps were real.
+//! `standfast net` while the wall clock of both hosts steps by an hour again and again. No figure, no interval and no
+//! end of a test may depend on it. Only the labels of rows do, and they show that the steps were real.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// A server that lives by the preloaded clock, with that clock in its directory.
+/// A server that runs with the preloaded clock, whose library is in its directory.
 struct Stepping(Server);
 
 fn clock(directory: &Path) -> PathBuf {
@@ -43,7 +43,7 @@ impl Stepping {
         client
     }
 
-    /// A test of three seconds whose rows are of 300 ms: the document, when all went well.
+    /// Runs a test of three seconds with rows of 300 ms; returns the document of a successful test.
     fn tested(&self, words: &str) -> Value {
         let began = Instant::now();
         let mut command = self.client(&format!("{words} --interval 300ms --json"));
@@ -52,7 +52,7 @@ impl Stepping {
         let took = began.elapsed();
         let complaint = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(0), "{words}: {complaint}");
-        // The end of a test came when it was due. A busy machine is given time, an hour is not.
+        // The test ended on time. A busy machine is given some delay, but less than an hour.
         assert!((3..60).contains(&took.as_secs()), "{words}: {took:?}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
@@ -131,7 +131,7 @@ fn only_the_labels_of_rows_step_with_the_wall_clock() {
     assert!(hours.len() >= 2, "the clock did not step: {screen}");
 }
 
-/// Without this one, a program that asks another clock than the preloaded one would pass everything above.
+/// Control test: without it, a program that reads another clock than the preloaded one would pass the tests above.
 #[test]
 fn a_step_of_the_monotonic_clock_would_be_found() {
     let stepping = Stepping::start("control");
@@ -140,7 +140,7 @@ fn a_step_of_the_monotonic_clock_would_be_found() {
     let id = child.id().to_string();
     let (ended, watched) = mpsc::channel::<()>();
     let watch = std::thread::spawn(move || {
-        // It may wait for the step to be over: that, too, would be found.
+        // The program may also wait until the step is over; that counts as found, too.
         if watched.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
             let _ = Command::new("kill").args(["-KILL", &id]).status();
         }

@@ -1,5 +1,5 @@
-//! Every JSON document of `standfast net` and `tcptest`, as the program writes it, against the published forms, and
-//! through the eyes of the figures.
+//! Every JSON document of `standfast net` and `tcptest`, as the program writes it: it follows the published forms, and
+//! the figures of the benchmark can read it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use standfast_bench::figures::readings;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
-/// The one document that a command prints, and how it exits.
+/// The single document that a command prints, and its exit code.
 fn document(command: &mut Command) -> (Value, i32) {
     let Output { stdout, stderr, status } = command.output().unwrap();
     let parsed = serde_json::from_slice(&stdout);
@@ -22,7 +22,7 @@ fn document(command: &mut Command) -> (Value, i32) {
     (parsed.unwrap_or_else(|error| panic!("{error}: {}", told())), status.code().unwrap())
 }
 
-/// A host on which nobody listens.
+/// A host on which no process listens.
 const NOBODY: &str = "127.0.0.1:1";
 
 #[test]
@@ -134,7 +134,7 @@ fn a_disk_and_a_comparison_have_their_forms() {
     let file = server.directory.join("result");
     let mut command = server.net("client", "--length 1k --duration 100ms");
     assert!(command.arg(format!("--output={}", file.display())).output().unwrap().status.success());
-    // Nothing differs from itself.
+    // Compares a result with itself.
     let (result, code) = document(standfast("net diff --tolerance 0 --json").args([&file, &file]));
     follows("diff", &result);
     assert_eq!((code, &result["worse"]), (0, &false.into()));
@@ -148,7 +148,7 @@ fn an_interrupted_search_says_so_and_keeps_what_it_found() {
         let mut command = server.net(verb, &format!("{words} --duration 100ms --json"));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
-        // It says what it does before it does it.
+        // The command announces each step before it begins.
         said.read_line(&mut String::new()).unwrap();
         let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
         assert!(status.success());
@@ -161,7 +161,8 @@ fn an_interrupted_search_says_so_and_keeps_what_it_found() {
     }
 }
 
-/// The commands are those of the group `net`; a document that moves a number is found here and not by an empty table.
+/// Runs the commands of the group `net`: a document in which a number has moved fails here instead of leaving a table
+/// empty.
 #[test]
 fn the_figures_find_all_that_they_read_in_what_the_program_writes() {
     let server = Server::start("readings");

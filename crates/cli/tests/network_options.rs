@@ -1,12 +1,12 @@
-//! Every option of `standfast net`, `tcptest` and `wan` that has a range or a form, out of it: exit code 2, the option,
-//! the value and what is allowed. Options that the table forgets are found.
+//! Every option of `standfast net`, `tcptest` and `wan` with a range or a form gets an invalid value: exit code 2, and
+//! a message with the option, the value and what is allowed. Options that the table lacks are found.
 
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
-/// Command, option, a value that is not possible, part of what is allowed.
+/// Command, option, an invalid value, part of what is allowed.
 const WRONG: &[(&str, &str, &str, &str)] = &[
     ("net server", "--bind", "10.0.0.1:0", "HOST:PORT"),
     ("net server", "--port", "0", "1..=65535"),
@@ -84,7 +84,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     ("wan stats lab", "--fail-late", "x", "25ms"),
 ];
 
-/// Options of which every value can be taken: names, and switches. `--congestion` is known only to the kernel.
+/// Options that accept any value: names and switches. Only the kernel knows the values of `--congestion`.
 const FREE: &[&str] = &[
     "--file",
     "--loaded",
@@ -113,7 +113,7 @@ fn standfast(words: &[&str]) -> (Option<i32>, String, String) {
 #[test]
 fn every_option_out_of_range_is_refused_with_its_name_its_value_and_what_is_allowed() {
     for (command, option, value, allowed) in WRONG {
-        // As one word and as two: a value with a dash is a value, too.
+        // As one word and as two: a value may begin with a dash.
         let joined = format!("{option}={value}");
         for given in [vec![joined.as_str()], vec![*option, *value]] {
             let words: Vec<&str> = command.split_whitespace().chain(given).collect();
@@ -198,7 +198,7 @@ fn hosts_that_cannot_be_are_refused_before_anything_is_sent() {
     );
 }
 
-/// What a terminal shows is often cut off by `head`, which then reads no more.
+/// Output is often piped to `head`, which stops reading.
 #[test]
 fn a_reader_that_went_away_is_no_crash() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

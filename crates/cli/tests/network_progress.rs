@@ -1,4 +1,4 @@
-//! What `standfast net` tells people who wait for a document: a line on the terminal, and nothing without one.
+//! What `standfast net` shows while a document is awaited: a line on the terminal, and nothing without one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,20 +12,20 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::ptr::{null, null_mut};
 
-/// A terminal: the side that somebody looks at, and that of a program.
+/// A pseudo-terminal: the user's side, and the program's.
 fn terminal() -> (File, OwnedFd) {
     let (mut near, mut far) = (-1, -1);
     // SAFETY: both places are writable; nothing else is asked for.
     assert_eq!(unsafe { libc::openpty(&mut near, &mut far, null_mut(), null(), null()) }, 0);
     for fd in [near, far] {
-        // A server of another test must not keep it open. SAFETY: only sets a flag of a descriptor that is ours.
+        // SAFETY: only sets a flag of a descriptor that this test owns. A server of another test must not keep it open.
         assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }, 0);
     }
-    // SAFETY: both were opened just now and belong to nobody else.
+    // SAFETY: both were opened just now, and nothing else owns them.
     unsafe { (File::from_raw_fd(near), OwnedFd::from_raw_fd(far)) }
 }
 
-/// All that appeared on a terminal until its last program had ended. Linux ends it with EIO.
+/// All output on a terminal until its last program ended; Linux then returns EIO.
 fn appeared(mut near: File) -> String {
     let (mut all, mut piece) = (Vec::new(), [0; 4096]);
     while let Ok(bytes @ 1..) = near.read(&mut piece) {
@@ -34,11 +34,11 @@ fn appeared(mut near: File) -> String {
     String::from_utf8(all).unwrap()
 }
 
-/// Stdout, and what the terminal showed that was stderr.
+/// Stdout, and what a terminal as stderr showed.
 fn with_a_terminal(mut command: Command) -> (String, String) {
     let (near, far) = terminal();
     let mut child = command.stdout(Stdio::piped()).stderr(far).spawn().unwrap();
-    // It has our descriptor of its side.
+    // Closes this process's copy of the program's side.
     drop(command);
     let mut out = child.stdout.take().unwrap();
     let looking = std::thread::spawn(move || appeared(near));

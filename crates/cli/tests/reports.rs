@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 
-/// An instance that runs; it and its directory are gone when this is dropped.
+/// A running instance; dropping it removes it and its directory.
 struct Instance {
     directory: PathBuf,
     process: Child,
@@ -43,7 +43,7 @@ impl Instance {
         standfast(words).arg("-D").arg(&self.directory).output().unwrap()
     }
 
-    /// What it prints; it must exit so.
+    /// Its output; asserts the exit code.
     fn says(&self, code: i32, words: &str) -> String {
         let output = self.run(words);
         assert_eq!(output.status.code(), Some(code), "{words}: {output:?}");

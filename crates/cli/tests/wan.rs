@@ -1,5 +1,5 @@
-//! `standfast wan` as processes: ready lines, control, exit codes, and what a killed emulator leaves behind. Needs root;
-//! says SKIP where that is not possible.
+//! `standfast wan` as processes: ready lines, control, exit codes, and what a killed emulator leaves behind. Needs
+//! root; prints SKIP where that is not possible.
 
 #![allow(clippy::unwrap_used)]
 
@@ -42,7 +42,7 @@ fn possible() -> bool {
     checked.is_ok()
 }
 
-/// An emulator in the background, under a name that no other test has.
+/// An emulator in the background, under a name that no other test uses.
 struct Emulator {
     child: Child,
     name: String,
@@ -92,7 +92,7 @@ fn a_running_emulator_is_changed_asked_and_stopped_by_its_name() {
     assert_eq!(code(&format!("wan heal {name}")), Some(0));
     assert!(said(&done(&format!("wan stats {name}"))).contains("paris:oslo"));
     assert_eq!(code(&format!("wan stop {name}")), Some(0));
-    // All is gone when `stop` returns.
+    // Everything is gone when `stop` returns.
     assert!(!emulator.namespace_exists("paris") && !emulator.namespace_exists("oslo"));
     assert_eq!(emulator.child.wait().unwrap().code(), Some(0));
     assert_eq!(code(&format!("wan stats {name}")), Some(4), "it runs no more");
@@ -133,7 +133,7 @@ fn the_ready_line_and_the_statistics_have_their_published_forms() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Where there is no root, too.
+/// Also runs without root.
 #[test]
 fn what_the_statistics_are_made_of_has_the_published_form() {
     let direction = |state, rate, queue| LinkStats {
@@ -201,12 +201,12 @@ fn what_a_killed_emulator_left_behind_goes_at_the_next_start() {
     }
     let mut killed = Emulator::start("killed", "");
     let mut inside = standfast(&format!("wan exec {} b -- sleep 1000", killed.name)).spawn().unwrap();
-    // It is in the namespace when it has become the other program.
+    // The process is in the namespace once it has executed the other program.
     let command = format!("/proc/{}/comm", inside.id());
     while std::fs::read_to_string(&command).unwrap() != "sleep\n" {
         std::thread::yield_now();
     }
-    // Not looked at once it is killed: every start clears up, also those of the other tests.
+    // Not checked after the kill: every start removes remains, also those of other tests.
     assert!(killed.namespace_exists("a") && killed.namespace_exists("b"));
     killed.child.kill().unwrap();
     killed.child.wait().unwrap();
@@ -275,12 +275,12 @@ fn a_run_that_was_too_late_exits_3() {
     if !possible() {
         return;
     }
-    // Nothing is released at the very nanosecond.
+    // No packet is released at the exact nanosecond.
     let mut emulator = Emulator::start("late", "--fail-late 0ms");
     let name = emulator.name.clone();
     let client =
         done(&format!("wan exec {name} a -- {} net client 10.77.0.2", env!("CARGO_BIN_EXE_standfast")));
-    // Nobody listens there, and the answer says so: two packets.
+    // No process listens there, and the reply says so: two packets.
     assert!(String::from_utf8(client.stderr).unwrap().contains("refused"));
     assert_eq!(code(&format!("wan stats {name} --fail-late 1h")), Some(0));
     assert_eq!(code(&format!("wan stats {name} --fail-late 0ms --reset")), Some(3));
@@ -290,11 +290,11 @@ fn a_run_that_was_too_late_exits_3() {
     assert_eq!(emulator.child.wait().unwrap().code(), Some(3));
 }
 
-/// The program as somebody else than root has it.
+/// The program as a user other than root runs it.
 fn unprivileged(words: &str) -> Output {
     use std::os::unix::process::CommandExt;
     let mut command = standfast(words);
-    // The directory of the build may be closed to others: the program is opened before the rights are gone.
+    // Runs in `/`, because other users may have no access to the current directory.
     let nobody = 65_534;
     command.current_dir("/").uid(nobody).gid(nobody).output().unwrap()
 }
@@ -327,7 +327,7 @@ fn the_help_of_every_command_of_net_and_wan_has_examples() {
     for group in ["net", "wan"] {
         let help = said(&done(&format!("{group} --help")));
         let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
-        // The description of a command may go on in another line, further in.
+        // The description of a command may continue in another line with more indentation.
         let names: Vec<&str> = listed
             .lines()
             .filter(|line| line.starts_with("  ") && !line.starts_with("   "))

@@ -10,19 +10,19 @@
 //! 30  u16  offset within the payload of the first record that starts here, 0xFFFF for none
 //! 32  u64  position up to which the primary had confirmed local durability when this was written
 //! 40  u32  tag of the incarnation (first four bytes of its id)
-//! 44  u8   flags: 1 cut
-//! 45  u8   turn of the file, as in its header
-//! 46  u16  1 + blocks before this one that were not known to be durable when it was written; 0 not told
+//! 44  u8   flags: 1 truncation
+//! 45  u8   generation of the file, as in its header
+//! 46  u16  1 + blocks before this one that were not known to be durable when it was written; 0 not stated
 //! 48  ...  payload
 //! ```
 //!
-//! A block is valid when its checksum, number, sequence, incarnation and turn are those expected and its position
-//! is where the block before it ended. Recovery keeps everything before the first block that is not valid. A loss of power
-//! leaves no valid block behind that one which says that it had been durable: where there is one, the log is damaged.
+//! A block is valid when its checksum, number, sequence, incarnation and generation are those expected and its position
+//! is where the block before it ended. Recovery keeps everything before the first block that is not valid. A power loss
+//! leaves no valid block beyond that one which states that it had been durable: if there is one, the log is damaged.
 //!
-//! A block with the cut flag begins at an earlier position, within or at the end of a block before it: what
-//! those blocks hold from that position on is void. A standby cuts redo that its primary never made durable;
-//! appending the cut instead of rewriting a block keeps a torn write from harming what was acknowledged.
+//! A block with the truncation flag begins at an earlier position, within or at the end of a block before it: what
+//! those blocks hold from that position on is void. A standby truncates redo that its primary never made durable. It
+//! appends the truncation instead of rewriting a block, so that a torn write cannot harm what was acknowledged.
 
 use crate::crc::Shift;
 use crate::{DecodeError, StreamCrc, crc32c, le, malformed};
@@ -33,7 +33,7 @@ pub const BLOCK_HEADER_BYTES: usize = 48;
 /// `first_record` of a block in which no record starts.
 pub const NO_RECORD: u16 = 0xFFFF;
 
-/// Payload bytes that fit a block of `block_bytes`.
+/// Returns the number of payload bytes that fit into a block of `block_bytes`.
 pub fn payload_capacity(block_bytes: usize) -> usize {
     block_bytes - BLOCK_HEADER_BYTES
 }
@@ -43,38 +43,36 @@ pub fn payload_capacity(block_bytes: usize) -> usize {
 pub struct BlockHeader {
     /// Number within the file.
     pub number: u32,
-    /// Log sequence number.
     pub sequence: u64,
-    /// Stream position of the first payload byte.
+    /// SCN of the first payload byte.
     pub position: Scn,
-    /// Running sum before `position`.
+    /// Running checksum before `position`.
     pub stream_crc: StreamCrc,
-    /// Payload bytes.
     pub payload_bytes: u16,
-    /// Where in the payload the first record starts, or [`NO_RECORD`].
+    /// Offset within the payload of the first record that starts there, or [`NO_RECORD`].
     pub first_record: u16,
-    /// Confirmed durable at the primary when written.
+    /// SCN up to which the primary had confirmed durability when the block was written.
     pub confirmed: Scn,
-    /// Tag of the incarnation.
     pub incarnation_tag: u32,
-    /// The stream goes on at `position`, whatever blocks before this one hold from there on.
+    /// The stream continues at `position`, whatever blocks before this one hold from there on.
     pub cut: bool,
-    /// Of the file, see [`crate::LogFileHeader::turn`].
+    /// Generation of the file, see [`crate::LogFileHeader::turn`].
     pub turn: u8,
-    /// Blocks of the file with lower numbers than this were durable when this one was written; 0 when it does not say.
+    /// Blocks of the file with lower numbers than this were durable when this block was written; 0 when it does not
+    /// state that.
     pub durable_before: u32,
 }
 
 const FLAG_CUT: u8 = 1;
 
 impl BlockHeader {
-    /// Stream position just after the payload.
+    /// SCN just after the payload.
     pub fn end(&self) -> Scn {
         self.position + u64::from(self.payload_bytes)
     }
 }
 
-/// Tag that blocks carry for `incarnation`.
+/// Returns the tag that blocks carry for `incarnation`.
 pub fn incarnation_tag(incarnation: IncarnationId) -> u32 {
     le::u32_at(&incarnation.0, 0)
 }
@@ -118,37 +116,35 @@ pub fn decode_block(block: &[u8]) -> Result<BlockHeader, DecodeError> {
     Ok(header)
 }
 
-/// What the next block written will say; advances with every block.
+/// The header fields of the next block to write; they advance with every block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockWriter {
-    /// Bytes a block.
+    /// Bytes of a block.
     pub block_bytes: usize,
     /// Number of the next block.
     pub number: u32,
     /// Sequence of the log being filled.
     pub sequence: u64,
-    /// Stream position of the next payload byte.
+    /// SCN of the next payload byte.
     pub position: Scn,
-    /// Running sum before `position`.
+    /// Running checksum before `position`.
     pub stream_crc: StreamCrc,
     /// First byte of a record at or after `position`, as far as known.
     pub next_record: Scn,
-    /// Tag of the incarnation.
     pub incarnation_tag: u32,
-    /// Of the file.
+    /// Generation of the file.
     pub turn: u8,
     /// Blocks with lower numbers are durable; 0 when that does not matter.
     pub durable_before: u32,
 }
 
 impl BlockWriter {
-    /// Blocks needed for `payload_bytes` bytes.
+    /// Returns the number of blocks needed for `payload_bytes` bytes.
     pub fn blocks_for(&self, payload_bytes: usize) -> usize {
         payload_bytes.div_ceil(payload_capacity(self.block_bytes))
     }
 
-    /// Formats consecutive slices of the stream as whole blocks at the start of `out` and returns the bytes
-    /// used.
+    /// Formats consecutive slices of the stream as whole blocks at the start of `out`; returns the bytes used.
     pub fn write(&mut self, slices: &[&[u8]], confirmed: Scn, out: &mut [u8]) -> usize {
         let capacity = payload_capacity(self.block_bytes);
         let total = slices.iter().map(|slice| slice.len()).sum::<usize>();
@@ -176,7 +172,8 @@ impl BlockWriter {
             let before = self.stream_crc;
             self.stream_crc = before.after(&block[BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + payload]);
             let crc = match full_payload(block).filter(|_| payload == capacity) {
-                // The payload's own sum is the difference of both running sums, so that it is read once for two sums.
+                // The payload's checksum is the difference of both running checksums, so the payload is read once for
+                // two checksums.
                 Some(over) => {
                     over.apply(crc32c(&block[4..BLOCK_HEADER_BYTES]) ^ before.0) ^ self.stream_crc.0
                 }
@@ -200,7 +197,7 @@ impl BlockWriter {
         self.write_bare(confirmed, 0, out)
     }
 
-    /// Formats a block without payload that cuts the stream at `self.position`, which the caller has set.
+    /// Formats a block without payload that truncates the stream at `self.position`, which the caller has set.
     pub fn write_cut(&mut self, confirmed: Scn, out: &mut [u8]) -> usize {
         self.write_bare(confirmed, FLAG_CUT, out)
     }
@@ -215,7 +212,7 @@ impl BlockWriter {
         self.block_bytes
     }
 
-    /// Fills in the header but for the checksum.
+    /// Fills in the header except the checksum.
     fn describe(
         &self,
         block: &mut [u8],
@@ -245,7 +242,7 @@ fn seal(block: &mut [u8], crc: u32) {
     block[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// What the payload of a full block does to the sum of what is before it, for the block sizes that logs have.
+/// Effect of a full block's payload on the checksum of what is before it, for the block sizes that logs have.
 fn full_payload(block: &[u8]) -> Option<&'static Shift> {
     static OF_512: Shift = Shift::over(512 - BLOCK_HEADER_BYTES);
     static OF_4096: Shift = Shift::over(4096 - BLOCK_HEADER_BYTES);
@@ -256,7 +253,7 @@ fn full_payload(block: &[u8]) -> Option<&'static Shift> {
     }
 }
 
-/// Start of the record after the one that starts at `start`; `None` when its header is not in the slices.
+/// Returns the start of the record after the one at `start`; `None` when its header is not in the slices.
 fn record_after(slices: &[&[u8]], total: usize, base: Scn, start: Scn) -> Option<Scn> {
     let mut offset = usize::try_from(start.0.checked_sub(base.0)?).ok()?;
     if offset + 8 > total {
@@ -273,7 +270,7 @@ fn record_after(slices: &[&[u8]], total: usize, base: Scn, start: Scn) -> Option
     (length >= 8).then(|| start + u64::from(length))
 }
 
-/// A place in a list of slices.
+/// A position in a list of slices.
 #[derive(Clone, Copy, Default)]
 struct Cursor {
     slice: usize,
@@ -281,7 +278,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Fills `out` from here on and moves behind it.
+    /// Fills `out` from here on and advances past what was copied.
     fn copy(&mut self, slices: &[&[u8]], out: &mut [u8]) {
         let mut done = 0;
         while done < out.len() {

@@ -6,8 +6,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// Checksum of a page image that is the same on primary and standby: on page 1 the change counter (bytes
-/// 24..28) and the version fields (92..100), which every SQLite writes for itself, count as zero.
+/// Checksum of a page image that is equal on primary and standby. On page 1 the change counter (bytes 24..28) and the
+/// version fields (92..100) count as zero, because every SQLite writes its own.
 pub fn page_sum(page_no: PageNo, image: &[u8]) -> u32 {
     if page_no != 1 || image.len() < 100 {
         return crc32c(image);
@@ -22,35 +22,36 @@ pub fn page_sum(page_no: PageNo, image: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// Running CRC-32C of the redo stream from the start of its incarnation. Two ends that hold the same value
-/// at the same position hold the same bytes before it.
+/// Running CRC-32C of the redo stream from the start of its incarnation. If two ends have the same value at the same
+/// position, they hold the same bytes before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct StreamCrc(pub u32);
 
 impl StreamCrc {
-    /// The value after `bytes` more bytes of stream.
+    /// Returns the value after `bytes` more bytes of the stream.
     #[must_use]
     pub fn after(self, bytes: &[u8]) -> StreamCrc {
         if bytes.is_empty() {
             return self;
         }
-        // Continuing from the state before the final complement costs nothing; combining two finished sums costs
-        // more than most batches take to send.
+        // Continuing from the state before the final complement is free; combining two finished checksums takes longer
+        // than sending most batches.
         let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!self.0));
         digest.update(bytes);
         StreamCrc(digest.finalize() as u32)
     }
 }
 
-/// What a given number of further bytes does to the CRC-32C of the bytes before them. With it the sum of two parts
-/// follows from the sums of each: `crc(a ++ b) = over.apply(crc(a)) ^ crc(b)`, where `over` is for the length of `b`.
+/// Effect of a given number of further bytes on the CRC-32C of the bytes before them. With it the checksum of two parts
+/// follows from the checksums of each: `crc(a ++ b) = over.apply(crc(a)) ^ crc(b)`, where `over` is for the length of
+/// `b`.
 ///
 /// A CRC is a remainder modulo a polynomial, and further bytes multiply it by a power of x that depends on their number
-/// alone; multiplying by a constant is linear, so one table for each byte of the sum does it.
+/// alone. Multiplying by a constant is linear, so one table for each byte of the checksum suffices.
 pub struct Shift([[u32; 256]; 4]);
 
 impl Shift {
-    /// For `bytes` further bytes.
+    /// Computes the tables for `bytes` further bytes.
     pub const fn over(bytes: usize) -> Shift {
         let factor = power_of_x(8 * bytes as u64);
         let mut tables = [[0; 256]; 4];
@@ -66,14 +67,14 @@ impl Shift {
         Shift(tables)
     }
 
-    /// The part of the sum that `crc`, that of the bytes before, contributes.
+    /// Returns what `crc`, the checksum of the bytes before, contributes to the checksum of the whole.
     pub fn apply(&self, crc: u32) -> u32 {
         let [a, b, c, d] = crc.to_le_bytes().map(usize::from);
         self.0[0][a] ^ self.0[1][b] ^ self.0[2][c] ^ self.0[3][d]
     }
 }
 
-/// The polynomial of CRC-32C; as in its sums, the highest power has the lowest bit.
+/// The polynomial of CRC-32C; as in its checksums, the highest power has the lowest bit.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 const ONE: u32 = 1 << 31;
 

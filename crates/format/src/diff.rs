@@ -1,16 +1,16 @@
 //! Change vectors: the byte ranges of a page that differ from its previous committed image.
 //!
-//! Encoded as repeated `varint gap, varint length, length bytes`, where `gap` counts from the end of the
-//! previous range (from 0 for the first). The bytes are those of the image after, so that applying a range
-//! twice, or again from an earlier point, ends in the same page.
+//! They are encoded as repeated `varint gap, varint length, length bytes`, where `gap` counts from the end of the
+//! previous range (from 0 for the first). The bytes are those of the image after the change, so applying a range twice,
+//! or again from an earlier position, ends in the same page.
 
 use crate::{DecodeError, malformed, varint};
 
-/// Equal bytes between two differences that are cheaper to repeat than to start another range.
+/// Largest number of equal bytes between two differences that is cheaper to repeat than to start another range.
 const MERGE_GAP: usize = 3;
 const CHUNK: usize = 64;
 
-/// Appends the ranges in which `after` differs from `before` to `out`. Both have the page's size.
+/// Appends to `out` the ranges in which `after` differs from `before`. Both have the size of the page.
 pub fn encode_ranges(before: &[u8], after: &[u8], out: &mut Vec<u8>) {
     debug_assert_eq!(before.len(), after.len());
     let size = after.len();
@@ -33,11 +33,11 @@ pub fn encode_ranges(before: &[u8], after: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// First index at or after `at` where the images differ.
+/// Returns the first index at or after `at` where the images differ.
 fn next_difference(before: &[u8], after: &[u8], at: usize) -> Option<usize> {
     let (before_chunks, before_rest) = before[at..].as_chunks::<CHUNK>();
     let (after_chunks, after_rest) = after[at..].as_chunks::<CHUNK>();
-    // A loop without a branch a byte, which the compiler turns into vector instructions.
+    // The loop has no branch per byte, so the compiler turns it into vector instructions.
     let differs = |(b, a): (&[u8; CHUNK], &[u8; CHUNK])| {
         let (b, a) = (b.as_chunks::<8>().0, a.as_chunks::<8>().0);
         b.iter().zip(a).fold(0, |bits, (b, a)| bits | (u64::from_ne_bytes(*b) ^ u64::from_ne_bytes(*a))) != 0
@@ -50,7 +50,7 @@ fn next_difference(before: &[u8], after: &[u8], at: usize) -> Option<usize> {
     b.iter().zip(a).position(|(b, a)| b != a).map(|offset| start + offset)
 }
 
-/// Decoded ranges of one change vector: (offset in the page, bytes after).
+/// Decoded ranges of one change vector, as (offset in the page, bytes after the change).
 #[derive(Clone, Debug)]
 pub struct Ranges<'a> {
     bytes: &'a [u8],
@@ -59,7 +59,7 @@ pub struct Ranges<'a> {
 }
 
 impl<'a> Ranges<'a> {
-    /// Over the encoded ranges of one vector.
+    /// Iterates over the encoded ranges of one vector.
     pub fn new(bytes: &'a [u8]) -> Self {
         Ranges { bytes, at: 0, page_offset: 0 }
     }

@@ -8,7 +8,7 @@
 //! 17  7 bytes  zero
 //! 24  16 bytes instance that generated the redo
 //! 40  u32      incarnation number
-//! 44  u8       turn: how often the file has been begun, modulo 256; 0 in an archived log
+//! 44  u8       generation: how often the file has been begun, modulo 256; 0 in an archived log
 //! 45  3 bytes  zero
 //! 48  8 bytes  incarnation id
 //! 56  u64      log sequence number
@@ -22,22 +22,22 @@
 //! 508 u32      CRC-32C of bytes 0..508
 //! ```
 //!
-//! A file that is not in use has a block of zeros there, if it was never begun, or one of zeros behind "SFVOID01".
+//! A file that is not in use has, in place of the header, a block of zeros if it was never begun, or "SFVOID01"
+//! followed by zeros.
 //!
-//! The turn tells the blocks of a log from those of an earlier one with the same sequence in the same file, of which redo
-//! that a primary never made durable was cut.
+//! The generation distinguishes the blocks of a log from those of an earlier log with the same sequence in the same
+//! file, from which redo that a primary never made durable was truncated.
 
 use crate::{DecodeError, StreamCrc, crc32c, le, malformed};
 use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
 
-/// Bytes of the header; it stands at the start of a whole block.
+/// Bytes of the header, at the start of a whole block.
 pub const FILE_HEADER_BYTES: usize = 512;
-/// Version written and read by this build.
+/// Version that this build writes and reads.
 pub const FILE_VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"SFREDO01";
 const VOID: &[u8; 8] = b"SFVOID01";
 
-/// What a log file is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LogKind {
@@ -52,41 +52,39 @@ pub enum LogKind {
 /// The decoded header of a log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogFileHeader {
-    /// What the file is for.
     pub kind: LogKind,
     /// Block size in bytes: 512 or 4,096.
     pub block_bytes: u32,
     /// Instance that generated the redo.
     pub instance: InstanceId,
-    /// Number of its incarnation then.
+    /// Number of the instance's incarnation at that time.
     pub incarnation: IncarnationNo,
-    /// Identity of that incarnation.
     pub incarnation_id: IncarnationId,
     /// Log sequence number, from 1 in each incarnation.
     pub sequence: u64,
-    /// Stream position of the first byte.
+    /// SCN of the first byte.
     pub first_scn: Scn,
-    /// Stream position after the last byte; `None` while the log is being filled.
+    /// SCN after the last byte; `None` while the log is being filled.
     pub next_scn: Option<Scn>,
     /// Time of the switch into this log, microseconds since the Unix epoch.
     pub first_time_us: u64,
     /// File size in bytes.
     pub file_bytes: u64,
-    /// Running sum of the stream before `first_scn`.
+    /// Running checksum of the stream before `first_scn`.
     pub stream_crc: StreamCrc,
     /// Bytes from `first_scn` to the first record that starts in this log.
     pub first_record: u32,
-    /// How often the file has been begun, modulo 256.
+    /// Generation: how often the file has been begun, modulo 256.
     pub turn: u8,
 }
 
-/// Makes `block`, a whole one, that of a file which holds nothing.
+/// Fills `block`, a whole block, with the first block of a file that holds nothing.
 pub fn encode_void(block: &mut [u8]) {
     block.fill(0);
     block[..8].copy_from_slice(VOID);
 }
 
-/// Whether the file that begins with `block` was said to hold nothing.
+/// Returns whether the file that begins with `block` was declared to hold nothing.
 pub fn is_void(block: &[u8]) -> bool {
     block.starts_with(VOID)
 }
@@ -117,7 +115,8 @@ impl LogFileHeader {
     /// Decodes the header at the start of `block`.
     ///
     /// # Errors
-    /// `Checksum` when it was never written or is torn, `Version` when a later build wrote it.
+    /// `Checksum` when the header is torn, `Version` when another version wrote it, `Malformed` when it was never
+    /// written or has invalid fields.
     pub fn decode(block: &[u8]) -> Result<LogFileHeader, DecodeError> {
         if block.len() < FILE_HEADER_BYTES {
             return Err(DecodeError::Incomplete { needed: FILE_HEADER_BYTES });

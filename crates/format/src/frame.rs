@@ -20,7 +20,6 @@ use standfast_types::BATCH_BYTES_MAX;
 pub const FRAME_HEADER_BYTES: usize = 48;
 const MAGIC: &[u8; 4] = b"SFT1";
 
-/// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum FrameKind {
@@ -31,36 +30,36 @@ pub enum FrameKind {
     Redo = 2,
     /// Nothing new to send; fields as in `Redo`, no payload.
     Confirm = 3,
-    /// The log sequence `b` begins at stream position a. c: time of the switch; d: offset of the first record.
+    /// The log sequence `b` begins at stream position `a`. c: time of the switch; d: offset of the first record.
     Switch = 4,
-    /// From the standby. a: received; b: hardened; c: applied; d: the `c` of the newest frame answered.
-    /// The payload is `AckTimes`.
+    /// From the standby. a: received; b: hardened; c: applied; d: the `c` of the newest frame answered. The payload is
+    /// `AckTimes`.
     Ack = 5,
     /// The sender of this frame ends the conversation; payload JSON with code and message.
     Refuse = 6,
-    /// A request by name on a fresh connection (standby creation, gap fetch); payload JSON.
+    /// A request by name on a new connection (standby creation, gap fetch); payload JSON.
     Request = 7,
-    /// A piece of an answer to a request; meaning of a and b by request.
+    /// A packet of an answer to a request; the request defines a and b.
     Data = 8,
     /// The answer to a request is complete; payload JSON.
     Done = 9,
-    /// From the standby, before the acknowledgement whose `applied` does not speak of them: all databases to which
-    /// redo is not applied. a: how many; payload JSON. Holds until the next one.
+    /// From the standby, before the acknowledgement whose `applied` does not cover them: all databases to which redo is
+    /// not applied. a: how many; payload JSON. Valid until the next such frame.
     Stopped = 10,
-    /// From the standby, before the acknowledgement whose `applied` includes it: what verification has found of its
-    /// databases. a: how many databases; b: pages that differ; payload JSON. Holds until the next one.
+    /// From the standby, before the acknowledgement whose `applied` includes it: results of verification of its
+    /// databases. a: number of databases; b: pages that differ; payload JSON. Valid until the next such frame.
     Verified = 11,
-    /// From either end of a live stream over TLS: it wants a certificate. a: number of the request; payload JSON.
+    /// From either end of a live stream over TLS: a request for a certificate. a: number of the request; payload JSON.
     CertificateRequest = 12,
-    /// The answer to the request of that number. a: number of the request; payload JSON.
+    /// The answer to the request with that number. a: number of the request; payload JSON.
     CertificateAnswer = 13,
-    /// From the sender of a live stream over TLS: all members with what each may do, in the place of what its Hello said; payload
-    /// JSON.
+    /// From the sender of a live stream over TLS: all members with the rights of each, replacing what its Hello said;
+    /// payload JSON.
     Members = 14,
-    /// From the standby, on a connection for archived logs: it wants a unit. a: log sequence; b: first byte in the file;
-    /// c: bytes; d: incarnation id, little-endian.
+    /// From the standby, on a connection for archived logs: a request for a unit. a: log sequence; b: first byte in the
+    /// file; c: bytes; d: incarnation id, little-endian.
     Fetch = 20,
-    /// A piece of the unit that was asked for. a: log sequence; b: first byte in the file.
+    /// A packet of the requested unit. a: log sequence; b: first byte in the file.
     Unit = 21,
     /// The unit is complete. a: log sequence; b: first byte in the file; c: bytes; d: CRC-32C of all of them.
     UnitEnd = 22,
@@ -96,28 +95,28 @@ impl FrameKind {
 /// The fixed part of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What it is.
     pub kind: FrameKind,
-    /// Of a `Redo` frame: how its payload is packed, in the lower 4 bits. Of `Redo` and `Confirm`: for how long from its making on no
-    /// commit is acknowledged without the receiver, in the upper 12 bits, units of 10 ms. Otherwise zero.
+    /// Of `Redo` frames, the lower 4 bits say how the payload is packed. Of `Redo` and `Confirm` frames, the upper 12
+    /// bits say for how long after the frame was made no commit is acknowledged without the receiver, in units of 10
+    /// ms. Otherwise zero.
     pub flags: u16,
-    /// See [`FrameKind`].
+    /// Meaning by kind, see [`FrameKind`].
     pub a: u64,
-    /// See [`FrameKind`].
+    /// Meaning by kind, see [`FrameKind`].
     pub b: u64,
-    /// See [`FrameKind`].
+    /// Meaning by kind, see [`FrameKind`].
     pub c: u64,
-    /// See [`FrameKind`].
+    /// Meaning by kind, see [`FrameKind`].
     pub d: u64,
 }
 
 impl FrameHeader {
-    /// A header of `kind` with its four fields.
+    /// Creates a header of `kind` with its four fields.
     pub fn new(kind: FrameKind, a: u64, b: u64, c: u64, d: u64) -> Self {
         FrameHeader { kind, flags: 0, a, b, c, d }
     }
 
-    /// Encodes the header for a payload that consists of the two slices one after the other.
+    /// Encodes the header for a payload that consists of `head` followed by `tail`.
     pub fn encode(&self, head: &[u8], tail: &[u8]) -> [u8; FRAME_HEADER_BYTES] {
         let mut bytes = [0u8; FRAME_HEADER_BYTES];
         bytes[..4].copy_from_slice(MAGIC);
@@ -137,18 +136,16 @@ impl FrameHeader {
 /// A decoded frame; the payload points into the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Fixed part.
     pub header: FrameHeader,
-    /// Payload.
     pub payload: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// Decodes the frame that starts `bytes`; returns it with its length.
+    /// Decodes the frame at the start of `bytes`; returns it with its length.
     ///
     /// # Errors
-    /// `Incomplete` when more bytes are needed (at most `BATCH_BYTES_MAX` and a header in total), else what
-    /// is wrong; the connection must then be closed.
+    /// `Incomplete` when more bytes are needed (at most `BATCH_BYTES_MAX` and a header in total); any other error means
+    /// that the connection must be closed.
     pub fn decode(bytes: &'a [u8]) -> Result<(Frame<'a>, usize), DecodeError> {
         let known = bytes.len().min(4);
         if bytes[..known] != MAGIC[..known] {

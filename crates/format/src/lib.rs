@@ -1,7 +1,7 @@
 //! Redo as bytes: records, change vectors, log blocks, log file headers and transport frames.
 //!
-//! `docs/format.md` and `docs/protocol.md` draw what this crate encodes. Every decoder takes untrusted bytes:
-//! it returns a [`DecodeError`], never panics and never allocates more than its input.
+//! `docs/format.md` and `docs/protocol.md` draw what this crate encodes. Every decoder takes untrusted bytes: it
+//! returns a [`DecodeError`], never panics and never allocates more than its input.
 
 mod block;
 mod crc;
@@ -23,10 +23,10 @@ pub use record::{
     decode_record, peek_length,
 };
 
-/// Why bytes are not what they should be.
+/// Why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// More bytes are needed; never returned for a length that could not be legal.
+    /// More bytes are needed; never returned for a length that is not legal.
     #[error("incomplete: {needed} bytes needed")]
     Incomplete {
         /// Total bytes needed from the start of the item.
@@ -35,25 +35,23 @@ pub enum DecodeError {
     /// A checksum does not match.
     #[error("checksum mismatch in {item}")]
     Checksum {
-        /// What was being decoded.
+        /// The item being decoded.
         item: &'static str,
     },
     /// A field has a value that the format does not allow.
     #[error("malformed {item}: {why}")]
     Malformed {
-        /// What was being decoded.
+        /// The item being decoded.
         item: &'static str,
         /// The rule that is broken.
         why: &'static str,
     },
-    /// Written by a version that this one does not read.
+    /// A version that this build does not read.
     #[error("{item} has version {version}; this build reads version {supported}")]
     Version {
-        /// What was being decoded.
+        /// The item being decoded.
         item: &'static str,
-        /// Version found.
         version: u32,
-        /// Version understood.
         supported: u32,
     },
 }
@@ -62,7 +60,7 @@ pub(crate) fn malformed(item: &'static str, why: &'static str) -> DecodeError {
     DecodeError::Malformed { item, why }
 }
 
-/// Little-endian reads from a slice whose length has been checked by the caller.
+/// Little-endian reads from a slice; the caller has checked its length.
 pub(crate) mod le {
     pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
         u16::from_le_bytes([bytes[at], bytes[at + 1]])

@@ -7,8 +7,8 @@
 //!  8  ...  body, by kind (varints are LEB128, fixed integers little-endian)
 //! ```
 //!
-//! A small transaction is one `Commit` record with its page vectors inside. A large one is any number of
-//! `Change` records and then its `Commit`; without the commit record none of it counts.
+//! A small transaction is one `Commit` record that contains its page vectors. A large one is any number of `Change`
+//! records followed by its `Commit`; without the commit record none of it counts.
 
 use crate::diff::encode_ranges;
 use crate::{DecodeError, crc32c, le, malformed, varint};
@@ -21,27 +21,27 @@ use standfast_types::{
 pub const RECORD_HEADER_BYTES: usize = 8;
 const NAME_BYTES_MAX: usize = 1024;
 
-/// What a record is; the byte at offset 7.
+/// Kind of a record; the byte at offset 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordKind {
-    /// A piece of a transaction that is still open.
+    /// Part of a transaction that is still open.
     Change = 1,
     /// The end of a transaction, with its last (usually only) page vectors.
     Commit = 2,
-    /// Commits of this database that follow belong to this WAL generation.
+    /// The commits of this database that follow belong to this WAL generation.
     WalGeneration = 3,
     /// A database becomes protected.
     Attach = 4,
     /// A database is no longer protected.
     Detach = 5,
-    /// The transaction of this database that follows is a full copy; what was there before is void.
+    /// The next transaction of this database is a full resync image; what was there before is void.
     Baseline = 6,
     /// The first record of an incarnation.
     Incarnation = 7,
-    /// Clean end: the instance that wrote this accepted no commit after it.
+    /// Clean end: the instance that wrote this record accepted no commit after it.
     EndOfRedo = 8,
-    /// What pages of a database are at this position, for standbys to compare.
+    /// State of pages of a database at this position, for standbys to compare.
     Verification = 9,
 }
 
@@ -57,9 +57,9 @@ impl RecordKind {
 /// A database as announced to standbys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attach<'a> {
-    /// Its number in the stream.
+    /// Number of the database in the stream.
     pub database: DatabaseId,
-    /// Page size, which does not change while protected.
+    /// Page size, which does not change while the database is protected.
     pub page_size: PageSize,
     /// File name on every instance, unique within the instance.
     pub name: &'a str,
@@ -69,60 +69,45 @@ pub struct Attach<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record<'a> {
     /// See [`RecordKind::Change`].
-    Change {
-        /// Database changed.
-        database: DatabaseId,
-        /// Pages changed.
-        vectors: Vectors<'a>,
-    },
+    Change { database: DatabaseId, vectors: Vectors<'a> },
     /// See [`RecordKind::Commit`].
     Commit {
-        /// Database changed.
         database: DatabaseId,
-        /// When capture saw it: microseconds since the Unix epoch.
+        /// Time at which capture saw the commit, microseconds since the Unix epoch.
         time_us: u64,
         /// Size of the database after the commit, in pages.
         database_pages: u32,
-        /// The commit frame in the current WAL generation; 0 for a baseline.
+        /// The commit frame in the current WAL generation; 0 for a full resync image.
         frame: u32,
-        /// Pages changed.
         vectors: Vectors<'a>,
     },
     /// See [`RecordKind::WalGeneration`].
     WalGeneration {
-        /// Database whose WAL it is.
         database: DatabaseId,
-        /// Its salts.
         salts: WalSalts,
         /// Committed frames of that generation whose content is in the redo before this record.
         captured_frames: u32,
         /// Size of the database in pages after those frames.
         database_pages: u32,
-        /// Capture starts again behind those frames: pieces of a transaction without its commit are void.
+        /// Capture restarts after those frames: parts of a transaction without its commit are void.
         restart: bool,
     },
     /// See [`RecordKind::Attach`].
     Attach(Attach<'a>),
     /// See [`RecordKind::Detach`].
-    Detach {
-        /// Database released.
-        database: DatabaseId,
-    },
+    Detach { database: DatabaseId },
     /// See [`RecordKind::Baseline`].
     Baseline {
-        /// Database copied.
         database: DatabaseId,
-        /// The image is known to hold all redo of the database before it. Else (an operator has decided for a file, or the
-        /// release before wrote the record) it may take away what its reader holds.
+        /// The image is known to hold all redo of the database before it. Otherwise (an operator has decided for a
+        /// file, or the previous release wrote the record) it may discard something that its reader holds.
         complete: bool,
     },
     /// See [`RecordKind::Incarnation`].
     Incarnation {
-        /// Its number.
         number: IncarnationNo,
-        /// Its random identity.
         id: IncarnationId,
-        /// Where it left the incarnation before it.
+        /// SCN at which it left the incarnation before it.
         branch: Scn,
         /// Microseconds since the Unix epoch.
         time_us: u64,
@@ -132,23 +117,22 @@ pub enum Record<'a> {
         /// Microseconds since the Unix epoch.
         time_us: u64,
     },
-    /// See [`RecordKind::Verification`]. Changes nothing at a primary, and at a standby only with `repair`.
+    /// See [`RecordKind::Verification`]. Changes nothing at a primary; changes a standby only with `repair`.
     Verification {
-        /// Database compared.
         database: DatabaseId,
-        /// Names the run of `standfast verify`: when it began, microseconds since the Unix epoch.
+        /// Identifies the run of `standfast verify`: its start, microseconds since the Unix epoch.
         run: u64,
         /// Size of the database at this position, in pages.
         database_pages: u32,
         /// The vectors hold whole pages, which replace those of the standby.
         repair: bool,
-        /// Page numbers and checksums; without `repair` no ranges.
+        /// Page numbers and checksums; no ranges unless `repair`.
         vectors: Vectors<'a>,
     },
 }
 
 impl Record<'_> {
-    /// The database that the record is about, if it is about one.
+    /// Returns the database that the record is about; `None` when it is about none.
     pub fn database(&self) -> Option<DatabaseId> {
         match self {
             Record::Change { database, .. }
@@ -166,11 +150,10 @@ impl Record<'_> {
 /// The change of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageVector<'a> {
-    /// Page changed.
     pub page_no: PageNo,
-    /// [`crate::page_sum`] of the image after.
+    /// [`crate::page_sum`] of the page image after the change.
     pub sum_after: u32,
-    /// The ranges are against a page of zeros, whatever was there before.
+    /// The ranges are relative to a page of zeros, whatever was there before.
     pub from_zeros: bool,
     /// Encoded ranges, see [`crate::Ranges`].
     pub ranges: &'a [u8],
@@ -222,10 +205,10 @@ impl<'a> Iterator for Vectors<'a> {
     }
 }
 
-/// Length of the record that starts `bytes`, from its header alone.
+/// Returns the length of the record at the start of `bytes`, from its header alone.
 ///
 /// # Errors
-/// `Incomplete` when the header is not all there, `Malformed` for a length no record can have.
+/// `Incomplete` when the header is incomplete, `Malformed` for a length that no record can have.
 pub fn peek_length(bytes: &[u8]) -> Result<usize, DecodeError> {
     if bytes.len() < RECORD_HEADER_BYTES {
         return Err(DecodeError::Incomplete { needed: RECORD_HEADER_BYTES });
@@ -237,7 +220,7 @@ pub fn peek_length(bytes: &[u8]) -> Result<usize, DecodeError> {
     Ok(length)
 }
 
-/// How many whole records `bytes` are; what is behind the last one is not counted.
+/// Returns the number of whole records in `bytes`; an incomplete last record is not counted.
 pub fn count_records(mut bytes: &[u8]) -> u64 {
     let mut records = 0;
     while let Some(rest) = peek_length(bytes).ok().and_then(|length| bytes.get(length..)) {
@@ -246,10 +229,10 @@ pub fn count_records(mut bytes: &[u8]) -> u64 {
     records
 }
 
-/// Decodes and verifies the record that starts `bytes`; returns it with its length.
+/// Decodes and verifies the record at the start of `bytes`; returns it with its length.
 ///
 /// # Errors
-/// See [`DecodeError`]. Page vectors are only checked while they are iterated.
+/// See [`DecodeError`]. Page vectors are checked only while they are iterated.
 pub fn decode_record(bytes: &[u8]) -> Result<(Record<'_>, usize), DecodeError> {
     let length = peek_length(bytes)?;
     let Some(record) = bytes.get(..length) else {
@@ -376,12 +359,12 @@ impl<'a> RecordBuilder<'a> {
         builder
     }
 
-    /// A piece of a large transaction; add vectors, then [`finish`](Self::finish).
+    /// Begins a part of a large transaction; add vectors, then [`finish`](Self::finish).
     pub fn change(out: &'a mut Vec<u8>, database: DatabaseId) -> Self {
         Self::begin_for(out, RecordKind::Change, database)
     }
 
-    /// The end of a transaction; add its last vectors, then [`finish`](Self::finish).
+    /// Begins the end of a transaction; add its last vectors, then [`finish`](Self::finish).
     pub fn commit(
         out: &'a mut Vec<u8>,
         database: DatabaseId,
@@ -396,8 +379,8 @@ impl<'a> RecordBuilder<'a> {
         builder
     }
 
-    /// Checksums of pages for standbys to compare: add them with [`page`](Self::page), or with
-    /// [`vector`](Self::vector) from zeros for a repair, then [`finish`](Self::finish).
+    /// Begins a verification of pages, for standbys to compare: add their checksums with [`page`](Self::page), or for a
+    /// repair their images with [`vector`](Self::vector) from zeros, then [`finish`](Self::finish).
     pub fn verification(
         out: &'a mut Vec<u8>,
         database: DatabaseId,
@@ -424,7 +407,7 @@ impl<'a> RecordBuilder<'a> {
         self.out.len() - self.start
     }
 
-    /// Adds the change of one page from `before` (`None`: a page of zeros) to `after`, whose sum is given.
+    /// Adds the change of one page from `before` (`None`: a page of zeros) to `after`, whose checksum is given.
     pub fn vector(
         &mut self,
         page_no: PageNo,
@@ -470,7 +453,7 @@ impl<'a> RecordBuilder<'a> {
         builder.finish()
     }
 
-    /// Appends a whole [`Record::Attach`]. Names longer than 1,024 bytes are refused before this is called.
+    /// Appends a whole [`Record::Attach`]. The caller has refused names longer than 1,024 bytes.
     pub fn attach(out: &'a mut Vec<u8>, attach: &Attach<'_>) -> usize {
         let builder = Self::begin_for(out, RecordKind::Attach, attach.database);
         varint::put(builder.out, attach.page_size.bytes() as u64);

@@ -1,4 +1,4 @@
-//! LEB128: seven bits a byte, least significant first, the high bit says that more follow.
+//! LEB128: seven bits per byte, least significant first; the high bit says that more bytes follow.
 
 use crate::{DecodeError, malformed};
 
@@ -10,7 +10,7 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads one value at `*at` and moves `*at` behind it.
+/// Reads one value at `*at` and moves `*at` past it.
 pub fn take(bytes: &[u8], at: &mut usize) -> Result<u64, DecodeError> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {

@@ -1,4 +1,4 @@
-//! Writes inputs that are right into `fuzz/corpus`, for the fuzzer to begin with: `cargo run --example seeds DIR`.
+//! Writes valid inputs into `fuzz/corpus` as a start for the fuzzer: `cargo run --example seeds DIR`.
 
 use serde_json::{Value, json};
 use standfast_format::{
@@ -26,7 +26,7 @@ impl Seeds {
         self.put_whole(&[&[choice][..], input].concat())
     }
 
-    /// For a target with one decoder.
+    /// Writes an input of a target with one decoder.
     fn put_whole(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.written += 1;
         std::fs::write(self.directory.join(format!("seed-{:02}", self.written)), bytes)
@@ -46,7 +46,7 @@ fn main() -> std::io::Result<()> {
     http(&mut Seeds::of(&corpus, "http")?)
 }
 
-/// One of each shape that requests have.
+/// One request of each shape.
 fn control_requests(seeds: &mut Seeds) -> std::io::Result<()> {
     let requests = [
         json!({"op": "status"}),
@@ -224,7 +224,7 @@ fn net(seeds: &mut Seeds) -> std::io::Result<()> {
     seeds.put(5, br#"{"stats":{"reset":true}}"#)
 }
 
-/// As the kernel hands a TUN device 250 bytes of TCP payload in segments of 100.
+/// A packet from a TUN device: 250 bytes of TCP payload in segments of 100.
 fn large_packet() -> Vec<u8> {
     let mut out = vec![1, 1, 40, 0, 100, 0, 20, 0, 16, 0];
     out.extend([0x45, 0, 1, 34, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2]);
@@ -233,7 +233,7 @@ fn large_packet() -> Vec<u8> {
     out
 }
 
-/// Records of all kinds.
+/// A stream with records of all kinds.
 fn stream() -> Vec<u8> {
     let mut out = Vec::new();
     let (database, mut room) = (DatabaseId(3), Vec::new());

@@ -1,12 +1,13 @@
-//! Counts what a thread has allocated. The counting allocator is that of every program with this library in it.
+//! Counts the memory that a thread has allocated. The counting allocator is that of every program that links this
+//! library.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    /// Bytes allocated less those freed by this thread; below zero when it frees what others allocated.
+    /// Bytes allocated minus bytes freed by this thread; negative when it frees what other threads allocated.
     static LIVE: Cell<isize> = const { Cell::new(0) };
-    /// The most that `LIVE` has been.
+    /// Largest value of `LIVE`.
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
@@ -16,51 +17,50 @@ struct Counting;
 static ALLOCATOR: Counting = Counting;
 
 fn note(change: isize) {
-    // Neither cell needs a destructor, so both can be reached as long as the thread allocates.
+    // Neither cell needs a destructor, so both are accessible for as long as the thread allocates.
     LIVE.with(|live| {
         live.set(live.get() + change);
         PEAK.with(|peak| peak.set(peak.get().max(live.get())));
     });
 }
 
-// SAFETY: every call is handed to the system's allocator as it came; counting neither allocates nor unwinds.
+// SAFETY: every call is passed unchanged to the system's allocator; counting neither allocates nor unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size() as isize);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `alloc`, which is that of the system's allocator.
         unsafe { System.alloc(layout) }
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note(layout.size() as isize);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is that of the system's allocator.
         unsafe { System.alloc_zeroed(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         note(-(layout.size() as isize));
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `dealloc`; `pointer` came from the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         note(new_size as isize - layout.size() as isize);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `realloc`; `pointer` came from the system's allocator.
         unsafe { System.realloc(pointer, layout, new_size) }
     }
 }
 
-/// What the running thread allocates from [`Meter::start`] on.
+/// Measures what the running thread allocates from [`Meter::start`] on.
 pub struct Meter {
     before: isize,
 }
 
 impl Meter {
-    /// Begins to count.
     pub fn start() -> Meter {
         let before = LIVE.with(Cell::get);
         PEAK.with(|peak| peak.set(before));
         Meter { before }
     }
 
-    /// The most bytes that were allocated at a time since then.
+    /// Most bytes that were allocated at one time since [`Meter::start`].
     pub fn peak(&self) -> usize {
         usize::try_from(PEAK.with(Cell::get) - self.before).unwrap_or(0)
     }

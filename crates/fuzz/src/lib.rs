@@ -1,8 +1,8 @@
-//! What the fuzzer calls: every decoder of bytes that come from a file, a peer, an application or an operator.
+//! Entry points of the fuzzer: every decoder of bytes that come from a file, a peer, an application or an operator.
 //!
 //! A target takes any bytes, must not panic, and must not allocate more than a small multiple of them
-//! ([`Target::check`]). Where a checksum would keep the fuzzer at the door, a target also takes its input with the
-//! checksums mended ([`seal`]). `fuzz/` has the programs of the fuzzer, one a target, and the corpus that they found;
+//! ([`Target::check`]). Where a checksum would stop most mutated inputs, a target also takes its input with repaired
+//! checksums ([`seal`]). `fuzz/` has the programs of the fuzzer, one per target, and the corpus that they found;
 //! `tests/corpus.rs` replays it on every run of the tests.
 
 mod allocations;
@@ -14,15 +14,14 @@ pub use allocations::Meter;
 
 /// A group of decoders with one kind of input.
 pub struct Target {
-    /// Name of the fuzzer's program and of the directory of the corpus.
+    /// Name of the fuzzer's program and of its directory in the corpus.
     pub name: &'static str,
-    /// Decodes; returns how many bytes may have been allocated at a time for each byte of input.
+    /// Decodes an input; returns how many bytes may be allocated at one time per byte of input.
     pub run: fn(&[u8]) -> usize,
-    /// Bytes that may have been allocated at a time, whatever the input.
+    /// Bytes that may be allocated at one time in addition, whatever the input.
     pub base: usize,
 }
 
-/// All of them.
 pub const TARGETS: [Target; 9] = [
     Target { name: "transport", run: targets::transport::run, base: 64 << 10 },
     Target { name: "net", run: targets::net::run, base: 64 << 10 },
@@ -36,15 +35,14 @@ pub const TARGETS: [Target; 9] = [
 ];
 
 impl Target {
-    /// The target with this name.
     pub fn named(name: &str) -> Option<&'static Target> {
         TARGETS.iter().find(|target| target.name == name)
     }
 
-    /// Runs it.
+    /// Runs the target on an input.
     ///
     /// # Panics
-    /// When a decoder does, or has more memory allocated at a time than the input justifies.
+    /// When a decoder panics, or has more memory allocated at one time than the input justifies.
     pub fn check(&self, data: &[u8]) {
         let meter = Meter::start();
         let factor = (self.run)(data);

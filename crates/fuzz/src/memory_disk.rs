@@ -1,4 +1,4 @@
-//! Files in memory.
+//! A disk that holds its files in memory.
 
 use standfast_io::{Disk, LogFile};
 use std::collections::BTreeMap;
@@ -19,7 +19,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl MemoryDisk {
-    /// Puts a file there.
     pub fn put(&self, path: &str, bytes: &[u8]) {
         lock(&self.0).insert(path.into(), Arc::new(Mutex::new(bytes.to_vec())));
     }
@@ -37,7 +36,7 @@ impl LogFile for MemoryFile {
         let (mut bytes, at) = (lock(&self.0), offset as usize);
         match bytes.get_mut(at..at + data.len()) {
             Some(place) => place.copy_from_slice(data),
-            // Files have their size from the beginning; a decoder that writes elsewhere has been led astray.
+            // Files have their final size from the beginning; a decoder that writes elsewhere was misled by its input.
             None => return Err(ErrorKind::StorageFull.into()),
         }
         Ok(())

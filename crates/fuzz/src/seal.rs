@@ -1,4 +1,4 @@
-//! Mends checksums and lengths, so that a mutated input gets past the door and into the decoder.
+//! Repairs checksums and lengths, so that a mutated input passes the first checks and reaches the decoder.
 
 use standfast_format::{FILE_HEADER_BYTES, FRAME_HEADER_BYTES, StreamCrc, crc32c};
 
@@ -14,7 +14,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// Turns bytes into whole transport frames, one behind the other; a rest that is too short for one stays.
+/// Turns bytes into adjacent complete transport frames; a remainder that is too short for a frame stays.
 pub fn frames(bytes: &mut [u8]) {
     let mut at = 0;
     while bytes.len() - at >= FRAME_HEADER_BYTES {
@@ -29,7 +29,7 @@ pub fn frames(bytes: &mut [u8]) {
     }
 }
 
-/// Turns bytes into whole redo records, one behind the other.
+/// Turns bytes into adjacent complete redo records.
 pub fn records(bytes: &mut [u8]) {
     let mut at = 0;
     while bytes.len() - at >= 8 {
@@ -45,7 +45,7 @@ pub fn records(bytes: &mut [u8]) {
     }
 }
 
-/// Gives the first block of a log file the magic, version and sum of a file header.
+/// Writes the magic, version and checksum of a file header into the first block of a log file.
 pub fn file_header(bytes: &mut [u8]) {
     if bytes.len() < FILE_HEADER_BYTES {
         return;
@@ -58,7 +58,7 @@ pub fn file_header(bytes: &mut [u8]) {
     put_u32(bytes, 508, crc);
 }
 
-/// Gives one block its sum.
+/// Writes the checksum of one block.
 pub fn block(block: &mut [u8]) {
     if block.len() >= 48 {
         let crc = crc32c(&block[4..]);
@@ -66,8 +66,8 @@ pub fn block(block: &mut [u8]) {
     }
 }
 
-/// Makes a log file of 512-byte blocks in which every block belongs where it stands and goes on where the one before
-/// ended, but for those that say that they cut; the payload stays.
+/// Makes a log file of 512-byte blocks. Each block gets the number of its place and continues where the one before
+/// ends, except for blocks with the flag of a cut. The payload stays.
 pub fn log_file(bytes: &mut [u8]) {
     file_header(bytes);
     if bytes.len() < FILE_HEADER_BYTES {
@@ -93,7 +93,7 @@ pub fn log_file(bytes: &mut [u8]) {
     }
 }
 
-/// Gives every fact of an apply journal its sum, and the file its header.
+/// Writes the checksum of every fact of an apply journal, and the header of the file.
 pub fn journal(bytes: &mut [u8]) {
     const HEADER_BYTES: usize = 4096;
     if bytes.len() < HEADER_BYTES {
@@ -109,7 +109,7 @@ pub fn journal(bytes: &mut [u8]) {
     }
 }
 
-/// Gives a control file its first line.
+/// Adds the first line of a control file.
 pub fn control(body: &[u8]) -> Vec<u8> {
     let mut text = format!("standfast-control 1 {:08x}\n", crc32c(body)).into_bytes();
     text.extend_from_slice(body);

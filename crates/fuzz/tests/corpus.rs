@@ -1,4 +1,4 @@
-//! What the fuzzer has found stays found: every input of the corpus, on every run of the tests.
+//! Replays every input of the corpus on every run of the tests, so that no fixed finding returns.
 
 // Helpers of tests are tests: a panic is how they fail.
 #![allow(clippy::unwrap_used)]

@@ -1,27 +1,27 @@
-//! Names and addresses, as far as their text tells.
+//! Syntax of names and addresses.
 
-/// What a name is.
+/// Rule for names, for error messages.
 pub const NAME_RULE: &str = "1 to 64 letters, digits, dots, underscores or hyphens";
-/// What an address is.
+/// Rule for addresses, for error messages.
 pub const ADDRESS_RULE: &str = "HOST:PORT, as in 10.0.0.2:7411 or [::1]:7411";
 
-/// Whether an instance or destination may be called so.
+/// Whether `text` is a valid name of an instance or destination.
 pub fn is_name(text: &str) -> bool {
     let allowed = |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
     (1..=64).contains(&text.len()) && text.chars().all(allowed)
 }
 
-/// Host and port; whether the host exists is found out when it is needed.
+/// Splits into host and port; whether the host exists is found out when it is needed.
 fn split_address(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    // Colons of an address of version 6 are in brackets.
+    // IPv6 addresses have their colons in brackets.
     let host = bare.or_else(|| (!host.contains(':')).then_some(host))?;
     let port = port.parse().ok()?;
     (!host.is_empty() && !host.contains(char::is_whitespace)).then_some((host, port))
 }
 
-/// Whether it is HOST:PORT.
+/// Whether `text` is HOST:PORT.
 pub fn is_address(text: &str) -> bool {
     split_address(text).is_some()
 }

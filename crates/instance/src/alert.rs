@@ -1,7 +1,8 @@
-//! The alert log: what an operator should know, one line each, in a file and on stderr; there as JSON where it is wanted.
+//! The alert log: what an operator should know, one line per message, in a file and on stderr; on stderr as JSON if
+//! configured.
 //!
-//! Whoever has something to report leaves it in a queue: neither the reader of stderr nor the volume of the file can hold
-//! up or end a thread of the instance.
+//! A thread that reports something puts it into a queue: neither the reader of stderr nor the volume of the file can
+//! hold up or end a thread of the instance.
 
 mod sink;
 
@@ -17,18 +18,18 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Appends lines to the alert log of an instance. Clones append to the same.
+/// Appends lines to the alert log of an instance. Clones append to the same log.
 #[derive(Clone)]
 pub struct AlertLog(Arc<Owner>);
 
 const KEPT: usize = 50;
-/// Longest line, characters. What peers say is cut much earlier, see `standfast_types::printable`.
+/// Longest line, characters. Text from peers is truncated much earlier, see `standfast_types::printable`.
 const LINE_CHARS_MAX: usize = 4000;
-/// How long an end waits for the file to take the last lines, and how long for the reader of stderr.
+/// How long [`AlertLog::flush`] waits for the file to take the last lines, and how long for the reader of stderr.
 const FILE_FLUSH: Duration = Duration::from_secs(5);
 const STDERR_FLUSH: Duration = Duration::from_millis(500);
 
-/// The last one closes the queues, and so ends the threads that write.
+/// Dropping the last clone closes the queues, which ends the writer threads.
 struct Owner(Arc<Lines>);
 
 impl Drop for Owner {
@@ -41,7 +42,7 @@ impl Drop for Owner {
 struct Lines {
     /// Whether lines go to the file and to stderr.
     written: bool,
-    /// The instance's name, where lines on stderr are JSON.
+    /// The instance's name, if lines on stderr are JSON.
     json_of: Option<String>,
     file: Queue,
     stderr: Queue,
@@ -49,7 +50,7 @@ struct Lines {
 }
 
 impl AlertLog {
-    /// Writes to `path` and to stderr, by a thread each.
+    /// Writes to `path` and to stderr, each from its own thread.
     ///
     /// # Errors
     /// When a thread cannot be started or stderr is closed.
@@ -91,8 +92,8 @@ impl AlertLog {
         AlertLog(Arc::new(Owner(Arc::new(Lines::new(false, None)))))
     }
 
-    /// Reports one line with the time. Returns at once: it is written by another thread. Whatever the message is made of, a
-    /// path or the name of a process as well, what reaches file and terminal is one line of printable text.
+    /// Reports one line with the time. Returns immediately: another thread writes it. Whatever the message contains,
+    /// also a path or the name of a process, the file and the terminal get one line of printable text.
     pub fn say(&self, message: impl AsRef<str>) {
         let message = one_line(message.as_ref());
         let lines = &self.0.0;
@@ -102,12 +103,12 @@ impl AlertLog {
         lines.to_file(&message);
     }
 
-    /// Writes `text` as it is to stderr, as far as its reader takes it.
+    /// Writes `text` unchanged to stderr, as far as its reader takes it.
     pub fn print(&self, text: &str) {
         self.0.0.stderr.put(text.to_owned());
     }
 
-    /// Waits until what was reported is written, for a limited time.
+    /// Waits, for a limited time, until all reported lines are written.
     pub fn flush(&self) {
         if self.0.0.written {
             self.0.0.file.flush(FILE_FLUSH);
@@ -120,9 +121,10 @@ impl AlertLog {
         self.0.0.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    /// From now on a thread of this process that panics ends the process at once, with its reason as the last line. What
-    /// waits for commits learns from the end of the process that the outcome is unknown; if it went on without one of
-    /// its threads they would wait for ever.
+    /// From now on a panic of a thread of this process ends the process immediately, with the reason as the last line.
+    /// Sessions that wait for commits learn from the end of the process that the outcome is unknown; if the process
+    /// continued without one of its threads they would wait for ever. Threads that [`serves_one_page`] names are
+    /// excepted.
     pub(crate) fn end_with_any_thread(&self) {
         let alert = self.clone();
         std::panic::set_hook(Box::new(move |panic| {
@@ -144,8 +146,8 @@ impl AlertLog {
     }
 }
 
-/// Such a thread holds nothing that another one waits for, and what it read was sent by anybody who reaches the port. That
-/// of all connections, `http`, catches what a request brings about and closes its connection.
+/// Such a thread holds nothing that another thread waits for, and it reads what anyone who reaches the port has sent.
+/// The thread of all connections, `http`, catches a panic that a request causes and closes its connection.
 fn serves_one_page(thread: &str) -> bool {
     matches!(thread, "http" | "http-get")
 }
@@ -193,7 +195,7 @@ impl Lines {
         self.stderr.put(self.form_on_stderr(message))
     }
 
-    /// To the file, and to the lines that are kept.
+    /// Writes to the file and to the kept lines.
     fn to_file(&self, message: &str) {
         let line = text_line(message);
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -201,14 +203,14 @@ impl Lines {
             last.remove(0);
         }
         last.push(line.clone());
-        // Under the lock: the same order in both.
+        // Under the lock: both have the same order.
         if self.written {
             self.file.put(line);
         }
     }
 }
 
-/// The remedy of a message is a field of its own.
+/// Puts the remedy (`hint`) of a message into a field of its own.
 fn json_line(time: &str, instance: &str, message: &str) -> String {
     let cut = message.split_once(" | hint: ");
     let (message, hint) = cut.map_or((message, None), |(message, hint)| (message, Some(hint)));

@@ -1,24 +1,23 @@
-//! `[alert]`: what operators are told of, and how.
+//! `[alert]`: what is reported to operators, and how.
 
 use serde::{Deserialize, Serialize};
 use standfast_live::Thresholds;
 
-/// Longest threshold, seconds: a week, as the longest delay of a standby.
+/// Longest threshold, seconds: a week, like the longest apply delay of a standby.
 const LONGEST_S: u64 = 604_800;
 
-/// `[alert]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlertConfig {
-    /// Lines on stderr: "text", or "json" with `time`, `instance`, `message` and `hint`, one object a line. The file
-    /// `alert.log` is text.
+    /// Form of lines on stderr: "text", or "json" with `time`, `instance`, `message` and `hint`, one object a line. The
+    /// file `alert.log` is always text.
     pub stderr: AlertForm,
-    /// Lags of a standby, seconds, above which it is a warning or critical: for lines THRESHOLD of the alert log, the
-    /// dashboard, `/healthz` and `status --check`.
+    /// Transport lag of a standby, seconds, above which it is a warning (`_warn_s`) or critical (`_critical_s`): for
+    /// THRESHOLD lines of the alert log, the dashboard, `/healthz` and `status --check`.
     pub transport_lag_warn_s: u64,
-    /// See `transport_lag_warn_s`; not less than that.
+    /// Not less than `transport_lag_warn_s`.
     pub transport_lag_critical_s: u64,
-    /// What a standby holds back on purpose is added to those of the apply lag.
+    /// Apply lag of a standby, seconds. What a standby holds back by its apply delay is added to both thresholds.
     pub apply_lag_warn_s: u64,
     /// Not less than `apply_lag_warn_s`.
     pub apply_lag_critical_s: u64,
@@ -37,7 +36,6 @@ impl Default for AlertConfig {
     }
 }
 
-/// Form of the alert log's lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AlertForm {
@@ -49,7 +47,7 @@ pub enum AlertForm {
 }
 
 impl AlertConfig {
-    /// The setting that is wrong, its value and what is allowed.
+    /// Returns the first setting that is out of range, its value and what is allowed.
     pub(crate) fn broken(&self) -> Option<(&'static str, u64, &'static str)> {
         let settings = [
             ("alert.transport_lag_warn_s", self.transport_lag_warn_s, 1),

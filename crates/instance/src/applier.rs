@@ -1,5 +1,4 @@
-//! Applies what the standby log holds, as far as the primary has confirmed it. No threads: whoever owns it steps
-//! it.
+//! Applies what the standby log holds, as far as the primary has confirmed it. No threads: the owner calls each step.
 
 use crate::apply_delay::{ApplyDelay, Seen};
 use crate::apply_thread::ALL;
@@ -23,25 +22,24 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Under this name the places of the databases of a standby are watched.
+/// Name under which the open files of a standby's databases are watched (see `places`).
 pub(crate) const STANDBY_DATABASES: &str = "standby databases";
-/// Largest stretch of redo given to apply at once.
+/// Largest batch of redo given to apply at a time.
 const STRETCH_BYTES: usize = 16 << 20;
 
-/// See the module. Order of calls: `open`, `recover`, then `step` and now and then `sync`.
+/// Order of calls: `open`, `recover`, then `step` and now and then `sync`.
 pub struct Applier {
     environment: Arc<Environment>,
     shared: Arc<StandbyShared>,
     apply: Apply,
     feed: Feed,
     limits: Limits,
-    /// While redo is held back.
+    /// `Some` while an apply delay is in force.
     delay: Option<ApplyDelay>,
-    /// How far redo was to be applied in the last step.
+    /// Position up to which the last step was to apply redo.
     due: Scn,
-    /// Files that are not any more what their paths say, by database, as the watcher has found them.
+    /// Files that are no longer what their paths say, by database, as reported by the watcher.
     moved: Arc<Mutex<Vec<(DatabaseId, String)>>>,
-    /// The databases that are watched.
     watched: Vec<(DatabaseId, String)>,
 }
 
@@ -49,7 +47,7 @@ impl Applier {
     /// Opens the apply journal and the databases.
     ///
     /// # Errors
-    /// When the journal cannot be opened; what concerns one database is reported and left out.
+    /// When the journal cannot be opened. An error of one database is reported, and that database is excluded.
     pub fn open(
         environment: &Arc<Environment>,
         shared: &Arc<StandbyShared>,
@@ -73,9 +71,9 @@ impl Applier {
         Ok(applier)
     }
 
-    /// From now on the files of all databases that are open are watched, if they are others than before.
+    /// Watches the files of all open databases from now on, if these are other databases than before.
     fn watch_places(&mut self) {
-        // A database that is protected again has its name and another number.
+        // A database that is protected again keeps its name and has another number.
         let open: Vec<(DatabaseId, String)> =
             self.apply.databases().into_iter().map(|database| (database.database, database.name)).collect();
         if open == self.watched {
@@ -96,8 +94,8 @@ impl Applier {
         self.watched = open;
     }
 
-    /// Applies nothing more to databases whose files are not any more what their paths say: nobody who opens them would
-    /// see it. Returns whether there were any.
+    /// Stops apply to databases whose files are no longer what their paths say: a process that opens the path would not
+    /// see what is applied.
     ///
     /// # Errors
     /// When the journal cannot be written.
@@ -117,17 +115,18 @@ impl Applier {
     /// Brings the databases to a known state with the redo in the log.
     ///
     /// # Errors
-    /// What ends all apply.
+    /// An error that ends all apply.
     pub fn recover(&mut self) -> Result<(), InstanceError> {
-        // A database may hold what is missing, and replay that ends before that would leave a mixture.
+        // A database may hold some of the redo that is missing; replay that ends before it would leave an inconsistent
+        // state.
         lost_redo::check(&self.environment)?;
         let checkpoint = self.environment.control().checkpoint;
         let mut report = ApplyReport::default();
-        // Only logs from before the checkpoint are ever removed: a later one that is not there is missing, and waited for.
+        // Only logs before the checkpoint are ever removed: a later log that is not there is missing, and waited for.
         self.apply.redo_begins_at(self.shared.log.oldest().min(checkpoint), &mut report);
         self.note(&report);
         self.forget_resting_files()?;
-        // From the checkpoint at the latest: an attach record there may be news to the catalogue.
+        // Starts at the checkpoint at the latest: the catalogue may not know an attach record there.
         let from = self.apply.resume_scn().map_or(checkpoint, |resume| resume.min(checkpoint));
         let report =
             self.apply.recover(from, self.shared.confirmed(), &mut FromLog { log: &self.shared.log })?;
@@ -138,7 +137,8 @@ impl Applier {
         Ok(())
     }
 
-    /// From here on the files change. First the journal gets what was found by the notes of the last clean stop.
+    /// Forgets the notes of the last clean shutdown, since the files change from here on. First writes to the journal
+    /// what these notes have shown.
     fn forget_resting_files(&mut self) -> Result<(), InstanceError> {
         if self.environment.control().resting_files.is_empty() {
             return Ok(());
@@ -148,7 +148,7 @@ impl Applier {
         self.note(&report);
         let open: Vec<DatabaseId> =
             self.apply.databases().into_iter().map(|database| database.database).collect();
-        // One that could not be opened is compared when it can be.
+        // A database that could not be opened keeps its note and is compared once it opens.
         self.environment
             .update_control(|control| control.resting_files.retain(|rest| !open.contains(&rest.database)))
     }
@@ -158,10 +158,10 @@ impl Applier {
         self.feed = Feed::from(self.apply.applied());
     }
 
-    /// Applies what is confirmed and checkpoints what has grown; false when there was nothing to apply.
+    /// Applies what is confirmed and checkpoints databases whose WAL has grown; false when there was nothing to apply.
     ///
     /// # Errors
-    /// What ends all apply.
+    /// An error that ends all apply.
     pub fn step(&mut self) -> Result<bool, InstanceError> {
         self.leave_moved()?;
         self.due = self.due_position()?;
@@ -186,26 +186,27 @@ impl Applier {
         Ok(report)
     }
 
-    /// Hands some of what was written to the disk, early; false when nothing is left that is worth it.
+    /// Hands some of what was written to the disk early; false when nothing is left that is worth writing.
     pub fn write_back(&mut self) -> bool {
         self.apply.write_back()
     }
 
-    /// Redo that is to be applied now and is not, in bytes.
+    /// Redo that is due and not applied, bytes.
     pub fn backlog(&self) -> u64 {
         self.due.0.saturating_sub(self.shared.applied().0)
     }
 
-    /// When something that is held back becomes due.
+    /// Time until the next held-back commit is due; `None` when none is held back.
     pub fn wait(&self) -> Option<Duration> {
         self.delay.as_ref()?.wait(crate::now_us(), self.shared.delay_us(&self.environment))
     }
 
-    /// How far redo is to be applied: as far as it is confirmed, and no commit before its delay has passed.
+    /// Returns how far redo is to be applied: up to confirmed, and no commit before its delay has passed.
     fn due_position(&mut self) -> Result<Scn, InstanceError> {
         let confirmed = self.shared.confirmed();
         let delay_us = self.shared.delay_us(&self.environment);
-        // Recovery replays up to the horizon: a restart must not apply what is held back.
+        // Recovery replays up to the horizon: with a delay the horizon must not pass the applied redo, or a restart
+        // would apply what is held back.
         if self.delay.is_some() != (delay_us > 0) {
             self.apply.keep_to_horizon(delay_us > 0, self.limits.horizon_bytes)?;
             self.delay = (delay_us > 0).then(ApplyDelay::default);
@@ -225,10 +226,10 @@ impl Applier {
         self.apply.is_unsynced()
     }
 
-    /// Makes what is applied survive a power loss, in time, and frees the standby logs before it.
+    /// Makes applied redo survive a power loss, deferring some WALs, and frees the standby logs before it.
     ///
     /// # Errors
-    /// What ends all apply; when the control file cannot be written.
+    /// An error that ends all apply, or of writing the control file.
     pub fn sync(&mut self) -> Result<(), InstanceError> {
         let mut report = ApplyReport::default();
         let wait = waiting(Event::DbFileSync);
@@ -243,10 +244,10 @@ impl Applier {
         forget_before(&self.environment, &self.shared, durable)
     }
 
-    /// Tries databases again that failed.
+    /// Retries databases that failed.
     ///
     /// # Errors
-    /// What ends all apply.
+    /// An error that ends all apply.
     pub fn retry(&mut self) -> Result<(), InstanceError> {
         if let Some(from) = self.apply.retry_failed() {
             let upto = self.apply.applied();
@@ -257,8 +258,8 @@ impl Applier {
         Ok(())
     }
 
-    /// Whether a database stopped for a reason that may pass: its disk was full or failed once, or it could not be opened.
-    /// One whose pages were found wrong is not among them.
+    /// Whether a database stopped for a reason that may pass: its disk was full or failed once, or it could not be
+    /// opened. A database with wrong pages does not count.
     pub fn may_go_on(&self) -> bool {
         let databases = self.apply.databases();
         self.shared.stopped.all().iter().filter(|stopped| stopped.database != ALL).any(|stopped| {
@@ -267,10 +268,10 @@ impl Applier {
         })
     }
 
-    /// Opens all files again and recovers, as a start does: what stopped for a reason that has passed goes on.
+    /// Opens all files again and recovers, as a start does: a database whose reason to stop has passed resumes.
     ///
     /// # Errors
-    /// What ends all apply.
+    /// An error that ends all apply.
     pub fn opened_again(self) -> Result<Applier, InstanceError> {
         let Applier { environment, shared, apply, limits, .. } = self;
         drop(apply);
@@ -279,7 +280,8 @@ impl Applier {
         Ok(applier)
     }
 
-    /// From where on each database that stopped for a reason that may pass needs redo, as far as that is still in the log.
+    /// Returns, for each database that stopped for a reason that may pass, the SCN from which it needs redo, if that
+    /// redo is still in the log.
     pub fn redo_still_here(&self) -> Vec<(DatabaseId, Scn)> {
         let (databases, oldest) = (self.apply.databases(), self.shared.log.oldest());
         let needs = |record: &DatabaseRecord| {
@@ -294,8 +296,8 @@ impl Applier {
         self.environment.control().databases.iter().filter_map(needs).collect()
     }
 
-    /// Applies everything that is whole in the log, confirmed or not: the last act of a standby before it becomes
-    /// primary. Returns the end of the last whole record. Databases whose checkpoint failed have stopped then.
+    /// Applies all complete records of the log, confirmed or not: the last act of a standby before it becomes primary.
+    /// Returns the end of the last complete record. Databases whose checkpoint failed have stopped then.
     ///
     /// # Errors
     /// When the log cannot be read, or apply ends.
@@ -303,18 +305,19 @@ impl Applier {
         self.start_over();
         self.leave_moved()?;
         while self.apply_upto(self.shared.hardened())? {
-            // A log that grew as long as the backlog would be slow to read in, and be moved at the end all the same.
+            // A WAL that grew as long as the backlog would be slow to read, and would be checkpointed at the end
+            // anyway.
             let report = self.checkpoint_if_due(&Pace::AtOnce)?;
             self.note(&report);
         }
         Ok(self.apply.applied())
     }
 
-    /// Ends at a clean stop, and notes how the files of the databases are then: what is different at the next start was
-    /// written by another process.
+    /// Ends at a clean shutdown and records the state of the database files: a difference at the next start means that
+    /// another process wrote to them.
     ///
     /// # Errors
-    /// When the journal or the control file cannot be written: the next start then finds out from the redo.
+    /// When the journal or the control file cannot be written: the next start then learns the state from the redo.
     pub fn rest(self) -> Result<(), InstanceError> {
         let Applier { environment, apply, .. } = self;
         let mut report = ApplyReport::default();
@@ -328,17 +331,15 @@ impl Applier {
         })
     }
 
-    /// Ends here; the databases stay open.
+    /// Ends here and returns the [`Apply`]; the databases stay open.
     pub fn into_apply(self) -> Apply {
         self.apply
     }
 
-    /// The instance.
     pub fn environment(&self) -> &Arc<Environment> {
         &self.environment
     }
 
-    /// Positions.
     pub fn shared(&self) -> &Arc<StandbyShared> {
         &self.shared
     }
@@ -350,7 +351,8 @@ impl Applier {
                 self.watch_places();
                 let applied = self.apply.applied();
                 count(Statistic::RedoApplied, applied.0.saturating_sub(self.shared.applied().0));
-                // Only now: whoever reads the position finds the databases of which it does not speak.
+                // Last: a reader that sees the new position also sees which databases have stopped and are not covered
+                // by it.
                 self.shared.note_applied(&self.apply);
                 Ok(true)
             }
@@ -375,7 +377,8 @@ impl Applier {
         self.note_compared(report);
     }
 
-    /// What differs is known to the receiver, and so to the primary, before the position that it was found at.
+    /// The receiver, and so the primary, learns of differing pages before it learns of the applied position at which
+    /// they were found.
     fn note_compared(&self, report: &ApplyReport) {
         let mut keep = false;
         for (id, compared) in &report.compared {
@@ -391,7 +394,7 @@ impl Applier {
         }
     }
 
-    /// In memory it is known all the same; the next comparison keeps it if the disk does not now.
+    /// If the disk fails, the pages are still known in memory; the next comparison that changes them writes them again.
     fn keep_differing(&self) {
         let differing = self.shared.verified.differing();
         if let Err(error) = self.environment.update_control(|control| control.differing = differing) {
@@ -403,7 +406,7 @@ impl Applier {
         let control = self.environment.control();
         let record = control.databases.iter().find(|record| record.id == id);
         let name = record.map_or_else(|| id.to_string(), |record| record.name.clone());
-        // A database that could not be opened is unknown to apply, which says so again and again.
+        // Apply does not know a database that could not be opened, and reports that again and again.
         if matches!(error, ApplyError::UnknownDatabase { .. }) && self.shared.stopped.contains(&name) {
             return;
         }
@@ -461,7 +464,7 @@ fn open_apply(
         let rest = resting.iter().find(|resting| resting.database == record.id).map(RestingFile::at_rest);
         let attached = apply.attach_at_rest(record.id, &record.name, record.page_size, start, rest.as_ref());
         if let Err(error) = attached {
-            // Apply may open again and again while it waits for redo.
+            // Apply may be opened repeatedly while it waits for redo.
             if shared.stopped.add(&record.name, None, error.to_string()) {
                 environment.alert.say(format!("standby database {} cannot be opened: {error}", record.name));
             }
@@ -470,7 +473,7 @@ fn open_apply(
     Ok(apply)
 }
 
-/// The catalogue of databases follows the redo.
+/// Makes the catalogue of databases follow the redo.
 fn remember(environment: &Environment, event: &ApplyEvent) -> std::io::Result<()> {
     let changed = match event {
         ApplyEvent::Attached { database, name, page_size, scn } => environment.update_control(|control| {
@@ -502,7 +505,7 @@ fn remember(environment: &Environment, event: &ApplyEvent) -> std::io::Result<()
     changed.map_err(|error| std::io::Error::other(error.to_string()))
 }
 
-/// Shows the whole records between two positions until `show` says that this is enough.
+/// Passes the complete records between two positions to `show` until `show` returns false.
 fn walk(
     log: &Arc<RedoLog>,
     from: Scn,
@@ -540,7 +543,7 @@ impl standfast_apply::RedoSource for FromLog<'_> {
     }
 }
 
-/// Standby logs before `durable` may be reused.
+/// Allows standby logs before `durable` to be reused.
 fn forget_before(
     environment: &Environment,
     shared: &StandbyShared,
@@ -554,14 +557,15 @@ fn forget_before(
     Ok(())
 }
 
-/// The first redo of a log that is kept when those before `durable` are not needed any more; `None` when none becomes free.
+/// Returns the first SCN of the oldest log to keep once the redo before `durable` is not needed any more; `None` when
+/// no log becomes free.
 fn freed(shared: &StandbyShared, durable: Scn) -> Option<Scn> {
     let checkpoint = shared.log.checkpoint();
     let freed = shared.log.switches(checkpoint, durable).last().map(|switch| switch.first_scn);
     freed.filter(|freed| *freed > checkpoint)
 }
 
-/// Redo on its way to apply: what was received, cut to whole records.
+/// Received redo on its way to apply, which consumes complete records.
 struct Feed {
     /// Position of `bytes[0]`.
     first: Scn,
@@ -575,7 +579,7 @@ impl Feed {
         Feed { first: applied, bytes: Vec::new(), next: applied }
     }
 
-    /// Applies what there is up to `upto`; `None` when there was nothing.
+    /// Applies received redo up to `upto`; `None` when there was nothing to apply.
     fn apply_more(
         &mut self,
         shared: &StandbyShared,
@@ -604,7 +608,7 @@ impl Feed {
         Ok(Some(report))
     }
 
-    /// Takes the next received bytes, from memory while they are there.
+    /// Takes the next received bytes from memory, or from the log once they are no longer there.
     fn take(&mut self, shared: &StandbyShared, upto: Scn) -> Result<(), InstanceError> {
         let buffer = shared.buffer().clone();
         let chunks = buffer.chunk_start(self.next).and_then(|start| buffer.chunks(start, STRETCH_BYTES));

@@ -1,14 +1,14 @@
-//! Starting and stopping apply of a running standby (RECOVER MANAGED STANDBY DATABASE, CANCEL, NODELAY).
+//! Starts and stops apply on a running standby (RECOVER MANAGED STANDBY DATABASE, CANCEL, NODELAY).
 
 use crate::error::InstanceError;
 use crate::running::{Mode, Running};
 
 impl Running {
-    /// Starts or stops apply until told otherwise or restarted; redo is received as before. `no_delay`: what is held back
-    /// is applied at once.
+    /// Starts or stops apply until the next command or restart; redo is received as before. `no_delay`: redo that is
+    /// held back is applied immediately.
     ///
     /// # Errors
-    /// When this is no standby.
+    /// When the instance is not a standby.
     pub fn control_apply(&self, on: bool, no_delay: bool) -> Result<(), InstanceError> {
         let Mode::Standby(standby) = &*self.mode() else {
             let hint = "`standfast status` shows what it is; apply is at its standbys";

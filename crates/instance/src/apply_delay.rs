@@ -1,40 +1,41 @@
-//! Delayed apply (DELAY): redo is received and hardened as ever, and applied some time later, commit by commit. So there
-//! is a while in which a mistake of a user has not reached the standby yet. No clock, no I/O.
+//! Delayed apply (DELAY): redo is received and hardened as usual, and applied some time later, commit by commit. For
+//! that time a user's mistake has not reached the standby. No clock, no I/O.
 //!
-//! A commit is due when the delay has passed since its time in the redo, which is the primary's clock, by the clock of the
-//! standby. That survives restarts. It is due at the latest when the delay has passed since it was first looked at here: a
-//! primary whose clock was ahead does not hold it back for longer. See docs/decisions/0015-apply-delay.md.
+//! A commit is due when the delay has passed since its time in the redo. That time is of the primary's clock; the
+//! current time is of the standby's clock. The rule survives restarts. A commit is due at the latest when the delay has
+//! passed since it was first seen here: a primary whose clock was ahead does not hold it back for longer. See
+//! docs/decisions/0015-apply-delay.md.
 
 use standfast_types::Scn;
 use std::time::Duration;
 
-/// Redo is looked at this often at most, microseconds: what has become due meanwhile is applied together.
+/// Shortest interval between two checks of the redo, microseconds: commits that become due meanwhile are applied
+/// together.
 const GRAIN_US: u64 = 200_000;
 
-/// A record of the redo.
+/// A record of the redo, as seen by [`ApplyDelay::limit`].
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// Position after it.
+    /// Position after the record.
     pub end: Scn,
-    /// Of a commit: its time in the redo, microseconds since the Unix epoch.
+    /// For a commit: its time in the redo, microseconds since the Unix epoch.
     pub commit_us: Option<u64>,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct ApplyDelay {
-    /// Everything before is due. The beginning of a record.
+    /// Everything before this position is due. A record begins here.
     due_to: Scn,
-    /// The commit that begins there and is not due yet.
+    /// The commit that begins at `due_to` and is not due yet.
     held: Option<Held>,
-    /// Not looked at again before.
+    /// The redo is not read again before this time, microseconds since the Unix epoch.
     look_at_us: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Held {
     commit_us: u64,
-    /// When it was first looked at.
+    /// When it was first seen.
     since_us: u64,
     end: Scn,
 }
@@ -46,15 +47,15 @@ impl Held {
 }
 
 impl ApplyDelay {
-    /// Redo before `applied`, where a record begins, is applied already, whatever was decided here.
+    /// Notes that redo before `applied`, where a record begins, is already applied, whatever was decided here.
     pub fn applied(&mut self, applied: Scn) {
         if applied > self.due_to {
             *self = ApplyDelay { due_to: applied, held: None, look_at_us: 0 };
         }
     }
 
-    /// How far redo may be applied at the time `now_us`. `walk` shows the whole records between two positions in order,
-    /// until it is told that this is enough.
+    /// Returns how far redo may be applied at the time `now_us`. `walk` shows the complete records between two
+    /// positions in order until its callback returns false.
     ///
     /// # Errors
     /// Those of `walk`.
@@ -65,7 +66,7 @@ impl ApplyDelay {
         upto: Scn,
         walk: impl FnOnce(Scn, Scn, &mut dyn FnMut(Seen) -> bool) -> Result<(), E>,
     ) -> Result<Scn, E> {
-        // A clock that was set back must not stop apply for longer than it has to.
+        // A clock that was set back must not stop apply for longer than necessary.
         let early = now_us < self.look_at_us && self.look_at_us - now_us <= GRAIN_US;
         let not_due = self.held.is_some_and(|held| now_us < held.due_us(delay_us));
         if early || not_due || self.due_to >= upto {
@@ -88,13 +89,14 @@ impl ApplyDelay {
         Ok(self.due_to)
     }
 
-    /// When to ask again, unless more redo comes.
+    /// Time until [`ApplyDelay::limit`] is to be called again if no more redo comes; `None` when no commit is held
+    /// back.
     pub fn wait(&self, now_us: u64, delay_us: u64) -> Option<Duration> {
         let held = self.held?;
         Some(Duration::from_micros(held.due_us(delay_us).max(self.look_at_us).saturating_sub(now_us)))
     }
 
-    /// When the next commit that is held back becomes due, microseconds since the Unix epoch.
+    /// When the next held-back commit becomes due, microseconds since the Unix epoch.
     pub fn next_due_us(&self, delay_us: u64) -> Option<u64> {
         self.held.map(|held| held.due_us(delay_us))
     }
@@ -109,7 +111,8 @@ mod tests {
     const DELAY: u64 = 60 * SECOND;
     const BEGIN: u64 = 1_000_000 * SECOND;
 
-    /// Commits of 100 bytes from position 1000 on, with their times; every second record is a piece without one.
+    /// Commits of 100 bytes from position 1000 on, with their times; a record of 100 bytes without a time precedes
+    /// each.
     struct Redo(Vec<u64>);
 
     impl Redo {
@@ -146,7 +149,7 @@ mod tests {
     fn a_commit_is_applied_when_the_delay_has_passed_since_its_time() {
         let redo = Redo(vec![BEGIN, BEGIN + 10 * SECOND, BEGIN + 20 * SECOND]);
         let mut delay = fresh();
-        // The piece before the commit may go ahead: alone it shows nothing.
+        // The record before the commit may be applied: alone it shows nothing.
         assert_eq!(redo.limit(&mut delay, BEGIN + SECOND), Scn(1100));
         assert_eq!(delay.wait(BEGIN + SECOND, DELAY), Some(Duration::from_secs(59)));
         assert_eq!(redo.limit(&mut delay, BEGIN + 59 * SECOND), Scn(1100));
@@ -160,7 +163,7 @@ mod tests {
     fn what_is_held_back_is_still_held_back_after_a_restart() {
         let redo = Redo(vec![BEGIN, BEGIN + 10 * SECOND]);
         assert_eq!(redo.limit(&mut fresh(), BEGIN + 65 * SECOND), Scn(1300));
-        // Redo that arrives late, or is seen again, is not held back anew.
+        // Redo that arrives late, or is seen again, is not held back again.
         assert_eq!(redo.limit(&mut fresh(), BEGIN + 1000 * SECOND), Scn(1400));
     }
 
@@ -202,7 +205,7 @@ mod tests {
             let times: Vec<u64> = (0..1 + below(20)).map(|_| BEGIN + below(300) * SECOND).collect();
             let redo = Redo(times.clone());
             let (mut delay, mut now, mut before) = (fresh(), BEGIN, Scn(1000));
-            // When each was the next one for the first time.
+            // When each commit was first the next one.
             let mut looked_at = vec![u64::MAX; times.len() + 1];
             while now < BEGIN + 400 * SECOND {
                 if below(20) == 0 {

@@ -1,8 +1,8 @@
-//! The thread of a standby that applies (`mrp0`).
+//! The thread of a standby that applies redo (`mrp0`).
 //!
-//! Redo that cannot be read, because an archived log is damaged or not there, does not end it: the log may be put
-//! right while the instance runs, and is then read on. Everything else that concerns all databases ends apply until
-//! the next start.
+//! Redo that cannot be read, because an archived log is damaged or missing, does not end the thread: the log may be
+//! repaired while the instance runs, and reading then resumes. Any other error that concerns all databases ends apply
+//! until the next start.
 
 use crate::applier::Applier;
 use crate::environment::Environment;
@@ -16,26 +16,26 @@ use std::time::{Duration, Instant};
 
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 const RETRY_APPLY: Duration = Duration::from_secs(5);
-/// Redo that cannot be read is tried again so often.
+/// Interval between attempts to read redo that cannot be read.
 const RETRY_READ: Duration = Duration::from_secs(1);
-/// What stands in the list of stopped databases for all of them.
+/// Name that stands for all databases in the list of stopped databases.
 pub(crate) const ALL: &str = "(all)";
-/// Under load, what comes within this time is applied together: pages that many transactions change are written
-/// once, and apply takes less from the device and the processors that acknowledgements need. It is also the most
-/// that apply lags behind when it has nothing else to do.
+/// Under load, redo that arrives within this time is applied together: pages that many transactions change are written
+/// once, and apply takes less from the device and the processors that acknowledgements need. It is also the most that
+/// apply lags behind when it has nothing else to do.
 const APPLY_TOGETHER: Duration = Duration::from_millis(4);
-/// Where applying takes long, because what came is spread over many databases, more comes together: apply rests this
-/// many times as long as it worked, so that it takes a small part of a processor from those who wait.
+/// Applying takes long when the redo is spread over many databases. Apply then rests this many times as long as it
+/// worked, so that more redo comes together and apply takes a small part of a processor from waiting threads.
 const APPLY_REST: u32 = 8;
-/// But it never rests longer than this.
+/// Longest rest.
 const APPLY_TOGETHER_MAX: Duration = Duration::from_millis(40);
-/// So often while it rests a piece of what it has written is handed to the disk.
+/// Interval, during a rest, at which a chunk of what apply has written is handed to the disk.
 const WRITE_BACK_ROUND: Duration = Duration::from_millis(4);
 
-/// Applies until the standby is stopped; gives back what applies, for a failover.
+/// Applies until the standby is stopped; returns the applier, for a failover.
 ///
 /// # Errors
-/// What ended apply.
+/// The error that ended apply.
 pub(crate) fn run_apply(
     environment: &Arc<Environment>,
     shared: &Arc<StandbyShared>,
@@ -54,7 +54,7 @@ pub(crate) fn run_apply(
         }
         shared.stopped.add(ALL, Some(shared.applied()), error.to_string());
         shared.stopped.are_known();
-        // The receiver goes on: what it hardens is not lost.
+        // The receiver continues: what it hardens is not lost.
         while !shared.is_stopping() {
             shared.wait_for_news(Duration::from_secs(1));
         }
@@ -62,7 +62,7 @@ pub(crate) fn run_apply(
     result
 }
 
-/// Recovers, from the beginning as at a start when the redo for it could not be read.
+/// Recovers. While the redo for it cannot be read, opens everything again as a start does and retries.
 fn recovered(
     environment: &Arc<Environment>,
     shared: &Arc<StandbyShared>,
@@ -96,7 +96,7 @@ fn redo_is_not_read(environment: &Environment, shared: &StandbyShared, error: &I
     }
 }
 
-/// Whatever made apply wait is over.
+/// Clears the wait for redo that could not be read, and reports that it is over.
 pub(crate) fn redo_is_read(environment: &Environment, shared: &StandbyShared) {
     if !shared.stopped.remove(|name| name == ALL).is_empty() {
         environment.alert.say("apply: the redo can be read again");
@@ -138,7 +138,8 @@ fn apply_until_stopped(
             let synced = applier.sync();
             dirty |= applier.is_unsynced();
             match synced {
-                // Of the control file. Everything is applied and synced all the same; only the logs before are not free.
+                // Error of the control file. Everything is applied and synced nevertheless; only the earlier logs are
+                // not freed.
                 Err(error @ InstanceError::Io { .. }) => {
                     dirty = true;
                     if !said {
@@ -176,8 +177,8 @@ fn apply_until_stopped(
     Ok(())
 }
 
-/// Lets more come, and meanwhile what was applied goes to the disk little by little: all at once it would hold up the
-/// next write of the standby log, which commits wait for.
+/// Waits for more redo, and meanwhile hands what was applied to the disk incrementally: written in one go it would hold
+/// up the next write of the standby log, which commits wait for.
 fn rest(shared: &StandbyShared, applier: &mut Applier, time: Duration) {
     let until = Instant::now() + time;
     loop {

@@ -1,32 +1,32 @@
-//! When a log is switched for its age alone (ARCHIVE_LAG_TARGET): redo that came is archived at the latest that much
-//! later, also while too little comes to fill the log.
+//! Log switches by age (ARCHIVE_LAG_TARGET): redo is archived at the latest when the target has passed since it came,
+//! also while too little comes to fill the log.
 
 use std::time::Duration;
 
-/// See the module. Decides by the times that it is given; no clock of its own.
+/// Decides by the times passed to it; no clock of its own.
 #[derive(Debug)]
 pub struct ArchiveLag {
     target: Option<Duration>,
-    /// Log that was looked at last.
+    /// Sequence of the log examined last.
     sequence: u64,
-    /// When redo was first seen in it.
+    /// When redo was first seen in that log.
     since: Option<Duration>,
 }
 
 impl ArchiveLag {
-    /// With `redo.archive_lag_target_s`; 0: never.
+    /// Takes `redo.archive_lag_target_s`; 0: never switch.
     pub fn new(target_s: u64) -> ArchiveLag {
         let target = (target_s > 0).then(|| Duration::from_secs(target_s));
         ArchiveLag { target, sequence: 0, since: None }
     }
 
-    /// Whether there is anything to look after.
+    /// Whether a target is set.
     pub fn is_on(&self) -> bool {
         self.target.is_some()
     }
 
-    /// Whether the log with this number is to be switched at `now`, a time that never goes back. `holds_redo`: there
-    /// is more in it than what every log begins with.
+    /// Whether to switch the log with this number at `now`, a time that never goes back. `holds_redo`: the log holds
+    /// more than what every log begins with.
     pub fn is_due(&mut self, now: Duration, sequence: u64, holds_redo: bool) -> bool {
         if sequence != self.sequence || !holds_redo {
             (self.sequence, self.since) = (sequence, None);
@@ -56,7 +56,7 @@ mod tests {
             let mut lag = ArchiveLag::new(60);
             let (mut sequence, mut oldest, mut last, mut switches) = (7, None, Duration::ZERO, 0);
             for (nth, now) in times(seed).take(2_000).enumerate() {
-                // Some logs are filled, others stay empty for a while.
+                // Some logs fill up, others stay empty for a while.
                 let fills = nth % 977 == 976;
                 if nth % 50 > 30 {
                     oldest = oldest.or(Some(now));
@@ -87,7 +87,7 @@ mod tests {
         let mut lag = ArchiveLag::new(60);
         let at = Duration::from_secs;
         assert!(!lag.is_due(at(0), 1, true));
-        // Filled meanwhile, and the next one holds redo already when it is first looked at.
+        // Log 1 was filled meanwhile, and log 2 already holds redo when it is first examined.
         assert!(!lag.is_due(at(61), 2, true));
         assert!(!lag.is_due(at(120), 2, true));
         assert!(lag.is_due(at(121), 2, true));

@@ -10,14 +10,14 @@ use standfast_types::{IncarnationId, Scn};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Whether a log with these limits is one of the stream with this history: no log of an abandoned branch is.
+/// Whether a log with these limits belongs to the stream with this history: a log of an abandoned branch does not.
 pub fn is_of_history(history: &[Incarnation], id: IncarnationId, first: Scn, next: Scn) -> bool {
     let Some(at) = history.iter().position(|incarnation| incarnation.id == id) else { return false };
     let ends = history.get(at + 1).map_or(Scn(u64::MAX), |following| following.branch);
     history[at].branch <= first && next <= ends
 }
 
-/// Archived logs of `log` that lead on from `from` up to `upto` at most; see
+/// Returns the archived logs of `log` that continue from `from`, up to `upto` at most; see
 /// [`standfast_transport::RedoSource::archived_from`].
 ///
 /// # Errors
@@ -59,10 +59,10 @@ fn info(header: &LogFileHeader, next: Scn) -> ArchivedLogInfo {
     }
 }
 
-/// Opens an archived log to be sent.
+/// Opens an archived log for sending.
 ///
 /// # Errors
-/// `Gone`, `Failed`.
+/// `Gone` when the log is not there any more, `Failed` when it cannot be opened.
 pub fn open(
     disk: &dyn Disk,
     log: &RedoLog,

@@ -1,4 +1,4 @@
-//! Archived logs that come to a standby over connections of their own: from the first byte to a file that counts.
+//! Archived logs that a standby fetches over separate connections: from the first byte to a verified file.
 
 use crate::environment::Environment;
 use crate::standby::StandbyShared;
@@ -10,30 +10,30 @@ use standfast_types::{InstanceId, Scn};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a log is called while it is on its way.
+/// File name extension of a log that is being fetched.
 const SUFFIX: &str = "fetch";
 
-/// What has to be found in an archived log.
+/// What an archived log must contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
-    /// As its source has announced it.
+    /// As announced by its source.
     pub log: ArchivedLogInfo,
-    /// Whose redo it is.
+    /// Family that the redo belongs to.
     pub family: InstanceId,
-    /// Running sum after its last byte.
+    /// Running checksum after its last byte.
     pub end_crc: StreamCrc,
-    /// A position that it may contain, and the running sum that this standby has there.
+    /// A position that the log may contain, and the running checksum that this standby has there.
     pub joint: (Scn, StreamCrc),
 }
 
 impl Expected {
-    /// Of the log at `index` of a gap that begins with the running sum `crc`.
+    /// Builds it for the log at `index` of a gap that begins with the running checksum `crc`.
     pub fn of(gap: &Gap, index: usize, family: InstanceId, crc: StreamCrc) -> Expected {
         let end_crc = gap.logs.get(index + 1).map_or(gap.crc, |next| next.crc);
         Expected { log: gap.logs[index], family, end_crc: StreamCrc(end_crc), joint: (gap.from, crc) }
     }
 
-    /// Whether the file at `path` is that log, from its first to its last block.
+    /// Verifies that the file at `path` is that log, complete from its first to its last block; `None` when it is not.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -57,17 +57,17 @@ impl Expected {
     }
 }
 
-/// Where the logs of a gap go.
+/// Store for the logs of a gap.
 pub struct FetchedLogs {
     environment: Arc<Environment>,
     shared: Arc<StandbyShared>,
     gap: Gap,
-    /// Running sum where the gap begins.
+    /// Running checksum where the gap begins.
     crc: StreamCrc,
 }
 
 impl FetchedLogs {
-    /// For `gap`, before which the stream has the running sum `crc`.
+    /// Takes `gap` and the running checksum `crc` of the stream before it.
     pub fn new(
         environment: &Arc<Environment>,
         shared: &Arc<StandbyShared>,
@@ -92,7 +92,7 @@ impl ArchiveStore for FetchedLogs {
     }
 }
 
-/// Where an archived log belongs.
+/// Path of an archived log.
 pub fn archive_path(log: &RedoLog, info: &ArchivedLogInfo) -> PathBuf {
     log.archive_path(info.incarnation, info.incarnation_id, info.sequence)
 }
@@ -130,7 +130,7 @@ impl ArchivePart for Part {
     }
 }
 
-/// Removes what is left of logs that were on their way when the instance stopped.
+/// Removes the remains of logs whose fetch was interrupted when the instance stopped.
 ///
 /// # Errors
 /// When a file cannot be removed.

@@ -1,7 +1,7 @@
-//! Destinations in the notation of `LOG_ARCHIVE_DEST_n`, for whoever has such lines or thinks in them:
+//! Destinations in the notation of `LOG_ARCHIVE_DEST_n`, for operators who have such lines or know them:
 //! `SERVICE=oslo:7411 SYNC AFFIRM NET_TIMEOUT=10 DB_UNIQUE_NAME=oslo`.
 //!
-//! Times are seconds here (DELAY minutes), as there. What is not said has the default of
+//! Times are seconds here (DELAY minutes), as in Oracle Data Guard. An attribute that is not given has the default of
 //! [`DestinationConfig`].
 
 use crate::destination_config::{
@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// DELAY without a number, minutes.
 const BARE_DELAY_MIN: u32 = 30;
 
-/// Why a text is none.
+/// Why a text is not a destination.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{attribute}: {why}")]
 pub struct AttributeError {
@@ -26,11 +26,10 @@ fn wrong<T>(attribute: &str, why: impl Into<String>) -> Result<T, AttributeError
     Err(AttributeError { attribute: attribute.into(), why: why.into() })
 }
 
-/// Reads `text`. Ranges and combinations are not checked here: see
-/// [`crate::destination_config::check_all`].
+/// Parses `text`. Does not check ranges and combinations: see [`crate::destination_config::check_all`].
 ///
 /// # Errors
-/// The first attribute that is unknown, malformed or said twice in different ways.
+/// The first attribute that is unknown, malformed, given twice or in conflict with an earlier one.
 pub fn parse(text: &str) -> Result<DestinationConfig, AttributeError> {
     let mut destination = DestinationConfig::new("", "");
     let mut said = Said::default();
@@ -55,7 +54,7 @@ pub fn parse(text: &str) -> Result<DestinationConfig, AttributeError> {
     Ok(destination)
 }
 
-/// Keywords of which two together make one attribute.
+/// Keywords seen so far. SYNC or ASYNC and AFFIRM or NOAFFIRM together make one attribute.
 #[derive(Default)]
 struct Said {
     keys: Vec<String>,
@@ -138,7 +137,7 @@ fn number<T: std::str::FromStr>(word: &str, value: &str) -> Result<T, AttributeE
     value.parse().or_else(|_| wrong(word, "needs a whole number"))
 }
 
-/// Seconds, with up to three digits of a fraction.
+/// Parses seconds with up to three decimals.
 fn milliseconds(word: &str, value: &str) -> Result<u64, AttributeError> {
     let (whole, fraction) = value.split_once('.').unwrap_or((value, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -158,7 +157,7 @@ fn compression(word: &str, value: &str) -> Result<Compression, AttributeError> {
     }
 }
 
-/// LOG_ARCHIVE_DEST_STATE_n, which has a line of its own there.
+/// Parses LOG_ARCHIVE_DEST_STATE_n, a parameter of its own in Oracle Data Guard.
 fn state(word: &str, value: &str) -> Result<State, AttributeError> {
     match value.to_ascii_uppercase().as_str() {
         "ENABLE" => Ok(State::Enable),
@@ -199,7 +198,7 @@ fn valid_for(word: &str, value: &str) -> Result<ValidFor, AttributeError> {
     Ok(ValidFor(logs, role))
 }
 
-/// Words at blanks and commas, which parentheses and quotes hold together.
+/// Splits at blanks and commas outside parentheses and quotes.
 fn words(text: &str) -> Result<Vec<String>, AttributeError> {
     let mut words = vec![String::new()];
     let (mut depth, mut quote) = (0u32, None);
@@ -226,7 +225,7 @@ fn words(text: &str) -> Result<Vec<String>, AttributeError> {
     Ok(words)
 }
 
-/// `destination` in this notation; what has its default is left away.
+/// Formats `destination` in this notation, without most of the attributes that have their default.
 pub fn write(destination: &DestinationConfig) -> String {
     let at = destination;
     let mut text = match &at.location {
@@ -301,7 +300,7 @@ pub fn write(destination: &DestinationConfig) -> String {
     text
 }
 
-/// A value that is one word when it is read.
+/// Quotes a value so that it is read as one word.
 fn quoted(value: &str) -> String {
     let plain = |character: char| !character.is_whitespace() && !",()'\"".contains(character);
     match value.chars().all(plain) {
@@ -311,7 +310,7 @@ fn quoted(value: &str) -> String {
     }
 }
 
-/// Whole seconds as the notation has them, else with what is left.
+/// Formats whole seconds without decimals, others with three.
 fn seconds(ms: u64) -> String {
     if ms.is_multiple_of(1000) { (ms / 1000).to_string() } else { format!("{:.3}", ms as f64 / 1000.0) }
 }

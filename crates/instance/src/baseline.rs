@@ -1,5 +1,5 @@
-//! A full copy of a database in the redo stream: for standbys when a database becomes protected, and when
-//! its WAL was reset by somebody else.
+//! A full resync image of a database in the redo stream: for standbys when a database becomes protected, and when
+//! another process has reset its WAL.
 
 use crate::control::{FileStamp, OwedImage};
 use crate::database::{Database, WRITER_TIMEOUT, committed_pages};
@@ -13,7 +13,7 @@ use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{DatabaseId, PIECE_BYTES, PageNo, Scn, WalPosition};
 use std::time::Duration;
 
-/// A copy in the making. It reads from one snapshot while applications go on writing.
+/// A full resync image in progress. It reads from one snapshot while applications continue to write.
 pub struct BaselineJob {
     database: DatabaseId,
     reader: Connection,
@@ -21,12 +21,12 @@ pub struct BaselineJob {
     pages: u32,
     next_page: PageNo,
     scratch: Vec<u8>,
-    /// It may lack redo of before.
+    /// The image may lack earlier redo.
     may_lack: bool,
 }
 
-/// What the control file has to say when a full image of the state at `position` is begun: from `scn` on no redo of the database
-/// is needed to bring its files there. Syncs the database file.
+/// Returns what the control file must record when a full resync image of the state at `position` begins: from `scn` on
+/// no redo of the database is needed to bring its files to that state. Syncs the database file.
 ///
 /// # Errors
 /// When the file cannot be synced.
@@ -42,7 +42,7 @@ pub fn owed_image(
     Ok(OwedImage { database: database.id(), scn, position, stamp, may_lack })
 }
 
-/// Writes [`owed_image`] to the control file.
+/// Writes the result of [`owed_image`] to the control file.
 ///
 /// # Errors
 /// When the file cannot be synced or the control file cannot be written.
@@ -57,7 +57,7 @@ pub fn note_owed_image(
 }
 
 impl BaselineJob {
-    /// Fixes the state to copy.
+    /// Fixes the snapshot to copy, waiting up to `WRITER_TIMEOUT` for writers.
     ///
     /// # Errors
     /// See [`Database::snapshot_within`].
@@ -65,7 +65,7 @@ impl BaselineJob {
         BaselineJob::begin_within(database, WRITER_TIMEOUT)
     }
 
-    /// [`BaselineJob::begin`], waiting up to `limit` for writers.
+    /// Fixes the snapshot to copy, waiting up to `limit` for writers.
     ///
     /// # Errors
     /// See [`Database::snapshot_within`].
@@ -76,7 +76,7 @@ impl BaselineJob {
             Ok((header.position(), committed_pages(reader, header)?))
         };
         let (reader, (position, pages)) = database.snapshot_within(limit, find)?;
-        // The copy takes the place of all redo before it, so what it holds must survive until it is complete.
+        // The image replaces all earlier redo, so what it copies must survive until the image is complete.
         database.sync_wal(&Pace::AtOnce)?;
         Ok(BaselineJob {
             database: database.id(),
@@ -89,25 +89,24 @@ impl BaselineJob {
         })
     }
 
-    /// Database copied.
     pub fn database(&self) -> DatabaseId {
         self.database
     }
 
-    /// The state that the copy holds.
+    /// Position of the snapshot.
     pub fn position(&self) -> WalPosition {
         self.position
     }
 
-    /// Pages of the database in that state.
+    /// Pages of the database in that snapshot.
     pub fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Appends about `limit` bytes of the copy; true when it is complete.
+    /// Appends about `limit` bytes of the image; true when it is complete.
     ///
     /// # Errors
-    /// SQLite's.
+    /// When SQLite cannot read a page.
     pub fn copy_piece(
         &mut self,
         limit: usize,

@@ -1,51 +1,51 @@
-//! Where recovery may start next: the newest position that was offered and not reached. Pure.
+//! Checkpoint candidates: the newest position from which recovery may start next, offered and not reached. Pure.
 
 use standfast_types::Scn;
 use std::time::{Duration, Instant};
 
-/// What could not be reached is tried again after this.
+/// A position that could not be reached is tried again after this time.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Databases whose logs are written anew every few seconds are waited for so long; then all logs are synced as they are.
+/// How long to wait for databases whose WALs are rewritten every few seconds; then all WALs are synced as they are.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// See the module.
 #[derive(Default)]
 pub struct Candidates {
     newest: Option<Scn>,
-    /// Since when one is offered that was not reached.
+    /// Since when an offered position has not been reached.
     since: Option<Instant>,
-    /// When it may be tried again.
+    /// Earliest time of the next attempt.
     not_before: Option<Instant>,
-    /// The last failure that was told.
+    /// The last failure that was reported.
     told: Option<String>,
 }
 
 impl Candidates {
-    /// Recovery may start at `scn`; older positions need no attempt any more. It is tried at once.
+    /// Offers `scn` as a start of recovery; older positions need no further attempt. It is due immediately.
     pub fn add(&mut self, scn: Scn, now: Instant) {
         self.newest = self.newest.max(Some(scn));
         self.since.get_or_insert(now);
         self.not_before = None;
     }
 
-    /// The position to move to now.
+    /// Returns the position to advance to now.
     pub fn due(&self, now: Instant) -> Option<Scn> {
         self.newest.filter(|_| self.not_before.is_none_or(|then| now >= then))
     }
 
-    /// Whether it has been waited long enough for databases that come to hold what is needed by themselves.
+    /// Whether the wait for databases that come to hold the position by themselves has lasted long enough.
     pub fn is_overdue(&self, now: Instant) -> bool {
         self.since.is_some_and(|since| now.saturating_duration_since(since) >= TIMEOUT)
     }
 
-    /// Recovery starts at `scn`, whoever has seen to it.
+    /// Notes that recovery starts at `scn`, by whatever means that was reached.
     pub fn reached(&mut self, scn: Scn) {
         self.newest = self.newest.filter(|newest| *newest > scn);
         self.since = self.since.filter(|_| self.newest.is_some());
     }
 
-    /// What came of an attempt to move to `scn`; returns what an operator should hear: each cause once, and its end.
+    /// Takes the result of an attempt to advance to `scn`; returns what an operator should hear: each cause once, and
+    /// its end.
     pub fn tried(&mut self, scn: Scn, result: Result<(), String>, now: Instant) -> Option<String> {
         match result {
             Ok(()) => {

@@ -1,5 +1,5 @@
 //! What an instance has and how it is configured, as JSON: log files, archived logs, destinations, settings. It is long
-//! and changes seldom; what changes all the time is in `status`.
+//! and changes rarely; `status` has what changes all the time.
 //!
 //! Positions are SCNs, times microseconds since the Unix epoch, sizes bytes. Unknown is null.
 
@@ -14,10 +14,9 @@ use standfast_log::{ArchivedLog, RedoLog};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Archived logs that are listed, about 400 bytes each: a standby answers its primary with one frame.
+/// Limit on listed archived logs, about 400 bytes each: a standby answers its primary with one frame.
 const ARCHIVED_MAX: usize = 2_000;
 
-/// See the module.
 pub fn catalog(running: &Running) -> Value {
     let environment = &running.environment;
     let control = environment.control();
@@ -43,12 +42,12 @@ pub fn catalog(running: &Running) -> Value {
     })
 }
 
-/// The newest archived logs, so many that the catalog of a standby fits into one frame.
+/// Returns the newest archived logs, so many that the catalog of a standby fits into one frame.
 fn newest(all: &[ArchivedLog]) -> &[ArchivedLog] {
     &all[all.len().saturating_sub(ARCHIVED_MAX)..]
 }
 
-/// The log that this instance writes in its role, if it is in one.
+/// Returns the log that this instance writes in its role; `None` when it has no such role.
 fn log_of(running: &Running) -> Option<(LogKind, Arc<RedoLog>)> {
     if let Some(primary) = running.primary() {
         return Some((LogKind::Online, primary.source.redo_log().clone()));
@@ -116,7 +115,7 @@ fn destinations(configured: &[DestinationConfig], config: &Config) -> Value {
     configured.iter().map(one).collect()
 }
 
-/// Every setting with its value and default. Pure.
+/// Returns every setting with its value and default. Pure.
 fn parameters(config: &Config) -> Value {
     let (now, default) = (json!(config), json!(Config::default()));
     let sections = now.as_object().into_iter().flatten();

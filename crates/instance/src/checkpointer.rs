@@ -1,12 +1,12 @@
-//! Checkpoints: the only place that moves frames of protected databases into their files, resets their logs,
-//! and moves the position from which recovery starts. One thread runs [`Checkpointer::round`].
+//! Checkpoints: the only code that backfills frames of protected databases into their files, resets their WALs, and
+//! advances the position from which recovery starts. One thread runs [`Checkpointer::round`].
 //!
-//! Nothing is moved that is not durable in the local redo log (redo before data), and the WAL is synced
-//! before anything is moved, so that a power loss never leaves a database file that is ahead of its WAL.
+//! Only frames that are durable in the local redo log are backfilled (redo before data), and the WAL is synced before
+//! any backfill, so that a power loss never leaves a database file that is ahead of its WAL.
 //!
-//! The life of a log: its beginning is moved, its tail is left where it is ([`standfast_sqlite_wal::tail`]), behind the gate
-//! it is written anew with the newest version of each page of the tail, and so on. One of which that cannot be done is
-//! moved as a whole and reset.
+//! The life of a WAL: a prefix is backfilled; the suffix after it is deferred-sync and stays in the page cache
+//! ([`standfast_sqlite_wal::tail`]); behind the checkpoint gate the WAL is rewritten with the newest version of each
+//! page of the suffix, and so on. A WAL that cannot be rewritten is backfilled completely and reset.
 
 mod length;
 mod log_rewriter;
@@ -34,70 +34,67 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// After a gate that did not lead to a reset, the next one comes no sooner.
+/// Shortest time to the next checkpoint gate after one that did not lead to a reset.
 const GATE_BACK_OFF: Duration = Duration::from_millis(200);
 
-/// And so many times later where the log is only longer than its share.
+/// Factor on that time where the WAL is only longer than its share.
 const SHARE_BACK_OFF: u32 = 25;
 
-/// How long a reset waits for a writer, or readers, who do not know of the gate.
+/// How long a reset waits for a writer, or readers, that do not know of the checkpoint gate.
 const WRITER_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// How long a checkpoint waits for a writer before frames get checksums that they lack.
+/// How long a checkpoint waits for a writer before it completes frames that lack checksums.
 const FRAMES_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// While a stretch of the log is gathered that will be moved it is marked so often, about.
+/// Snapshots of (mxFrame, SCN) taken per backfill interval, about.
 const MARKS: u32 = 16;
 
-/// Passes right before a gate.
+/// Passive checkpoints right before a checkpoint gate.
 const PASSES_BEFORE_GATE: u64 = 4;
 
-/// How checkpoints of a database stand.
+/// State of the checkpoints of one database.
 struct Progress {
     passive_at: u32,
     frames_seen: u32,
-    /// End of what was captured when the WAL was last synced.
+    /// SCN up to which the database was captured when its WAL was last synced.
     last_synced: Scn,
     gate_again: Instant,
-    /// Frames of the log if it was written anew by this instance.
+    /// Salts and number of frames that the WAL began with, if this instance has rewritten it.
     rewritten: Option<([u32; 2], u32)>,
-    /// What will be moved next: at least one of these, in order.
+    /// WAL snapshots, in order. The next backfill is to reach at least one of them.
     marks: Vec<Mark>,
-    /// What the log has behind its moved beginning, if it is to be written anew.
+    /// The suffix of the WAL that is not backfilled, if the WAL is to be rewritten.
     tail: Option<Tail>,
     length: Length,
 }
 
-/// What a checkpoint of everything left in the WAL of a database.
+/// Frames that a full checkpoint left in the WAL of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remainder {
-    /// Database.
     pub name: String,
     /// Frames that are not in the database file.
     pub frames: u32,
-    /// Why; `None`: transactions that are open.
+    /// Why; `None`: because of open transactions.
     pub error: Option<String>,
 }
 
 /// Counts for instruments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CheckpointCounts {
-    /// Passive checkpoints.
     pub passive: u64,
-    /// Logs reset.
+    /// WALs reset.
     pub resets: u64,
-    /// Logs written anew with the newest version of each page.
+    /// WALs rewritten with the newest version of each page.
     pub rewrites: u64,
-    /// Gates that closed.
+    /// Checkpoint gates that closed.
     pub gates: u64,
-    /// Longest gate, microseconds.
+    /// Longest checkpoint gate, microseconds.
     pub gate_us_max: u64,
     /// Frames that were handed to the disk before a checkpoint asked for it, see
     /// [`DatabaseWriter`](crate::database_writer::DatabaseWriter).
     pub early_frames: u64,
 }
 
-/// See the module.
 pub struct Checkpointer {
     shared: Arc<PrimaryShared>,
     config: CheckpointConfig,
@@ -105,13 +102,13 @@ pub struct Checkpointer {
     counts: CheckpointCounts,
     gate_back_off: Duration,
     hurry: Arc<AtomicBool>,
-    /// What keeps a checkpoint of a database from being done and goes away by itself, once it was said.
+    /// Reported errors that prevent a checkpoint of a database and pass by themselves.
     troubles: BTreeMap<DatabaseId, String>,
     news: Vec<String>,
 }
 
 impl Checkpointer {
-    /// For the databases of `shared`.
+    /// Creates it for the databases of `shared`.
     pub fn new(shared: Arc<PrimaryShared>, config: CheckpointConfig) -> Checkpointer {
         Checkpointer {
             shared,
@@ -125,25 +122,25 @@ impl Checkpointer {
         }
     }
 
-    /// Once it is set, no pass leaves the disk to others any more, not even the one under way.
+    /// Returns a flag. Once it is set, no pass is throttled any more, not even the pass in progress.
     pub fn hurry(&self) -> Arc<AtomicBool> {
         self.hurry.clone()
     }
 
-    /// For simulations without time: a gate that did not lead to a reset is tried again in the next round.
+    /// For simulations without time: the next round tries again after a checkpoint gate that did not lead to a reset.
     pub fn gate_at_once(&mut self) {
         self.gate_back_off = Duration::ZERO;
     }
 
-    /// What it shares with the stations.
+    /// What it shares with the other stages.
     pub fn shared(&self) -> &PrimaryShared {
         &self.shared
     }
 
-    /// That no database has failed.
+    /// Checks that no database has failed.
     ///
     /// # Errors
-    /// `DatabaseFailed` of the first one that has.
+    /// `DatabaseFailed` of the first database that has.
     pub fn all_believed(&self) -> Result<(), InstanceError> {
         self.shared.all_databases().iter().try_for_each(|database| database.believed())
     }
@@ -153,7 +150,7 @@ impl Checkpointer {
         self.counts
     }
 
-    /// What an operator should know of checkpoints since the last call. Databases that failed are not in it.
+    /// Returns what an operator should know of checkpoints since the last call. Failed databases are not in it.
     pub fn take_news(&mut self) -> Vec<String> {
         std::mem::take(&mut self.news)
     }
@@ -164,8 +161,8 @@ impl Checkpointer {
         self.shared.all_databases().iter().filter_map(failed).collect()
     }
 
-    /// Whether a checkpoint was done. What SQLite could not write or sync makes its database fail; of what comes and
-    /// goes the operator hears once.
+    /// Returns whether a checkpoint was done. A database fails if SQLite could not write or sync it; a transient error
+    /// is reported to the operator once.
     fn judge(&mut self, database: &Database, checkpoint: Result<bool, rusqlite::Error>) -> bool {
         let (id, name) = (database.id(), &database.record().name);
         match checkpoint {
@@ -192,7 +189,7 @@ impl Checkpointer {
         }
     }
 
-    /// Goes over all databases once. Returns whether any of them has been written to since the last round.
+    /// Visits all databases once. Returns whether any of them was written to since the last round.
     pub fn round(&mut self) -> bool {
         let databases = self.shared.all_databases();
         self.progress.retain(|id, _| databases.iter().any(|database| database.id() == *id));
@@ -204,7 +201,7 @@ impl Checkpointer {
         active
     }
 
-    /// `long` logs share what one may have.
+    /// `long` WALs share the length that one may have.
     fn visit(&mut self, database: &Arc<Database>, long: usize) -> bool {
         if database.failure().is_some() {
             self.progress.remove(&database.id());
@@ -237,8 +234,8 @@ impl Checkpointer {
         active
     }
 
-    /// Frames that were committed without checksums get them, if no writer is in the way for longer than `limit`. False
-    /// when some are left.
+    /// Adds the checksums of frames that were committed without them, unless a writer is in the way for longer than
+    /// `limit`. Returns false when some are left.
     fn complete_frames(&mut self, database: &Database, limit: Duration) -> bool {
         match database.complete_frames(limit) {
             Ok(None) => true,
@@ -258,8 +255,8 @@ impl Checkpointer {
         }
     }
 
-    /// A log without a tail is moved when it has grown by as much as is worth it; `passive_frames` are the most of a log that
-    /// is not long yet.
+    /// Backfills a WAL that has no deferred suffix once it has grown enough to be worth a pass. `passive_frames` limits
+    /// that growth while the WAL is not long.
     fn move_if_due(
         &mut self,
         database: &Arc<Database>,
@@ -273,13 +270,14 @@ impl Checkpointer {
             Some((_, frames)) => room_for(frames),
             None => room_for(header.database_pages()).min(passive_frames),
         };
-        // And the more, the longer it is already.
+        // The longer the WAL already is, the more it has to grow.
         let next = beginning.max(progress.passive_at.min(passive_frames));
         let since = frames - progress.passive_at;
         if progress.tail.is_some() || since < next / 2 {
             return;
         }
-        // Transactions that are open when pages are moved hold back what is newer than they are.
+        // Transactions that are open during the backfill hold back frames newer than their read mark; an earlier
+        // snapshot is still reached.
         let marked = progress.marks.last().map_or(0, |mark| mark.header.frames());
         if since >= next || frames.saturating_sub(marked) >= next / MARKS {
             progress.marks.extend(mark_of(database));
@@ -291,7 +289,7 @@ impl Checkpointer {
         }
     }
 
-    /// A log that is long, or whose tail has all the pages that there is room for, is written anew or reset.
+    /// Rewrites or resets a WAL that is long, or whose suffix has all the distinct pages that there is space for.
     fn shorten_if_due(&mut self, database: &Arc<Database>, frames: u32, long_at: u32) {
         let Some(progress) = self.progress.get_mut(&database.id()) else { return };
         let room = progress.tail.as_mut().map_or(Room::Enough, |tail| {
@@ -331,10 +329,11 @@ impl Checkpointer {
         self.counts.gate_us_max = self.counts.gate_us_max.max(start.elapsed().as_micros() as u64);
     }
 
-    /// Resets the log while new transactions wait at their start. Commits in flight are let out first.
+    /// Resets the WAL while new transactions wait at their start. Lets commits in flight finish first.
     fn reset_behind_gate(&mut self, database: &Arc<Database>, back_off: Duration) {
         let connection = database.connection();
-        // What comes while a pass moves is left to the next one, and each is shorter: the gate gets the last of it.
+        // A pass leaves the frames that arrive during it to the next one, and each is shorter: the gate gets the last
+        // of them.
         for _ in 0..PASSES_BEFORE_GATE {
             let moved = passive_and_synced(&connection, &Pace::SteadilyUntil(self.hurry.clone()));
             self.judge(database, moved);
@@ -348,7 +347,7 @@ impl Checkpointer {
         let start = Instant::now();
         let limit = Duration::from_millis(self.config.gate_ms);
         segment.close_gate(id);
-        // Nobody begins to write any more: while the last commits wait for their redo, their pages are moved.
+        // No session begins to write any more: backfill while the last commits wait for their redo.
         if wait_until(start + limit, || !segment.owned(id)) {
             let moved = passive(&connection, &Pace::AtOnce);
             self.judge(database, moved);
@@ -368,12 +367,12 @@ impl Checkpointer {
         }
     }
 
-    /// Moves everything of every database into its file and resets its log, waiting for readers up to
-    /// `limit` each. For a clean stop and for `standfast checkpoint`. Returns what stays in WALs.
+    /// Backfills every database completely and resets its WAL, waiting for readers up to `limit` each. For a clean
+    /// shutdown and for `standfast checkpoint`. Returns what stays in WALs.
     pub fn checkpoint_all(&mut self, limit: Duration) -> Vec<Remainder> {
         let mut remainders = Vec::new();
         for database in self.shared.all_databases() {
-            // A tail would have to be synced as it is otherwise, and is many times as much.
+            // Otherwise the suffix would have to be synced as it is, which is many times as much.
             if self.has_tail(&database) {
                 self.rewrite_behind_gate(&database);
             }
@@ -382,11 +381,11 @@ impl Checkpointer {
             let segment = self.shared.segment;
             let end = Instant::now() + limit;
             let mut is_reset = false;
-            // What takes time comes before the gate.
+            // The slow part comes before the gate.
             let moved = passive_and_synced(&connection, &Pace::AtOnce);
             self.judge(&database, moved);
             while database.failure().is_none() {
-                // Readers who follow one another have to be away all at once.
+                // Overlapping readers have to be gone all at the same time.
                 segment.close_gate(database.id().0);
                 let done = reset(&connection, &database, &segment);
                 segment.open_gate(database.id().0);
@@ -402,7 +401,7 @@ impl Checkpointer {
             let frames = database.header().map_or(0, |header| header.frames());
             let frames = frames.saturating_sub(database.backfilled());
             let error = self.troubles.get(&database.id()).cloned();
-            // A log of which all is in the file is begun anew by the next writer.
+            // The next writer restarts a WAL that is completely in the file.
             if frames > 0 || error.is_some() {
                 remainders.push(Remainder { name: database.record().name.clone(), frames, error });
             }
@@ -419,24 +418,24 @@ impl Checkpointer {
         progress.tail.is_some()
     }
 
-    /// Whether [`Checkpointer::sync_databases`] has nothing to do.
+    /// Whether [`Checkpointer::sync_databases`] has nothing to do for `scn`.
     pub fn databases_hold(&self, scn: Scn) -> bool {
         self.shared.all_databases().iter().filter(|database| database.failure().is_none()).all(|database| {
             self.progress.get(&database.id()).is_some_and(|progress| progress.holds(database, scn))
         })
     }
 
-    /// Makes everything before `scn`, and captured before this call, survive in the databases themselves, but for those
-    /// that [`Checkpointer::failed`] then. Syncs the WALs where the database files do not hold that much.
+    /// Makes everything before `scn` that was captured before this call survive in the databases themselves, except in
+    /// those that [`Checkpointer::failed`] then returns. Syncs a WAL where the database file does not hold that much.
     ///
     /// # Errors
-    /// When the process has no descriptors or memory to open a WAL: recovery must then start where it would have before.
-    /// A WAL that cannot be opened for a reason of its own makes its database fail.
+    /// When the process has no descriptors or memory to open a WAL: recovery must then start where it would have
+    /// started before. A WAL that cannot be opened for a reason of its own makes its database fail.
     pub fn sync_databases(&mut self, scn: Scn) -> Result<(), InstanceError> {
         for database in self.shared.all_databases() {
             let in_redo = database.in_redo();
             if !self.complete_frames(&database, FRAMES_TIMEOUT) && database.failure().is_none() {
-                // Recovery of the others must not wait for a writer of this one.
+                // Recovery of the other databases must not wait for a writer of this one.
                 database.fail(format!(
                     "frames of its write-ahead log have no checksums, and a writer has kept them from being completed for {} s",
                     FRAMES_TIMEOUT.as_secs()
@@ -455,7 +454,7 @@ impl Checkpointer {
             drop(wait);
             match synced {
                 Ok(()) => progress.last_synced = in_redo,
-                // Recovery of the others does not wait for it.
+                // Recovery of the other databases does not wait for this one.
                 Err(InstanceError::DatabaseFailed { .. }) => {}
                 Err(error) if is_of_the_process(&error) => return Err(error),
                 Err(error) => database.fail(error.to_string().replace('\n', " | ")),
@@ -466,7 +465,7 @@ impl Checkpointer {
 }
 
 impl Progress {
-    /// What is known of another log than that with these salts.
+    /// Forgets what is known of WALs with other salts than these.
     fn forget_other_logs(&mut self, raw_salts: [u32; 2]) {
         self.tail.take_if(|tail| tail.raw_salts() != raw_salts);
         self.rewritten.take_if(|(rewritten, _)| *rewritten != raw_salts);
@@ -492,14 +491,14 @@ impl Progress {
     }
 }
 
-/// The hook that keeps a checkpoint from moving what is not durable in the redo. Waits up to `limit` for it, but not
-/// while the log writer waits for a log group, which it may be the caller's turn to set free.
+/// Returns the hook that keeps a checkpoint from backfilling what is not durable in the redo. The hook waits up to
+/// `limit` for that, but not while the log writer waits for a log group, which its caller may have to free first.
 pub fn redo_before_data(
     shared: &Arc<PrimaryShared>,
     database: &Arc<Database>,
     limit: Duration,
 ) -> Box<dyn Fn() -> bool + Send + Sync> {
-    // Weak: the hook lives in the connection, which lives in the database.
+    // Weak references: the hook lives in the connection, which lives in the database.
     let (shared, database) = (Arc::downgrade(shared), Arc::downgrade(database));
     Box::new(move || {
         let (Some(shared), Some(database)) = (shared.upgrade(), database.upgrade()) else { return false };
@@ -528,14 +527,14 @@ pub fn redo_before_data(
     })
 }
 
-/// Whether what is before `scn` survives of a database that has redo up to `in_redo`. Its log was synced when it had redo up to
-/// `log_synced`, and the database file alone holds what is before `in_file`. Of a transaction that is captured in part no
-/// piece is in what was synced before.
+/// Whether everything before `scn` survives in a database that is captured up to `in_redo`. Its WAL was synced when it
+/// was captured up to `log_synced`, and the database file alone holds everything before `in_file`. What was synced
+/// before holds no chunk of a transaction that is captured in part.
 fn holds(scn: Scn, in_redo: Scn, log_synced: Scn, in_file: Scn) -> bool {
     in_redo == log_synced || in_file >= scn.min(in_redo)
 }
 
-/// Whether what `header` shows is durable in the redo.
+/// Whether the frames that `header` shows are durable in the redo.
 fn is_in_redo(shared: &PrimaryShared, database: &Database, header: &WalIndexHeader) -> bool {
     let (epoch, salts) = shared.segment.epoch(database.id().0);
     let local = database.local();
@@ -543,12 +542,12 @@ fn is_in_redo(shared: &PrimaryShared, database: &Database, header: &WalIndexHead
         || (salts == header.raw_salts() && local.epoch() == epoch && local.frame() >= header.frames())
 }
 
-/// The same of what is committed.
+/// Whether all committed frames are durable in the redo.
 fn all_is_in_redo(shared: &PrimaryShared, database: &Database) -> bool {
     database.header().is_some_and(|header| is_in_redo(shared, database, &header))
 }
 
-/// Whether all was moved; false when somebody or something is not ready for it yet.
+/// Runs a checkpoint; false when SQLite found it blocked.
 fn checkpoint(connection: &Connection, mode: &str) -> Result<bool, rusqlite::Error> {
     let _wait = waiting(Event::DbFileParallelWrite);
     connection
@@ -556,9 +555,9 @@ fn checkpoint(connection: &Connection, mode: &str) -> Result<bool, rusqlite::Err
         .map(|busy| busy == 0)
 }
 
-/// Whether after this error of a checkpoint a later success proves nothing: what could not be written or synced may
-/// be taken for written from then on. A full volume refuses a write before anything is taken, and the pages are moved
-/// again.
+/// Whether a later success proves nothing after this error of a checkpoint: pages that could not be written or synced
+/// may be taken for written from then on. A full volume refuses a write before it takes anything, and the pages are
+/// backfilled again.
 fn leaves_doubt(error: &rusqlite::Error) -> bool {
     use rusqlite::ffi;
     error.sqlite_error().is_some_and(|error| {
@@ -573,23 +572,23 @@ fn leaves_doubt(error: &rusqlite::Error) -> bool {
     })
 }
 
-/// Whether a file could not be opened for a lack that concerns all of them.
+/// Whether a file could not be opened for a lack of resources that concerns all files.
 fn is_of_the_process(error: &InstanceError) -> bool {
     let InstanceError::Io { source, .. } = error else { return false };
     matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
         || source.kind() == std::io::ErrorKind::OutOfMemory
 }
 
-/// Moves what readers allow.
+/// Backfills what readers allow.
 fn passive(connection: &Connection, pace: &Pace) -> Result<bool, rusqlite::Error> {
-    // Without the guard nothing would keep a checkpoint from moving what is not in the redo.
+    // Without the guard nothing would keep a checkpoint from backfilling frames that are not in the redo.
     match Guard::of(connection) {
         Ok(guard) => guard.at_pace(pace, || checkpoint(connection, "PASSIVE")),
         Err(_) => Ok(false),
     }
 }
 
-/// The same, and what was moved is synced in any case, so that it is not left to the sync behind the gate.
+/// Backfills what readers allow and syncs all that was backfilled, so that it is not left to the sync behind the gate.
 fn passive_and_synced(connection: &Connection, pace: &Pace) -> Result<bool, rusqlite::Error> {
     let moved = passive(connection, pace)?;
     if let Ok(guard) = Guard::of(connection) {
@@ -599,8 +598,8 @@ fn passive_and_synced(connection: &Connection, pace: &Pace) -> Result<bool, rusq
     Ok(moved)
 }
 
-/// A TRUNCATE checkpoint, whose truncation the guard swallows: the log starts anew. The new generation is
-/// announced at once, so that sessions can tell a reset of ours from somebody else's.
+/// Runs a TRUNCATE checkpoint, whose truncation the guard suppresses: the WAL restarts. Announces the new generation
+/// immediately, so that sessions can tell this reset from one by another process.
 fn reset(connection: &Connection, database: &Database, segment: &Segment) -> Result<bool, rusqlite::Error> {
     if !checkpoint(connection, "TRUNCATE")? {
         return Ok(false);
@@ -621,7 +620,7 @@ fn wait_until(end: Instant, condition: impl Fn() -> bool) -> bool {
         if Instant::now() >= end {
             return false;
         }
-        // Sessions do not signal the end of a transaction; the gate lasts a few milliseconds.
+        // Sessions do not signal the end of a transaction, so poll; the gate lasts a few milliseconds.
         std::thread::sleep(Duration::from_micros(50));
     }
     true

@@ -1,33 +1,33 @@
 //! What follows from the pages of files that stand at no position that the redo knows, and what a start does then.
 //!
-//! Pure: [`conclude`] says what evidence of a stretch of redo proves, [`Standing::action`] what is done about it. The search and
-//! the deeds are in `reconcile` and `recovery`.
+//! Pure: [`conclude`] says what the evidence of a range of redo proves, [`Standing::action`] what a start does about
+//! it. `reconcile` searches, `recovery` acts.
 
 use crate::evidence::Evidence;
 use standfast_types::{PageNo, Scn};
 
-/// What has been found out about files that stand at no position that the redo knows.
+/// What is known of files that stand at no position that the redo knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conclusion {
-    /// They hold the newest state.
+    /// The files hold the newest state.
     Newest {
-        /// The redo has an image of every page, so that nothing foreign is among them.
+        /// The redo has an image of every page, so no foreign page is among them.
         whole: bool,
     },
-    /// They hold an earlier state.
+    /// The files hold an earlier state.
     Behind {
-        /// What the redo has from here on is missing, or part of it.
+        /// The files lack the redo from here on, or part of it.
         from: Scn,
-        /// As of `Newest`.
+        /// The redo has an image of every page.
         whole: bool,
-        /// Every page is an image that the redo knows; else some are overwritten, and might be newer than all redo.
+        /// Every page is an image that the redo knows; otherwise some are overwritten and might be newer than all redo.
         certain: bool,
     },
-    /// They hold the newest state and on top of it what another process has written.
+    /// The files hold the newest state and, on top of it, what another process has written.
     ForeignOnNewest,
-    /// The redo at hand has no commit of the database, so that nothing can be compared.
+    /// The redo at hand has no commit of the database, so nothing can be compared.
     NothingToCompare,
-    /// Nothing is proven. A page that neither the redo nor a state of it explains, if there is one.
+    /// Nothing is proven. The page is one that neither the redo nor any state of it explains, if there is such a page.
     Unproven(Option<PageNo>),
 }
 
@@ -45,20 +45,21 @@ impl std::fmt::Display for Conclusion {
     }
 }
 
-/// Whether another process may have written what no redo explains; else it is damage, or older than the redo.
+/// Whether another process may have written the pages that no redo explains; if not, they are damaged, or older than
+/// the redo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreign {
-    /// No: all frames are ones that the redo knows, or the power failed while a checkpoint may have been under way, which leaves
-    /// pages that are half written.
+    /// No: the redo knows all frames, or the power failed while a checkpoint may have been in progress, which leaves
+    /// half-written pages.
     Excluded,
     /// Yes: the WAL is gone.
     InFile,
-    /// Yes: the WAL is none that the redo knows. It may be an old one, whose pages older redo explains.
+    /// Yes: the redo does not know the WAL. It may be an old WAL whose pages older redo explains.
     InWal,
 }
 
-/// What follows from evidence of one stretch after another, each longer than the one before; `None`: a longer one may say
-/// more. `silent`: no stretch has had a commit of the database.
+/// Returns what follows from the evidence of a range. The caller tries one range after another, each longer than the
+/// one before; `None`: a longer range may say more. `silent`: no range has had a commit of the database.
 pub fn conclude(evidence: &Evidence, is_longest: bool, silent: bool, foreign: Foreign) -> Option<Conclusion> {
     let whole = evidence.covers_all;
     let is_last = is_longest || evidence.from_birth;
@@ -79,16 +80,16 @@ pub fn conclude(evidence: &Evidence, is_longest: bool, silent: bool, foreign: Fo
         return Some(Conclusion::Behind { from: evidence.from, whole: false, certain: false });
     }
     Some(match (silent, evidence.from_birth) {
-        // Since it is protected nothing was acknowledged.
+        // Nothing was acknowledged since its protection began.
         (true, true) => Conclusion::ForeignOnNewest,
         (true, false) => Conclusion::NothingToCompare,
         (false, _) => Conclusion::Unproven(evidence.example),
     })
 }
 
-/// Whether the power may have failed while a checkpoint moved pages of commits up to `last_commit`, which leaves pages that are half
-/// written. `power_kept`: the shared memory of the last run is there. `whole_at`: the file alone held everything there, so that
-/// nothing before it was left to move.
+/// Whether the power may have failed while a checkpoint backfilled pages of commits up to `last_commit`, which leaves
+/// half-written pages. `power_kept`: the shared memory of the last run is there. `whole_at`: the file alone held
+/// everything up to there, so that nothing before it was left to backfill.
 pub fn may_be_half_written(power_kept: bool, whole_at: Option<Scn>, last_commit: Scn) -> bool {
     !power_kept && whole_at.is_none_or(|whole_at| whole_at < last_commit)
 }
@@ -96,19 +97,19 @@ pub fn may_be_half_written(power_kept: bool, whole_at: Option<Scn>, last_commit:
 /// What else is known of the database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Its WAL has frames, and is none that the redo since the checkpoint names.
+    /// The WAL has frames, and the redo since the checkpoint does not name it.
     pub has_unknown_wal: bool,
-    /// The file is as it was noted when it alone held everything, and the redo has no commit since.
+    /// The file is as it was recorded when it alone held everything, and the redo has no commit since.
     pub is_as_noted: bool,
-    /// A start left it out before: redo that others no longer need is applied to it.
+    /// An earlier start left it offline: redo that others no longer need is applied to it.
     pub left_out: bool,
-    /// Its protection began in the redo since the checkpoint, which does not say where it stands.
+    /// Its protection began in the redo since the checkpoint, and that redo does not say where the database stands.
     pub is_new: bool,
-    /// The standbys wait for an image of it.
+    /// The standbys wait for a full resync image of it.
     pub owes_image: bool,
     /// Another process may have written pages that no redo touches.
     pub may_be_foreign: bool,
-    /// SQLite may have made the WAL by resetting the one that the redo names last.
+    /// SQLite may have made the WAL by resetting the WAL that the redo names last.
     pub follows: bool,
 }
 
@@ -117,30 +118,30 @@ pub struct Standing {
 pub enum Action {
     /// Serves them as they are.
     Serve {
-        /// A full image goes into the redo.
+        /// A full resync image goes into the redo.
         image: bool,
     },
-    /// Applies the redo from here on.
+    /// Applies redo.
     RollForward {
-        /// From here on.
+        /// Where the redo to apply begins.
         from: Scn,
-        /// A full image goes into the redo.
+        /// A full resync image goes into the redo.
         image: bool,
     },
-    /// Leaves the database out. Of this page nothing is proven.
+    /// Leaves the database offline. Nothing is proven of this page.
     LeaveOut(Option<PageNo>),
 }
 
 impl Standing {
-    /// `is_generation_named`: whether any redo at hand names the generation of the WAL. `is_newest_beneath`: whether the file alone
-    /// holds the newest state. Either is asked only where it matters.
+    /// Decides what to do. `is_generation_named`: whether any redo at hand names the generation of the WAL.
+    /// `is_newest_beneath`: whether the file alone holds the newest state. Each is called only where it matters.
     ///
-    /// A WAL that no redo names was begun after the last redo, and what it has comes on top of what is in the file. Redo must not be
-    /// applied over it, even if all its pages happen to equal ones of earlier commits. One that redo names is an old one, put beside
-    /// the file.
+    /// A WAL that no redo names was begun after the last redo, and its content comes on top of the file. Redo must not
+    /// be applied over it, even if all its pages happen to equal pages of earlier commits. A WAL that some redo names
+    /// is an old one, put beside the file.
     ///
     /// # Errors
-    /// Those of the two.
+    /// Those of the two closures.
     pub fn action<E>(
         self,
         conclusion: Conclusion,
@@ -149,7 +150,7 @@ impl Standing {
     ) -> Result<Action, E> {
         let serve = |image| Ok(Action::Serve { image });
         match conclusion {
-            // What another process has written to pages that no redo touches cannot be ruled out.
+            // Writes of another process to pages that no redo touches cannot be ruled out.
             Conclusion::Newest { whole } => {
                 let is_all_known = whole || self.is_as_noted && !self.has_unknown_wal;
                 return serve(self.owes_image || !is_all_known);
@@ -169,7 +170,7 @@ impl Standing {
             return serve(true);
         }
         match conclusion {
-            // The redo at hand has no commit, so what there was before is in the file.
+            // The redo at hand has no commit, so the earlier state is in the file.
             Conclusion::NothingToCompare if self.has_unknown_wal && !self.left_out && self.follows => {
                 serve(true)
             }
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(conclude(&silent, false, true, Foreign::InFile), None);
     }
 
-    /// What is done where the two questions have these answers.
+    /// Returns the action where the two questions have these answers.
     fn action(standing: Standing, conclusion: Conclusion, named: bool, newest_beneath: bool) -> Action {
         let Ok(action) = standing.action::<Infallible>(conclusion, || Ok(named), || Ok(newest_beneath));
         action

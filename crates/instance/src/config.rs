@@ -19,53 +19,39 @@ pub enum ConfigError {
     #[error(
         "cannot read {path}: {source}\nhint: make the directory with `standfast init -D DIR`, or name another with -D"
     )]
-    Read {
-        /// File.
-        path: PathBuf,
-        /// Cause.
-        source: std::io::Error,
-    },
-    /// It is not valid TOML, or has an unknown or mistyped setting.
+    Read { path: PathBuf, source: std::io::Error },
+    /// The text is not valid TOML, or has an unknown or mistyped setting.
     #[error("{path}: {message}\nhint: `standfast config --defaults` prints every setting with its default")]
     Parse {
-        /// File.
         path: PathBuf,
-        /// The parser's words, with line and column.
+        /// The parser's message, with line and column.
         message: String,
     },
     /// A value is out of range.
     #[error("{path}: {setting} = {value}: {rule}")]
     Range {
-        /// File.
         path: PathBuf,
-        /// The setting's full name.
+        /// Full name of the setting.
         setting: &'static str,
-        /// Its value.
         value: String,
         /// What is allowed.
         rule: &'static str,
     },
-    /// The attributes of a destination are wrong, or do not go together.
+    /// The attributes of a destination are wrong, or contradict each other.
     #[error("{path}: {rule}")]
     Destination {
-        /// File.
         path: PathBuf,
-        /// Which, and what is allowed.
+        /// Which attribute, and what is allowed.
         rule: BrokenRule,
     },
 }
 
-/// All settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// This instance.
     pub instance: InstanceConfig,
-    /// The redo log.
     pub redo: RedoConfig,
-    /// Commits.
     pub commit: CommitConfig,
-    /// Checkpoints.
     pub checkpoint: CheckpointConfig,
     /// What happens when standbys keep commits waiting.
     pub protection: ProtectionConfig,
@@ -77,11 +63,11 @@ pub struct Config {
     pub snapshot: SnapshotConfig,
     /// Comparisons of standbys with this instance.
     pub verify: VerifyConfig,
-    /// What is kept of a database when another content takes its place.
+    /// What is kept of a database when other content replaces it.
     pub kept: KeptConfig,
     /// Dashboard and metrics.
     pub http: HttpConfig,
-    /// What operators are told of, and how.
+    /// What is reported to operators, and how.
     pub alert: AlertConfig,
     /// Where redo is shipped.
     #[serde(rename = "destination", skip_serializing_if = "Vec::is_empty")]
@@ -94,50 +80,53 @@ pub struct Config {
 pub struct InstanceConfig {
     /// Name in messages and at peers (DB_UNIQUE_NAME).
     pub name: String,
-    /// Address on which redo and requests are received; empty: none. Connections are encrypted, on loopback too, unless
-    /// `insecure` is set.
+    /// Address on which redo and requests are received; empty: none. Connections are encrypted, also on loopback,
+    /// unless `insecure` is set.
     pub listen: String,
-    /// Plain TCP: connections are opened without TLS, and accepted without it, whatever the address. Has to be set at both ends.
-    /// Everybody who reaches the port, every user of this machine among them, can then read and write redo and databases.
+    /// Plain TCP: connections are opened and accepted without TLS, whatever the address. Must be set at both ends.
+    /// Anyone who reaches the port, including every user of this machine, can then read and write redo and databases.
     pub insecure: bool,
-    /// Permissions of the shared memory and the control socket, octal: who may use protected databases and look at the
-    /// instance. Only root and the instance's user administer it, whatever is said here.
+    /// Permissions of the shared memory and the control socket, octal: which users may use protected databases and look
+    /// at the instance. Only root and the instance's user administer it, whatever this setting says.
     pub mode: String,
-    /// A group, by name or number, that may use protected databases and look at the instance: it gets the shared memory and the
-    /// control socket, with the right to read and write. Empty: where `mode` gives no group a right, the group of the files of all
-    /// databases, if they have the same and it may write all of them. "none": no group but that of the process, as `mode` says.
+    /// A group, by name or number, that may use protected databases and look at the instance: it may read and write the
+    /// shared memory and the control socket. Empty: if `mode` gives the group no permission, the group of the files of
+    /// all databases, provided that they all have the same group and it may write all of them. "none": no group but
+    /// that of the process, as `mode` says.
     pub group: String,
-    /// Directory of the shared memory and of sockets, relative to the instance directory: one of this instance alone, on a tmpfs such as
-    /// `/run`, that can be mounted into containers. It is made if its parent is there. Empty: that of the systemd unit whose state
-    /// directory the instance directory is; without one, the shared memory is in `/dev/shm` and the sockets are in the instance directory.
+    /// Directory of the shared memory and of sockets, relative to the instance directory: a directory of this instance
+    /// alone, on a tmpfs such as `/run`, that can be mounted into containers. It is created if its parent exists.
+    /// Empty: the runtime directory of the systemd unit whose state directory the instance directory is; without such a
+    /// unit the shared memory is in `/dev/shm` and the sockets are in the instance directory.
     pub runtime_directory: PathBuf,
-    /// Processes that write to a protected database without the extension: "count", their commits are captured and counted, but
-    /// wait for no standby; "refuse", they get `database is locked`, as on a standby, while the instance runs.
+    /// Processes that write to a protected database without the extension: "count": their commits are captured and
+    /// counted, but wait for no standby; "refuse": they get `database is locked`, as on a standby, while the instance
+    /// runs.
     pub foreign_writers: ForeignWriters,
-    /// The same for single databases, by name: `"orders.db" = "refuse"`.
+    /// Overrides `foreign_writers` for single databases, by name: `"orders.db" = "refuse"`.
     pub foreign_writers_of: BTreeMap<String, ForeignWriters>,
 }
 
-/// What becomes of processes that write to a protected database without the VFS.
+/// How processes that write to a protected database without the VFS are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ForeignWriters {
     /// Their commits are captured and counted; they wait for no standby.
     #[default]
     Count,
-    /// They find the database locked.
+    /// They get `database is locked`.
     Refuse,
 }
 
 impl InstanceConfig {
-    /// What becomes of processes that write to the database called `name` without the VFS.
+    /// Returns the setting for the database called `name`.
     pub fn foreign_writers(&self, name: &str) -> ForeignWriters {
         self.foreign_writers_of.get(name).copied().unwrap_or(self.foreign_writers)
     }
 }
 
 impl InstanceConfig {
-    /// `mode` as a number.
+    /// `mode` as a number; `None` when it is not octal permissions.
     pub fn mode_bits(&self) -> Option<u32> {
         u32::from_str_radix(&self.mode, 8).ok().filter(|mode| *mode <= 0o777)
     }
@@ -164,11 +153,11 @@ impl Default for InstanceConfig {
 pub struct SecurityConfig {
     /// Directory of certificates and keys, relative to the instance directory.
     pub directory: PathBuf,
-    /// For how long certificates are valid that this instance gives out, 10 s to ten years. Each is renewed by itself when two
-    /// thirds of that are over.
+    /// Seconds for which certificates issued by this instance are valid, 10 s to ten years. Each is renewed
+    /// automatically once two thirds of that have passed.
     pub certificate_valid_s: u64,
-    // Of releases in which loopback was an exception. It says nothing any more beside `instance.insecure`, but that both do
-    // not contradict; it is read, and not written.
+    // From releases in which loopback was an exception. Beside `instance.insecure` it has no effect, except that the
+    // two must not contradict; it is read, and not written.
     #[serde(skip_serializing)]
     tls: Option<TlsSetting>,
 }
@@ -183,16 +172,18 @@ impl Default for SecurityConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
-    /// Address on which the dashboard, metrics and documents are served, read only, HOST:PORT; empty: none. Not encrypted.
+    /// HOST:PORT address on which the dashboard, metrics and documents are served, read only; empty: none. Not
+    /// encrypted.
     pub listen: String,
-    /// File with a token of 16 or more letters, digits, - _ . ~, relative to the instance directory: who has it may read.
-    /// Empty: `http.token`, which the instance makes for its own user.
+    /// File with a token of 16 or more letters, digits, - _ . ~, relative to the instance directory: a client that has
+    /// the token may read. Empty: `http.token`, which the instance creates for its own user.
     pub token_file: PathBuf,
-    /// No token is asked for: everybody who reaches the port may read, every user of this machine among them. On loopback only.
+    /// No token is required: anyone who reaches the port may read, including every user of this machine. On loopback
+    /// only.
     pub anonymous: bool,
 }
 
-/// Where connections were to be encrypted.
+/// Where connections had to be encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum TlsSetting {
@@ -206,8 +197,8 @@ enum TlsSetting {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedoConfig {
-    /// Log groups, 2 to 64, at `init`. This and the next three are what the log begins with; later, `standfast log group`
-    /// and `standfast log member` change groups and members.
+    /// Log groups, 2 to 64, at `init`. This and the next three settings are the initial layout of the log; later,
+    /// `standfast log group` and `standfast log member` change groups and members.
     pub groups: usize,
     /// Bytes of each log file, 8 MiB or more.
     pub group_bytes: u64,
@@ -217,24 +208,24 @@ pub struct RedoConfig {
     pub members: Vec<PathBuf>,
     /// Directory of the archived logs.
     pub archive: PathBuf,
-    /// Bytes of archived logs that are kept; older ones are removed. Kept beyond that is what a destination that
-    /// commits wait for lacks, what a copy in progress, a standby that was copied in the last ten minutes and has not
-    /// connected yet, or a database that is left out needs. A destination that commits do not wait for (asynchronous or degraded) and that needs a removed log must be created anew: the alert
-    /// log says LEFT BEHIND.
+    /// Bytes of archived logs that are kept; older logs are removed. Logs are kept beyond that if they are needed by a
+    /// destination that commits wait for, a copy in progress, a standby that was copied in the last ten minutes and has
+    /// not connected yet, or an offline database. A destination that commits do not wait for (asynchronous or degraded)
+    /// and that needs a removed log must be created again: the alert log says LEFT BEHIND.
     pub archive_bytes_max: u64,
-    /// Seconds after which redo is archived also when it does not fill its log (ARCHIVE_LAG_TARGET): the log is
-    /// switched then. 0: only full logs are; else 60 to 7200.
+    /// Seconds after which redo is archived even if it does not fill its log (ARCHIVE_LAG_TARGET): the log is then
+    /// switched. 0: only full logs are archived; otherwise 60 to 7200.
     pub archive_lag_target_s: u64,
-    /// LOG_ARCHIVE_MIN_SUCCEED_DEST, 1 to 10: so many of the instance's own archive and the destinations 1 to 10 must have a
-    /// log's redo before its group is used again. Mandatory destinations must have it in any case.
+    /// LOG_ARCHIVE_MIN_SUCCEED_DEST, 1 to 10: how many of the instance's own archive and destinations 1 to 10 must have
+    /// a log's redo before its group is reused. Mandatory destinations must have it in any case.
     pub archive_min_succeed: usize,
-    /// Bytes of redo kept in memory for destinations that are a little behind.
+    /// Bytes of redo kept in memory for destinations that are slightly behind.
     pub buffer_bytes: usize,
-    /// Archivers that send archived logs to destinations that lack whole ones, for all destinations together: 1 to 30
-    /// (LOG_ARCHIVE_MAX_PROCESSES). With 1, a destination that is behind is fed over its stream alone. Each has a connection
-    /// of its own; max_connections of the destination says how many work on one log.
+    /// Archivers that send archived logs to destinations that lack whole logs, for all destinations together: 1 to 30
+    /// (LOG_ARCHIVE_MAX_PROCESSES). With 1, a destination that is behind is fed over its stream alone. Each archiver
+    /// has its own connection; max_connections of the destination says how many work on one log.
     pub archive_processes: u32,
-    /// Bytes of an archived log that are asked for and awaited at a time, 65536 to 1073741824, a multiple of 4096.
+    /// Bytes of an archived log that are requested and awaited at a time, 65536 to 1073741824, a multiple of 4096.
     pub archive_unit_bytes: u64,
 }
 
@@ -264,11 +255,11 @@ pub struct CommitConfig {
     pub write: String,
     /// Default of `PRAGMA standfast_visibility`: early or durable.
     pub visibility: String,
-    /// How long a writer waits for an instance that does not run before it fails, milliseconds.
+    /// How long a writer waits for an instance that does not run before the write fails, milliseconds.
     pub write_wait_ms: u32,
-    /// How long a commit waits for an instance that has gone before it reports "outcome unknown", milliseconds.
+    /// How long a commit waits for an instance that has ended before it reports "outcome unknown", milliseconds.
     pub outcome_wait_ms: u32,
-    /// How long the log writer gathers when only BATCH commits came, microseconds.
+    /// Batch delay: how long the log writer gathers when only BATCH commits came, microseconds.
     pub batch_us: u64,
 }
 
@@ -288,14 +279,14 @@ impl Default for CommitConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CheckpointConfig {
-    /// Frames of a WAL after which a passive checkpoint moves its beginning, at most; of a small database fewer do.
+    /// Frames of a WAL after which a passive checkpoint backfills its prefix, at most; fewer for a small database.
     pub passive_frames: u32,
-    /// Frames of a WAL behind its moved beginning at which it is written anew, or reset, behind the gate. Where more than
-    /// four databases have WALs of 1,000 frames or more, they share what four may have of this and of `passive_frames`,
-    /// down to 1,000 each; on a machine with more than 12 GB of memory, what more of them may have: one for each 3 GB, up
-    /// to 16.
+    /// Frames of a WAL after its backfilled prefix at which it is rewritten, or reset, behind the checkpoint gate. If
+    /// more than four databases have WALs of 1,000 frames or more, they share what four may have of this and of
+    /// `passive_frames`, down to 1,000 each. On a machine with more than 12 GB of memory they share what more of them
+    /// may have: one for each 3 GB, up to 16.
     pub reset_frames: u32,
-    /// Longest time the gate keeps new transactions waiting, milliseconds.
+    /// Longest time the checkpoint gate keeps new transactions waiting, milliseconds.
     pub gate_ms: u64,
 }
 
@@ -309,8 +300,8 @@ impl Default for CheckpointConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProtectionConfig {
-    /// In maximum protection: how long commits stall when the last synchronised standby is lost before the instance
-    /// stops, seconds; 0: it stalls for as long as it takes.
+    /// In maximum protection: how long commits stall after the last synchronised standby is lost before the instance
+    /// stops, seconds; 0: they stall for as long as it takes.
     pub stop_after_s: u64,
     /// DATA_GUARD_SYNC_LATENCY: how long commits wait for the other synchronous standbys once one has acknowledged,
     /// seconds; 0: up to their net timeouts. At most 1200.
@@ -329,15 +320,15 @@ impl Default for ProtectionConfig {
 pub struct StandbyConfig {
     /// Directory of the standby's databases, relative to the instance directory.
     pub directory: PathBuf,
-    /// Apply threads; 0: databases are applied by one thread.
+    /// Apply threads; 0: one thread applies to all databases.
     pub apply_workers: usize,
     /// Apply redo when the instance opens; `standfast apply start` and `stop` change that until the next start.
     pub apply: bool,
-    /// SDU: largest payload of a frame that a primary may send, bytes; the smaller one of both ends counts. 0: as large as
-    /// the protocol allows.
+    /// SDU: largest payload of a frame that a primary may send, bytes; the smaller value of the two ends applies. 0: as
+    /// large as the protocol allows.
     pub sdu_bytes: u32,
-    /// DELAY: apply a transaction so many seconds after it was committed, at most 604800 (a week); 0: at once. A primary
-    /// that sets a delay for this destination is obeyed instead. A failover waits for nothing.
+    /// DELAY: apply a transaction this many seconds after its commit, at most 604800 (a week); 0: immediately. A delay
+    /// that the primary sets for this destination applies instead. A failover does not wait.
     pub apply_delay_s: u64,
 }
 
@@ -352,10 +343,10 @@ impl Default for StandbyConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VerifyConfig {
-    /// Hours between two comparisons of all databases with those of the standbys, at most 8760 (a year); 0: none but
-    /// those of `standfast verify`.
+    /// Hours between two comparisons of all databases with those of the standbys, at most 8760 (a year); 0: only those
+    /// of `standfast verify`.
     pub every_hours: u64,
-    /// Bytes of databases read a second for a comparison, 65536 or more; each standby reads as much.
+    /// Bytes of databases read per second for a comparison, 65536 or more; each standby reads as much.
     pub bytes_per_s: u64,
 }
 
@@ -369,15 +360,15 @@ impl Default for VerifyConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KeptConfig {
-    /// Files kept (`NAME.before-SCN`) of all databases together; when there are more the oldest are removed, but never
-    /// the newest one of a database. `standfast database kept` lists and removes them.
+    /// How many files are kept (`NAME.before-SCN`) of all databases together; beyond that the oldest are removed, but
+    /// never the newest file of a database. `standfast database kept` lists and removes them.
     pub files_max: usize,
-    /// Bytes of all of them together; with more the oldest are removed, but never the newest one of a database.
+    /// Bytes of all kept files together; beyond that the oldest are removed, but never the newest file of a database.
     pub bytes_max: u64,
-    /// Days for which each is kept, 1 to 3650.
+    /// Days for which each file is kept, 1 to 3650.
     pub days: u64,
-    /// Bytes that stay free on the volume of a standby's databases. Where keeping a file would leave less, the image that
-    /// would replace it is not applied, and tried again; nothing is removed for it.
+    /// Bytes that stay free on the volume of a standby's databases. If keeping a file would leave less, the full resync
+    /// image that would replace it is not applied, and is tried again; nothing is removed to make room.
     pub free_bytes_min: u64,
 }
 
@@ -391,8 +382,7 @@ impl Default for KeptConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SnapshotConfig {
-    /// Seconds between two snapshots of what the instance counts, 10 to 86400; 0: none but those of
-    /// `standfast snapshot`.
+    /// Seconds between two snapshots of the instance's counts, 10 to 86400; 0: only those of `standfast snapshot`.
     pub interval_s: u64,
     /// Days for which snapshots are kept, 1 to 3650.
     pub retention_days: u64,
@@ -410,7 +400,7 @@ impl SnapshotConfig {
         Duration::from_secs(self.interval_s)
     }
 
-    /// For how long they are kept, microseconds.
+    /// How long snapshots are kept, microseconds.
     pub fn retention_us(&self) -> u64 {
         self.retention_days * 86_400_000_000
     }
@@ -420,7 +410,7 @@ impl SnapshotConfig {
 pub const CONFIG_FILE: &str = "standfast.toml";
 
 impl ConfigError {
-    /// Whether the file may not be read by this user.
+    /// Whether this user may not read the file.
     pub fn is_denied(&self) -> bool {
         let denied = std::io::ErrorKind::PermissionDenied;
         matches!(self, ConfigError::Read { source, .. } if source.kind() == denied)
@@ -476,7 +466,7 @@ impl Config {
         if redo.members.is_empty() || redo.members.len() > 5 {
             return fail("redo.members", redo.members.len().to_string(), "1 to 5 directories");
         }
-        // Only as written: links are looked at when the directories are made.
+        // Compares the text only; links are resolved when the directories are made.
         let written = |member: &PathBuf| -> PathBuf {
             member.components().filter(|part| *part != std::path::Component::CurDir).collect()
         };

@@ -1,7 +1,7 @@
-//! The control file: who this instance is, in which role and incarnation, and what it protects.
+//! The control file: which instance this is, in which role and incarnation, and what it protects.
 //!
-//! [`Control`] is its content, and `storage` reads and writes it. What it remembers of the files of databases is in `files`, and
-//! of the redo stream in `stream`.
+//! [`Control`] is its content, and `storage` reads and writes it. `files` has its records about database files,
+//! `stream` those about the redo stream.
 
 mod files;
 mod storage;
@@ -24,7 +24,6 @@ use standfast_types::{DATABASES_MAX, DatabaseId, IncarnationId, IncarnationNo, I
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Role of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -38,7 +37,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// In the words of the transport.
+    /// Returns the role as the transport names it.
     pub fn of_peer(self) -> transport::Role {
         match self {
             Role::Primary => transport::Role::Primary,
@@ -57,17 +56,16 @@ impl std::fmt::Display for Role {
 /// A protected database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatabaseRecord {
-    /// Its number in the redo stream.
+    /// Number in the redo stream.
     pub id: DatabaseId,
     /// File name on every standby; unique.
     pub name: String,
-    /// Where it is here.
+    /// Path on this host.
     pub path: PathBuf,
-    /// Page size.
     pub page_size: PageSize,
     /// Redo of this database before this position is void for this instance: its protection, or its copy, began there.
     pub start_scn: Scn,
-    /// On a standby: from where on its redo is needed.
+    /// On a standby: the position from which its redo is needed.
     #[serde(default)]
     pub redo_from: Scn,
     /// On a standby: it began with an attach record, not as a copy.
@@ -78,7 +76,6 @@ pub struct DatabaseRecord {
 /// A page of a database that verification has found to differ from the primary's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DifferingPage {
-    /// The database.
     pub database: DatabaseId,
     /// The page, and what was found.
     #[serde(flatten)]
@@ -88,103 +85,102 @@ pub struct DifferingPage {
 /// The content of the control file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
-    /// This instance.
     pub instance: InstanceId,
-    /// The instance that was made with `init` and of which all others are copies, whichever is the primary: the family
-    /// that may exchange redo. Every log file names it.
+    /// The instance that was made with `init` and of which all others are copies, whichever is the primary: it names
+    /// the family, within which instances may exchange redo. Every log file names it.
     pub family: InstanceId,
-    /// Role.
     pub role: Role,
     /// All incarnations of the stream, oldest first; the last one is current.
     pub incarnations: Vec<Incarnation>,
     /// Recovery begins here: everything before is in the synced databases.
     pub checkpoint: Scn,
-    /// Protected databases. In the file, the path of one that is within the instance directory is relative to it.
+    /// Protected databases. In the file, a path within the instance directory is relative to it.
     pub databases: Vec<DatabaseRecord>,
     /// Number for the next protected database.
     pub next_database: u16,
-    /// Whether a copy of this family may exist elsewhere: a database that is protected from then on is copied into the
-    /// redo, since no later copy brings it there. A file that does not say counts as yes.
+    /// Whether a copy of this family may exist elsewhere. If so, a database that becomes protected is copied into the
+    /// redo, since no later copy brings it there. Absent in the file: yes.
     #[serde(default = "yes")]
     pub copied: bool,
-    /// Databases into which recovery is applying redo, and from where on: until it has said in the redo where they
-    /// stand, their own state says nothing.
+    /// Databases to which recovery is applying redo, and from where on. Until recovery has recorded in the redo where
+    /// they stand, their own state says nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replays: Vec<(DatabaseId, Scn)>,
-    /// Databases that could not be opened, and from where on each may lack redo: `checkpoint` does not count for them.
-    /// Removed when they are served again or no longer protected.
+    /// Offline databases (not opened, or failed), and from where on each may lack redo: `checkpoint` does not apply to
+    /// them. Removed when they are served again or no longer protected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<(DatabaseId, Scn)>,
-    /// See [`WholeFile`]; the newest of each database.
+    /// See [`WholeFile`]; the newest one of each database.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub whole_files: Vec<WholeFile>,
-    /// Of a standby: see [`RestingFile`]. Written by a clean stop and removed by the next start, before anything is applied.
+    /// On a standby: see [`RestingFile`]. Written by a clean shutdown and removed by the next start, before anything is
+    /// applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resting_files: Vec<RestingFile>,
-    /// See [`OwedImage`]; none of a database whose image is complete.
+    /// See [`OwedImage`]; a database whose image is complete has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owed_images: Vec<OwedImage>,
-    /// What was set aside when another content took the place of a database, and was not removed since.
+    /// Files that were set aside when other content replaced a database, and were not removed since.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept_files: Vec<KeptFile>,
-    /// See [`FileSwap`]; at most one of a database.
+    /// See [`FileSwap`]; at most one per database.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub file_swaps: Vec<FileSwap>,
-    /// The files of databases, as a primary last had them open. Of a database that is not here nothing is known.
+    /// Files of databases, as a primary last had them open. Nothing is known of a database without an entry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_files: Vec<KnownFile>,
-    /// Databases that are no longer protected, and where the redo says so: what it says of their numbers before that is void.
-    /// Kept until recovery no longer begins before it.
+    /// Databases that are no longer protected, and where the redo says so: earlier redo of their numbers is void. Kept
+    /// until recovery no longer begins before that position.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub detached: Vec<(DatabaseId, Scn)>,
-    /// Directories that were protected as such: database files in them that are not protected are to be named.
+    /// Directories that were protected as such: unprotected database files in them are reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub directories: Vec<PathBuf>,
-    /// Files of the redo log that were dropped while another member of their group went on: they lack redo until a start
-    /// has brought them in line. Within the instance directory relative to it.
+    /// Files of the redo log that were dropped while another member of their group continued: they lack redo until a
+    /// start has brought them up to date. A path within the instance directory is relative to it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stale_members: Vec<PathBuf>,
-    /// Groups and members of the redo logs, once they are no longer as configured.
+    /// Groups and members of the redo logs, once they differ from the configuration.
     #[serde(default, skip_serializing_if = "RedoLayouts::is_empty")]
     pub redo_layouts: RedoLayouts,
     /// PROTECTION_MODE of this instance as a primary.
     #[serde(default)]
     pub protection_mode: ProtectionMode,
-    /// Destinations that have been synchronised since they were configured, by name: commits wait for these from the start.
-    /// `None` in a file of an earlier release: all that are configured.
+    /// Destinations, by name, that have been synchronised since they were configured: commits wait for them from the
+    /// start. `None` in a file of an earlier release: all configured destinations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub synchronised: Option<BTreeSet<String>>,
-    /// On a standby: redo that is missing although later redo is there. Written before anything beyond it, removed when it
-    /// is filled or what lay beyond is dropped.
+    /// On a standby: redo that is missing although later redo is there. Written before anything beyond the gap; removed
+    /// when the gap is filled or what lay beyond it is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<GapRecord>,
-    /// On a standby: redo that it had and cannot read any more.
+    /// On a standby: redo that it had and can no longer read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<LostRecord>,
-    /// Set while this instance may not open because another one has taken over; the reason.
+    /// Set while this instance may not open because another instance has taken over; the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fenced: Option<String>,
-    /// Of a standby or far sync: a newer incarnation that it has met and whose redo it does not follow yet. Nothing of an
-    /// older one is taken or forwarded meanwhile.
+    /// On a standby or far sync: a newer incarnation that it has met and whose redo it does not follow yet. Meanwhile
+    /// it neither takes nor forwards redo of an older one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by: Option<Superseding>,
-    /// Who may be believed about incarnations.
+    /// Which claims about incarnations are trusted.
     #[serde(default, skip_serializing_if = "Trust::is_empty")]
     pub trust: Trust,
     /// The directory that this file was written in; `None` in a file of an earlier release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<LastingIdentity>,
-    /// Of a standby: where its redo comes from.
+    /// On a standby: where its redo comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Upstream>,
-    /// Pages that differed from the primary's when they were last compared, as a standby. After a failover they are still
-    /// named: this instance serves them.
+    /// Pages that differed from the primary's when they were last compared, as a standby. After a failover they are
+    /// still reported: this instance serves them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differing: Vec<DifferingPage>,
-    /// Of a primary: when the next scheduled verification is due, microseconds since the Unix epoch.
+    /// On a primary: when the next scheduled verification is due, microseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify_due_us: Option<u64>,
-    /// Set by a clean stop, cleared by a start.
+    /// Set by a clean shutdown, cleared by a start.
     #[serde(default)]
     pub clean: bool,
 }
@@ -194,7 +190,7 @@ fn yes() -> bool {
 }
 
 impl Control {
-    /// The current incarnation.
+    /// Returns the current incarnation; number 0 when there is none.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnations.last().cloned().unwrap_or(Incarnation {
             number: 0,
@@ -204,35 +200,37 @@ impl Control {
         })
     }
 
-    /// All incarnations that this instance knows of: those of its stream, or, while it has met newer ones, those.
+    /// Returns all incarnations that this instance knows: the newer ones that it has met, else those of its stream.
     pub fn known_incarnations(&self) -> &[Incarnation] {
         let newer = self.superseded_by.as_ref().filter(|newer| newer.number() > self.incarnation().number);
         newer.map_or(&self.incarnations, |newer| &newer.incarnations)
     }
 
-    /// Number of the incarnation that begins when this standby becomes primary: newer than all that it knows of.
+    /// Returns the number of the incarnation that begins when this standby becomes primary: higher than all that it
+    /// knows.
     pub fn next_incarnation(&self) -> IncarnationNo {
         self.known_incarnations().last().map_or(0, |incarnation| incarnation.number) + 1
     }
 
-    /// Where the recovery of a database that was left out begins.
+    /// Returns where recovery of an offline database begins; `None` when the database is not offline.
     pub fn left_out_from(&self, id: DatabaseId) -> Option<Scn> {
         self.left_out.iter().find(|(left_out, _)| *left_out == id).map(|(_, from)| *from)
     }
 
-    /// Remembers that a database is left out and may lack redo from `from` on; a position that is known stays.
+    /// Records that a database is offline and may lack redo from `from` on; a recorded position stays.
     pub fn leave_out(&mut self, id: DatabaseId, from: Scn) {
         if self.left_out_from(id).is_none() {
             self.left_out.push((id, from));
         }
     }
 
-    /// Archived logs from here on are needed by databases that are left out; the greatest position when there are none.
+    /// Returns the position from which offline databases need archived logs; the greatest position when none is
+    /// offline.
     pub fn archives_needed_from(&self) -> Scn {
         self.left_out.iter().map(|(_, from)| *from).min().unwrap_or(Scn(u64::MAX))
     }
 
-    /// The database is no longer protected, as the redo says before `scn`.
+    /// Removes a database that is no longer protected, as the redo says before `scn`.
     pub fn forget(&mut self, id: DatabaseId, scn: Scn) {
         self.detached.retain(|(other, at)| *other != id && *at > self.checkpoint);
         self.detached.push((id, scn));
@@ -247,7 +245,7 @@ impl Control {
         self.resting_files.retain(|resting| resting.database != id);
     }
 
-    /// Remembers that the file of a database alone holds everything before a position. What was noted before stays true.
+    /// Records that the file of a database alone holds everything before a position. An earlier record stays true.
     pub fn note_whole(&mut self, whole: WholeFile) {
         let known = self.whole_file(whole.database).map_or(Scn::ZERO, |known| known.scn);
         self.whole_files.retain(|other| other.database != whole.database);
@@ -259,14 +257,14 @@ impl Control {
         self.whole_files.iter().find(|whole| whole.database == id).copied()
     }
 
-    /// Remembers a file that was set aside.
+    /// Records a file that was set aside.
     pub fn note_kept(&mut self, kept: KeptFile) {
         if self.kept_files.iter().all(|other| other.path != kept.path) {
             self.kept_files.push(kept);
         }
     }
 
-    /// Remembers that a file is about to give its place to another one.
+    /// Records that a file is about to be replaced by another one.
     pub fn begin_swap(&mut self, swap: FileSwap) {
         self.file_swaps.retain(|other| other.database != swap.database);
         self.file_swaps.push(swap);
@@ -277,7 +275,7 @@ impl Control {
         self.file_swaps.iter().find(|swap| swap.database == id).cloned()
     }
 
-    /// Remembers that a full image was begun.
+    /// Records that a full resync image was begun.
     pub fn owe_image(&mut self, owed: OwedImage) {
         self.owed_images.retain(|other| other.database != owed.database);
         self.owed_images.push(owed);
@@ -288,24 +286,25 @@ impl Control {
         self.owed_images.iter().find(|owed| owed.database == id).copied()
     }
 
-    /// What is known of the file of a database.
+    /// Returns what is known of the file of a database.
     pub fn known_file(&self, id: DatabaseId) -> Option<KnownFile> {
         self.known_files.iter().find(|known| known.database == id).copied()
     }
 
-    /// Remembers which file that of a database is, or forgets it.
+    /// Records which file the database has; `None` removes the record.
     pub fn know_file(&mut self, id: DatabaseId, identity: Option<LastingIdentity>) {
         self.known_files.retain(|known| known.database != id);
         self.known_files.extend(identity.map(|identity| KnownFile { database: id, identity }));
     }
 
-    /// Remembers that a destination has been synchronised.
+    /// Records that a destination has been synchronised.
     pub fn note_synchronised(&mut self, destination: &str) {
         self.synchronised.get_or_insert_default().insert(destination.to_owned());
     }
 
-    /// The number for the next database: one that was never used, or else the lowest of which nothing is left: no record
-    /// of the redo that recovery may read, and no session, which `in_use` says. `None`: all are in use.
+    /// Returns the number for the next database: a number that was never used, or else the lowest number of which
+    /// nothing is left: no record in the redo that recovery may read, and no session, which `in_use` reports. `None`:
+    /// all are in use.
     pub fn free_number(&self, in_use: impl Fn(DatabaseId) -> bool) -> Option<DatabaseId> {
         if usize::from(self.next_database) < DATABASES_MAX {
             return Some(DatabaseId(self.next_database));
@@ -316,7 +315,7 @@ impl Control {
         numbers.into_iter().find(|id| !known(*id) && !in_redo(*id) && !in_use(*id))
     }
 
-    /// The database that a command names: by its name, or by a path of its file.
+    /// Finds the database that a command names: by its name, or by a path of its file.
     ///
     /// # Errors
     /// `Refused` when there is none.
@@ -330,13 +329,13 @@ impl Control {
         })
     }
 
-    /// The database with this name or path.
+    /// Finds the database with this name or path.
     pub fn database_named(&self, name: &str) -> Option<&DatabaseRecord> {
         self.databases.iter().find(|database| database.name == name || database.path == Path::new(name))
     }
 }
 
-/// Also of a file that is gone, as long as its directory is there.
+/// Resolves the path also of a file that is gone, as long as its directory is there.
 fn canonical(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok().or_else(|| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?)))
 }

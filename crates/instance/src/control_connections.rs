@@ -1,4 +1,4 @@
-//! How many connections the control socket has at a time, of whom, and how long a request may take to arrive.
+//! Limits of the control socket: connections at a time, in all and per user, and the time a request may take to arrive.
 
 use crate::rights::Peer;
 use std::collections::BTreeMap;
@@ -9,30 +9,30 @@ use std::time::{Duration, Instant};
 
 /// Connections in all; each has a thread.
 pub const CONNECTIONS_MAX: usize = 128;
-/// Of users who may only look, in all. The others are for root and the instance's user.
+/// Connections of users who may only look, in all. The others are for root and the instance's user.
 pub const LOOKING_MAX: usize = 64;
-/// Of one user who may only look.
+/// Connections of one user who may only look.
 pub const LOOKING_OF_ONE_MAX: usize = 32;
-/// From the begin of the connection to the end of the request, however slowly it comes.
+/// Time from the start of the connection to the end of the request, however slowly it comes.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of a request of one who may administer.
+/// Bytes of a request of a user who may administer.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
-/// Of one who may look: such requests are short.
+/// Bytes of a request of a user who may only look: such requests are short.
 pub const LOOKING_BYTES_MAX: usize = 4 << 10;
 
 /// Why a connection is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// There are as many as can be.
+    /// All connections are in use.
     All,
-    /// Those who may look have theirs.
+    /// All connections of users who may only look are in use.
     Looking,
-    /// This user has as many as one can have.
+    /// This user has as many connections as one user may have.
     OfOne,
 }
 
 impl Full {
-    /// What is said to the one who has connected.
+    /// Returns the message for the client.
     pub fn text(self, peer: Peer) -> String {
         let uid = peer.uid;
         match self {
@@ -51,7 +51,7 @@ impl Full {
     }
 }
 
-/// What is open.
+/// Counts of open connections.
 #[derive(Debug, Default)]
 struct Open {
     all: usize,
@@ -88,13 +88,13 @@ impl Open {
     }
 }
 
-/// The connections of one socket.
+/// Counts the connections of one socket.
 #[derive(Clone, Debug, Default)]
 pub struct Connections {
     open: Arc<Mutex<Open>>,
 }
 
-/// One that is served; it is counted until this is dropped.
+/// A served connection; it is counted until this is dropped.
 #[derive(Debug)]
 pub struct Served {
     connections: Connections,
@@ -103,10 +103,10 @@ pub struct Served {
 }
 
 impl Connections {
-    /// Counts one more.
+    /// Counts one more connection.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// When a limit is reached.
     pub fn begin(&self, peer: Peer, administers: bool) -> Result<Served, Full> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).begin(peer, administers)?;
         Ok(Served { connections: self.clone(), peer, administers })
@@ -120,11 +120,11 @@ impl Drop for Served {
     }
 }
 
-/// Reads one line, which must be complete after [`REQUEST_TIMEOUT`] and have at most `bytes_max` bytes. `None`: it does not
-/// come in time.
+/// Reads one line, which must be complete within `limit` and have at most `bytes_max` bytes. `None`: the line does not
+/// come in time, or the client closes without sending a byte.
 ///
 /// # Errors
-/// The system's; `InvalidData` for one that is longer.
+/// The system's; `InvalidData` for a line that is longer or not UTF-8.
 pub fn read_request(
     mut stream: &UnixStream,
     bytes_max: usize,

@@ -1,4 +1,4 @@
-//! The control socket with the configured permissions, and never with wider ones.
+//! The control socket, which never has wider permissions than configured.
 
 use std::fs::Permissions;
 use std::io;
@@ -8,13 +8,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-/// Connections that wait to be accepted.
+/// Connections that may wait to be accepted.
 const BACKLOG: libc::c_int = 128;
 
-/// Listens at `path`, at which nothing may be, with the permissions `mode`.
+/// Listens at `path`, which must not exist yet, with the permissions `mode`.
 ///
 /// # Errors
-/// The system's; a path of more than 107 bytes is none for a socket.
+/// The system's; the path of a socket has at most 107 bytes.
 pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let socket = bind(path, libc::SOCK_STREAM)?;
     std::fs::set_permissions(path, Permissions::from_mode(mode))?;
@@ -23,10 +23,10 @@ pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
-/// A socket of this type at `path` for its owner alone, not connectable yet.
+/// Binds a socket of this type at `path`, accessible to its owner only. No client can connect to it yet.
 ///
 /// # Errors
-/// As [`listen`].
+/// Those of [`listen`].
 pub fn bind(path: &Path, kind: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: a structure of integers, for which zeros are valid.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
@@ -40,13 +40,13 @@ pub fn bind(path: &Path, kind: libc::c_int) -> io::Result<OwnedFd> {
     for (place, byte) in address.sun_path.iter_mut().zip(bytes) {
         *place = *byte as libc::c_char;
     }
-    // SAFETY: a plain system call; a result that is not negative is a new descriptor that nobody else owns.
+    // SAFETY: a plain system call; a result that is not negative is a new descriptor that nothing else owns.
     let socket = unsafe {
         let descriptor = libc::socket(libc::AF_UNIX, kind | libc::SOCK_CLOEXEC, 0);
         check(descriptor)?;
         OwnedFd::from_raw_fd(descriptor)
     };
-    // The file that bind makes has what the descriptor has. The umask would say it for all threads.
+    // The file that bind makes gets the permissions of the descriptor. A umask would apply to all threads.
     // SAFETY: an open descriptor.
     check(unsafe { libc::fchmod(socket.as_raw_fd(), 0o600) })?;
     // SAFETY: an open socket, and an address of the size given that lives during the call.

@@ -1,4 +1,4 @@
-//! Making an instance directory: a first primary, or a standby as a copy of a running primary.
+//! Creates an instance directory: a first primary, or a standby as a copy of a running primary.
 
 use crate::config::{CONFIG_FILE, Config};
 use crate::control::{Control, DatabaseRecord, FileStamp, Incarnation, RestingFile, Role};
@@ -48,16 +48,16 @@ fn make_directory(path: &Path, mode: u32) -> Result<(), InstanceError> {
         .map_err(InstanceError::io("create the directory", path))
 }
 
-/// A directory in which an instance is being made.
+/// A directory in which an instance is being created.
 struct Site {
     paths: Paths,
     unfinished: Unfinished,
-    /// Nobody else makes or starts an instance here meanwhile.
+    /// Keeps other processes from creating or starting an instance here meanwhile.
     _lock: File,
 }
 
-/// Makes the directory and its folders, without what an interrupted creation has left; refuses one that already holds
-/// an instance.
+/// Creates the directory and its folders and removes what an interrupted creation has left; refuses a directory that
+/// already holds an instance.
 fn prepare(directory: &Path, config: &Config) -> Result<Site, InstanceError> {
     make_directory(directory, modes::DIRECTORY)?;
     let paths =
@@ -85,7 +85,8 @@ fn prepare(directory: &Path, config: &Config) -> Result<Site, InstanceError> {
     Ok(Site { paths, unfinished, _lock: lock })
 }
 
-/// Members on one directory would be one file written twice, and logs of another instance would be voided.
+/// Refuses two members in one directory, which would be one file written twice, and logs of another instance, which
+/// would become invalid.
 fn check_members(paths: &Paths) -> Result<(), InstanceError> {
     let mut seen: Vec<PathBuf> = Vec::new();
     for member in &paths.members {
@@ -102,7 +103,7 @@ fn check_members(paths: &Paths) -> Result<(), InstanceError> {
             .map_err(InstanceError::io("list the member directory", member))?
             .into_iter()
             .find(is_log);
-        // What an attempt to make this instance has left in its own directory is made use of.
+        // Logs that an interrupted creation has left in this instance's own directory are used.
         if let Some(found) = found.filter(|_| !real.starts_with(&paths.directory)) {
             return Err(InstanceError::refused(
                 format!("{} is there already, perhaps of another instance", found.display()),
@@ -114,10 +115,10 @@ fn check_members(paths: &Paths) -> Result<(), InstanceError> {
     Ok(())
 }
 
-/// Makes a new primary without databases in `directory`.
+/// Creates a new primary without databases in `directory`.
 ///
 /// # Errors
-/// When the directory holds an instance already, or a file cannot be made.
+/// When the directory already holds an instance, or a file cannot be created.
 pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceError> {
     let Site { paths, unfinished, _lock } = prepare(directory, config)?;
     let random = InstanceError::io("read random numbers from", "/dev/urandom");
@@ -130,7 +131,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
     let identity = LogIdentity { instance, incarnation: 1, incarnation_id: id };
     let start = LogSwitch { sequence: 1, first_scn: Scn::START, time_us: now_us(), first_record: 0 };
     RedoLog::start(Arc::new(DirectDisk), online, identity, start, StreamCrc::default())?;
-    // Last, because it makes the directory an instance.
+    // The control file comes last (below), because it makes the directory an instance.
     keeper_of(config, &paths).found_family(&instance.to_string())?;
     let control = Control {
         instance,
@@ -175,7 +176,7 @@ struct Copy<'a> {
     role: Role,
     paths: &'a Paths,
     unfinished: &'a mut Unfinished,
-    /// A file in the way, which is not ours.
+    /// A file in the way that no creation of this instance has left.
     conflict: Option<InstanceError>,
     manifest: Option<Manifest>,
     file: Option<BufWriter<File>>,
@@ -248,22 +249,22 @@ impl SnapshotSink for Copy<'_> {
     }
 }
 
-/// What [`create_standby`] did besides.
+/// What else [`create_standby`] has to report.
 #[derive(Clone, Debug)]
 pub struct Created {
-    /// This host had its certificate already: the token was not needed and is good for another one.
+    /// This host already had its certificate: the token was not needed and is still good.
     pub token_unused: bool,
-    /// Authorities that were handed over with the certificate and are not trusted, in words.
+    /// Authorities that came with the certificate and are not trusted, in words.
     pub notes: Vec<String>,
 }
 
-/// Makes a standby in `directory` as a copy of the primary at `from`, which goes on working meanwhile, or, when `role`
-/// says so, a far sync, which has no databases. `progress` is told the database and the bytes copied so far.
+/// Creates a standby in `directory` as a copy of the primary at `from`, which continues to work meanwhile, or, with
+/// that `role`, a far sync, which has no databases. With `token` this host gets its certificate, if it has none.
+/// `progress` gets the database and the bytes copied so far.
 ///
 /// # Errors
-/// When the primary cannot be reached or refuses, or a file cannot be made. The directory is then removed
-/// again if this call made it, unless a certificate was got for it. What an interruption leaves is removed by the next
-/// call. `token`: with which this host gets its certificate, if it has none.
+/// When the primary cannot be reached or refuses, or a file cannot be created. The directory is then removed if this
+/// call created it, unless a certificate was issued for it. The next call removes what an interruption leaves.
 pub fn create_standby(
     directory: &Path,
     config: &mut Config,
@@ -276,7 +277,7 @@ pub fn create_standby(
     make_directory(directory, modes::DIRECTORY)?;
     let result = create_in(directory, config, from, role, token, progress);
     let paths = Paths::new(directory, config);
-    // A token is good once: the certificate that was got with it serves the next attempt.
+    // A token is good once: the certificate that it gave serves the next attempt.
     let has_certificate = paths.is_ok_and(|paths| keeper_of(config, &paths).has_identity());
     if result.is_err() && !existed && !has_certificate {
         let _ = std::fs::remove_dir_all(directory);
@@ -311,8 +312,8 @@ fn create_in(
             ),
         ));
     }
-    // What comes from there is the new standby's whole content: it is taken from who may be the primary, and from no other member
-    // that answers at the address.
+    // The copy is the new standby's whole content: it is taken only from a member that may be the primary, and from no
+    // other member that answers at the address.
     let own = &config.instance.name;
     let candidates = keeper.members()?.candidates().into_iter().filter(|name| name != own);
     let security = security_of(config, &keeper).only(candidates);
@@ -342,15 +343,15 @@ fn create_in(
     Ok(Created { token_unused, notes })
 }
 
-/// Standby redo logs follow the rule: as large as the primary's online logs and one group more, with the same blocks. The
-/// status of a primary lists its online logs; `None` when it does not.
+/// Makes the standby redo logs follow the rule: as large as the primary's online logs and one group more, with the same
+/// block size. The status of a primary lists its online logs; `None` when it does not.
 fn adopt_geometry(config: &mut Config, observation: &str) -> Option<()> {
     let observation: serde_json::Value = serde_json::from_str(observation).ok()?;
     let log = &observation["status"]["log"];
     let (bytes, block_bytes) = (log["group_bytes"].as_u64()?, log["block_bytes"].as_u64()?);
     let groups = log["groups"].as_array()?;
     config.redo.group_bytes = config.redo.group_bytes.max(bytes);
-    // A standby adds one more, see `log_config`.
+    // A standby adds one more group, see `log_config`.
     config.redo.groups = config.redo.groups.max(groups.len());
     config.redo.block_bytes = block_bytes as usize;
     Some(())
@@ -368,7 +369,7 @@ fn copy_into(
     let Site { paths, mut unfinished, _lock } = prepare(directory, config)?;
     let online = log_config(config, &paths, LogKind::Online);
     let standby = log_config(config, &paths, LogKind::Standby);
-    // Files first: making them takes a while, and the primary keeps the redo for a new standby only so long.
+    // Files first: creating them takes a while, and the primary keeps the redo for a new standby only so long.
     RedoLog::create_files(&DirectDisk, &standby)?;
     if role == Role::Standby {
         RedoLog::create_files(&DirectDisk, &online)?;
@@ -398,7 +399,7 @@ fn copy_into(
     let entered = standfast_transport::incarnation_of(&manifest.source.incarnations, &start.log)
         .copied()
         .ok_or_else(|| InstanceError::Failed("the primary names no incarnation".into()))?;
-    // Not the primary's own: one that has taken over goes on with logs of the family that it is of.
+    // Not the primary's own id: a primary that has taken over continues the logs of the family that it belongs to.
     let family = manifest.source.family.unwrap_or(manifest.source.instance);
     let identity = LogIdentity { instance: family, incarnation: entered.number, incarnation_id: entered.id };
     let switch = LogSwitch {
@@ -409,7 +410,7 @@ fn copy_into(
     };
     RedoLog::start(Arc::new(DirectDisk), standby, identity, switch, StreamCrc(start.crc))?;
     let next_database = databases.iter().map(|database| database.id.0 + 1).max().unwrap_or(1);
-    // What is different at the first start was written by another process.
+    // A difference at the first start means that another process wrote to the file.
     let resting = |record: &DatabaseRecord| {
         let stamp = FileStamp::of(&DirectDisk, &record.path)?;
         Some(RestingFile { database: record.id, stamp, wal: None })

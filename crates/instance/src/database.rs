@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The instance's own connection to a protected database, which holds the checkpoint lock, and what is known
-/// of its progress.
+/// The instance's own connection to a protected database, which holds the checkpoint lock, and the progress of that
+/// database.
 pub struct Database {
     record: DatabaseRecord,
-    /// The file that is open.
+    /// Identity of the open file.
     file: Option<FileId>,
-    /// Its files as they were when it was opened.
+    /// The files as they were when opened.
     places: [Place; 3],
     vfs_base: Option<String>,
     connection: Mutex<Connection>,
@@ -40,45 +40,40 @@ pub struct Database {
     frames: AtomicU32,
     /// SCN of the last captured commit.
     last_commit: AtomicU64,
-    /// See [`Database::in_redo`].
     in_redo: AtomicU64,
     /// See [`Database::last_change`].
     changed: AtomicU64,
-    /// See [`Database::synced`].
     synced: AtomicU64,
-    /// Salts of the log if it is lazy, see [`Database::is_lazy`].
+    /// Salts of the WAL if it is deferred-sync, see [`Database::is_lazy`].
     lazy: AtomicU64,
     first_pages: FirstPages,
-    /// See [`Database::begins_generation`].
     begins_generation: AtomicBool,
-    /// The redo no longer describes the database: it has to be copied afresh.
+    /// The redo no longer describes the database: it needs a full resync.
     resync: AtomicBool,
-    /// See [`Database::owes_image`].
     owes_image: AtomicBool,
-    /// See [`Database::image_may_lack`].
     image_may_lack: AtomicBool,
-    /// First frame that was committed without a checksum and is not known to have one by now; 0: none.
+    /// First frame that was committed without a checksum and is not known to have one yet; 0: none.
     unsummed: AtomicU32,
     /// Commits that no session announced, and when the last of them were found, microseconds since the Unix epoch.
     foreign_commits: AtomicU64,
     foreign_seen_us: AtomicU64,
     foreign_processes: Mutex<Vec<ForeignProcess>>,
     door: Mutex<Door>,
-    /// Its WAL for syncing. One descriptor for all who sync: the kernel tells each descriptor of an error once.
+    /// The WAL, open for syncing. One descriptor for all syncs: the kernel reports an error once per descriptor.
     wal: Mutex<Option<VfsFile>>,
-    /// Why nothing that its files are said to hold is believed any more.
+    /// Why nothing that its files are said to hold is trusted any more.
     failure: OnceLock<String>,
 }
 
 /// Whether processes without the VFS are kept from writing to a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Door {
-    /// Not settled since the database was opened.
+    /// Not determined since the database was opened.
     #[default]
     Unknown,
-    /// They find it locked.
+    /// They find the database locked.
     Closed,
-    /// They write, and are counted.
+    /// They may write, and are counted.
     Open,
 }
 
@@ -86,15 +81,15 @@ impl Database {
     /// Opens the database and takes its checkpoint lock. SQLite runs its own recovery here.
     ///
     /// # Errors
-    /// When it is not a database in WAL mode or somebody else checkpoints it for more than 5 s.
+    /// When it is not a database in WAL mode, or another process checkpoints it for more than 5 s.
     pub fn open(record: DatabaseRecord, vfs_base: Option<&str>) -> Result<Database, InstanceError> {
         Database::open_within(record, vfs_base, OPEN_TIMEOUT)
     }
 
-    /// As [`Database::open`], and waits no longer than `limit` for locks of others.
+    /// Opens the database as [`Database::open`] does, and waits at most `limit` for locks of others.
     ///
     /// # Errors
-    /// As [`Database::open`]; see [`InstanceError::is_held_by_others`].
+    /// Those of [`Database::open`]; see [`InstanceError::is_held_by_others`].
     pub fn open_within(
         record: DatabaseRecord,
         vfs_base: Option<&str>,
@@ -139,32 +134,31 @@ impl Database {
         })
     }
 
-    /// What the control file says of it.
+    /// The entry of the database in the control file.
     pub fn record(&self) -> &DatabaseRecord {
         &self.record
     }
 
-    /// The file that is open; `None` when its file system does not say.
+    /// Identity of the open file; `None` when its file system does not say.
     pub fn file(&self) -> Option<FileId> {
         self.file
     }
 
-    /// Its files as they were when it was opened: what its paths have to name for as long as it is served.
+    /// The files as they were when opened: the paths have to name these files for as long as the database is served.
     pub fn places(&self) -> &[Place; 3] {
         &self.places
     }
 
-    /// Its number.
     pub fn id(&self) -> DatabaseId {
         self.record.id
     }
 
-    /// The guarded connection, for one user at a time.
+    /// Locks the guarded connection for one user at a time.
     pub fn connection(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The guarded connection when nobody uses it.
+    /// The guarded connection, unless it is in use.
     pub fn try_connection(&self) -> Option<MutexGuard<'_, Connection>> {
         self.connection.try_lock().ok()
     }
@@ -174,12 +168,12 @@ impl Database {
         self.index.header()
     }
 
-    /// As [`Database::header`], but waits for who is publishing; `None` when a writer has died while he was.
+    /// Returns the published header and waits for a writer that is publishing; `None` when a writer has died meanwhile.
     pub fn settled_header(&self) -> Option<WalIndexHeader> {
         self.index.settled_header()
     }
 
-    /// Frames that are in the database file.
+    /// Frames that are in the database file (nBackfill).
     pub fn backfilled(&self) -> u32 {
         self.index.backfilled()
     }
@@ -208,7 +202,7 @@ impl Database {
         Ok(capture.told_by(self.first_pages.clone()))
     }
 
-    /// The WAL for syncing, independent of capture.
+    /// Opens the WAL for syncing, independent of capture.
     ///
     /// # Errors
     /// When it cannot be opened.
@@ -220,7 +214,7 @@ impl Database {
     /// Makes everything in the WAL survive a power loss, at `pace`.
     ///
     /// # Errors
-    /// When it cannot be opened. When a sync fails, now or earlier, the database has failed for good.
+    /// When the WAL cannot be opened. When a sync fails, now or earlier, the database has failed for good.
     pub fn sync_wal(&self, pace: &Pace) -> Result<(), InstanceError> {
         self.with_wal(|wal| {
             if self.failure().is_none()
@@ -232,7 +226,7 @@ impl Database {
         })
     }
 
-    /// The WAL as [`Database::sync_wal`] syncs it.
+    /// Passes the WAL that [`Database::sync_wal`] syncs to `work`.
     ///
     /// # Errors
     /// When it cannot be opened, and what `work` returns.
@@ -250,17 +244,17 @@ impl Database {
         done
     }
 
-    /// Capture has found that this frame was committed without a checksum: recovery of the log ends before it.
+    /// Notes that this frame was committed without a checksum, as capture found: recovery of the WAL ends before it.
     pub fn note_unsummed(&self, frame: u32) {
         let lower = |known: u32| (known == 0 || frame < known).then_some(frame);
         let _ = self.unsummed.fetch_update(SeqCst, SeqCst, lower);
     }
 
-    /// Gives the frames that lack them their checksums, waiting up to `limit` for writers. Returns the first of them;
-    /// `None` when there are none. To be called before anybody relies on the WAL without its index.
+    /// Writes the missing checksums of frames, waiting up to `limit` for writers. Returns the first such frame; `None`
+    /// when there is none. To be called before anything relies on the WAL without its index.
     ///
     /// # Errors
-    /// When somebody writes all the time or the WAL cannot be read or written.
+    /// When a writer keeps the lock all the time, or the WAL cannot be read or written.
     pub fn complete_frames(&self, limit: Duration) -> Result<Option<u32>, InstanceError> {
         let from = self.unsummed.load(SeqCst);
         if from == 0 {
@@ -274,36 +268,36 @@ impl Database {
         guard.release_write_lock();
         let completed = completed
             .map_err(InstanceError::io("complete the frames of the write-ahead log of", &self.record.path))?;
-        // What capture has found meanwhile stays.
+        // A frame that capture has found meanwhile stays noted.
         let _ = self.unsummed.compare_exchange(from, 0, SeqCst, SeqCst);
         Ok(completed)
     }
 
-    /// Keeps processes without the VFS from writing until the database is closed; false while one of them writes. `None` when
-    /// the connection is in use.
+    /// Keeps processes without the VFS from writing until the database is closed; false while one of them writes.
+    /// `None` when the connection is in use.
     pub fn refuse_others(&self) -> Option<bool> {
         let connection = self.try_connection()?;
         Some(Guard::of(&connection).is_ok_and(|guard| guard.refuse_others().is_ok()))
     }
 
-    /// Whether connections hold the write lock shared. `None` when that cannot be told now: one writes, or the connection is in
-    /// use.
+    /// Whether connections hold the write lock shared. `None` when that cannot be determined now: a connection writes,
+    /// or this connection is in use.
     pub fn is_write_lock_shared(&self) -> Option<bool> {
         let connection = self.try_connection()?;
         Guard::of(&connection).ok()?.is_write_lock_shared()
     }
 
-    /// Whether processes without the VFS are kept out.
+    /// Whether processes without the VFS are kept from writing.
     pub fn door(&self) -> Door {
         *self.door.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// See [`Database::door`].
     pub fn set_door(&self, door: Door) {
         *self.door.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = door;
     }
 
-    /// Whether its wal-index was lost: another process has made the `-shm` file shorter. One load while there is none.
+    /// Whether its wal-index was lost: another process has truncated the `-shm` file. Costs one load while no wal-index
+    /// is lost.
     pub fn is_index_lost(&self) -> bool {
         is_any_index_lost()
             && self
@@ -311,51 +305,51 @@ impl Database {
                 .is_some_and(|connection| Guard::of(&connection).is_ok_and(|guard| guard.is_index_lost()))
     }
 
-    /// What capture is told by.
+    /// The pages that a rewritten WAL begins with, for capture.
     pub fn first_pages(&self) -> &FirstPages {
         &self.first_pages
     }
 
-    /// Whether the instance is about to begin a generation with commits in it, and announces it itself when it is complete.
+    /// Whether the instance is about to begin a generation with commits in it, which it announces itself once complete.
     pub fn begins_generation(&self) -> bool {
         self.begins_generation.load(SeqCst)
     }
 
-    /// See [`Database::begins_generation`].
     pub fn set_begins_generation(&self, begins: bool) {
         self.begins_generation.store(begins, SeqCst);
     }
 
-    /// Makes the epoch of sessions stand for the generation with these salts, in the byte order of the file: the instance has
-    /// begun it, or found it published under the write lock. Returns the epoch.
+    /// Makes the epoch of sessions stand for the generation with these salts, in the byte order of the file: the
+    /// instance has begun that generation, or found it published under the write lock. Returns the epoch.
     pub fn announce(&self, segment: &Segment, raw_salts: [u32; 2]) -> u32 {
         segment.announce_generation(self.id().0, raw_salts)
     }
 
-    /// The log with these salts is lazy, or none is.
+    /// Marks the WAL with these salts as deferred-sync; `None`: no WAL is.
     pub fn set_lazy(&self, raw_salts: Option<[u32; 2]>) {
         let [first, second] = raw_salts.unwrap_or_default();
         self.lazy.store(u64::from(first) << 32 | u64::from(second), SeqCst);
     }
 
-    /// Whether the log with these salts has a [tail](standfast_sqlite_wal::tail) that is to be left where it is.
+    /// Whether the WAL with these salts is deferred-sync: its [suffix](standfast_sqlite_wal::tail) stays in the page
+    /// cache.
     pub fn is_lazy(&self, [first, second]: [u32; 2]) -> bool {
         let salts = u64::from(first) << 32 | u64::from(second);
         salts != 0 && self.lazy.load(SeqCst) == salts
     }
 
-    /// A write or a sync of one of its files failed: what of them is on disk is not known until they were written
-    /// again, whatever a later sync says. The first cause stays.
+    /// Marks the database as failed: a write or a sync of one of its files failed. What is on disk is unknown until the
+    /// files are written again, whatever a later sync reports. The first cause stays.
     pub fn fail(&self, why: String) {
         let _ = self.failure.set(why);
     }
 
-    /// Why nothing that its files are said to hold is believed any more.
+    /// Why nothing that its files are said to hold is trusted any more; `None` while the database has not failed.
     pub fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
 
-    /// That none of its writes and syncs has failed.
+    /// Checks that none of its writes and syncs has failed.
     ///
     /// # Errors
     /// `DatabaseFailed`.
@@ -369,11 +363,11 @@ impl Database {
         }
     }
 
-    /// Another connection in a read transaction, and what `find` says of the committed state that it sees.
-    /// Writers are held up until then, so that no other commit follows it.
+    /// Opens another connection in a read transaction, and returns what `find` says of the committed state that it
+    /// sees. Writers are held up until then, so that no other commit follows that state.
     ///
     /// # Errors
-    /// When a writer keeps the write lock for more than 60 s, SQLite's, and what `find` returns.
+    /// When a writer keeps the write lock for more than 60 s; those of SQLite and of `find`.
     pub fn snapshot_and<T>(
         &self,
         find: impl FnOnce(&Connection, &WalIndexHeader) -> Result<T, InstanceError>,
@@ -381,24 +375,24 @@ impl Database {
         self.snapshot_within(WRITER_TIMEOUT, find)
     }
 
-    /// [`Database::snapshot_and`], waiting up to `limit` for writers.
+    /// Takes a snapshot as [`Database::snapshot_and`] does, waiting up to `limit` for writers.
     ///
     /// # Errors
-    /// When a writer keeps the write lock for longer, `BadIndex` of a wal-index whose numbers cannot be, SQLite's, and what
-    /// `find` returns.
+    /// When a writer keeps the write lock for longer; `BadIndex` for a wal-index with impossible numbers; those of
+    /// SQLite and of `find`.
     pub fn snapshot_within<T>(
         &self,
         limit: Duration,
         find: impl FnOnce(&Connection, &WalIndexHeader) -> Result<T, InstanceError>,
     ) -> Result<(Connection, T), InstanceError> {
         self.begin_snapshot(limit, find).map_err(|error| match error {
-            // What SQLite says of a bad index does not name it.
+            // SQLite's error does not name a bad index.
             InstanceError::Sqlite(_) => self.check_index_if_free().err().unwrap_or(error),
             other => other,
         })
     }
 
-    /// That the numbers of the wal-index fit the log, if no transaction has the write lock.
+    /// Checks that the numbers of the wal-index fit the WAL, unless a transaction has the write lock.
     fn check_index_if_free(&self) -> Result<(), InstanceError> {
         let connection = self.connection();
         let Ok(guard) = Guard::of(&connection) else { return Ok(()) };
@@ -421,7 +415,7 @@ impl Database {
         let reader = open_guarded(&self.record.path, self.vfs_base.as_deref())?;
         let mut wal = self.wal_file()?;
         let end = Instant::now() + limit;
-        // The connection is not kept while a writer is waited for: the checkpointer needs it, and serves all databases.
+        // The connection is released while waiting for a writer: the checkpointer needs it, and serves all databases.
         let connection = loop {
             let connection = self.connection();
             match Guard::of(&connection)?.hold_write_lock() {
@@ -430,7 +424,7 @@ impl Database {
                 Err(error) => return Err(error.into()),
             }
             drop(connection);
-            // fcntl locks of other processes cannot be awaited without risking a deadlock with them.
+            // Waiting for fcntl locks of other processes would risk a deadlock with them, so poll.
             std::thread::sleep(Duration::from_micros(100));
         };
         let guard = Guard::of(&connection)?;
@@ -446,31 +440,32 @@ impl Database {
         Ok((reader, begun?))
     }
 
-    /// Records what capture has reached.
+    /// Records how far capture is.
     pub fn set_captured(&self, position: ReleasePosition, scn: Scn) {
         self.captured.store(position.0, SeqCst);
         self.frames.store(position.frame(), SeqCst);
         self.last_commit.store(scn.0, SeqCst);
     }
 
-    /// Records the end of what is captured of it, pieces of a transaction included.
+    /// Records the end of what is captured, chunks of an open transaction included.
     pub fn set_in_redo(&self, scn: Scn) {
         self.in_redo.store(scn.0, SeqCst);
     }
 
-    /// End of what is captured of it: behind the last commit while a transaction is captured in pieces. All of it is
+    /// End of what is captured: after the last commit while a transaction is captured in chunks. All of it is
     /// committed, in the WAL.
     pub fn in_redo(&self) -> Scn {
         Scn(self.in_redo.load(SeqCst).max(self.last_commit.load(SeqCst)))
     }
 
-    /// Redo of it ends here that its database file may not hold: that of earlier runs, changes that were captured, or a full image
-    /// of what was in the WAL.
+    /// Records the end of redo that the database file may not hold: redo of earlier runs, captured changes, or a full
+    /// resync image of what was in the WAL.
     pub fn set_changed(&self, scn: Scn) {
         self.changed.store(scn.0, SeqCst);
     }
 
-    /// What of it is in the redo behind this SCN, if anything, changes nothing: records that introduce it, or say where its WAL stands.
+    /// End of the last redo that changes the database. Later redo of it, if any, only introduces it or says where its
+    /// WAL stands.
     pub fn last_change(&self) -> Scn {
         Scn(self.changed.load(SeqCst))
     }
@@ -480,7 +475,7 @@ impl Database {
         self.frames.load(SeqCst)
     }
 
-    /// Packed captured position.
+    /// Packed (epoch, frame) that is captured.
     pub fn captured(&self) -> ReleasePosition {
         ReleasePosition(self.captured.load(SeqCst))
     }
@@ -490,27 +485,28 @@ impl Database {
         Scn(self.last_commit.load(SeqCst))
     }
 
-    /// Records what is durable in the local redo log.
+    /// Records the position that is durable in the local redo log.
     pub fn set_local(&self, position: ReleasePosition) {
         self.local.fetch_max(position.0, SeqCst);
     }
 
-    /// Packed position that is durable in the local redo log.
+    /// Packed (epoch, frame) that is durable in the local redo log.
     pub fn local(&self) -> ReleasePosition {
         ReleasePosition(self.local.load(SeqCst))
     }
 
-    /// See [`Database::synced`].
+    /// Raises [`Database::synced`].
     pub fn set_synced(&self, scn: Scn) {
         self.synced.fetch_max(scn.0, SeqCst);
     }
 
-    /// Everything of this database before this SCN survives a power loss in the database file, whatever becomes of its WAL.
+    /// File SCN: everything of this database before it survives a power loss in the database file, whatever becomes of
+    /// the WAL.
     pub fn synced(&self) -> Scn {
         Scn(self.synced.load(SeqCst))
     }
 
-    /// Commits were captured that no session announced.
+    /// Counts captured commits that no session announced.
     pub fn add_foreign_commits(&self, commits: u64, now_us: u64) {
         self.foreign_seen_us.store(now_us, SeqCst);
         self.foreign_commits.fetch_add(commits, SeqCst);
@@ -521,31 +517,31 @@ impl Database {
         self.foreign_commits.load(SeqCst)
     }
 
-    /// When the last of [`Database::foreign_commits`] were found, microseconds since the Unix epoch; `None`: there was none.
+    /// When the last of [`Database::foreign_commits`] were found, microseconds since the Unix epoch; `None`: there was
+    /// none.
     pub fn foreign_seen_us(&self) -> Option<u64> {
         Some(self.foreign_seen_us.load(SeqCst)).filter(|us| *us != 0)
     }
 
-    /// The processes that had the file open without the VFS when they were last looked for; empty when there was no reason
-    /// to look.
+    /// The processes that had the file open without the VFS at the last search; empty when there was no reason to
+    /// search.
     pub fn foreign_processes(&self) -> Vec<ForeignProcess> {
         self.foreign_processes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    /// See [`Database::foreign_processes`].
     pub fn set_foreign_processes(&self, processes: Vec<ForeignProcess>) {
         *self.foreign_processes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = processes;
     }
 
-    /// Cuts the WAL to nothing if it was reset and nothing was written since, and says whether that is so: the database file
-    /// holds everything then. Does not wait for a writer.
+    /// Truncates the WAL to nothing if it was reset and nothing was written since. Returns whether it did: the database
+    /// file then holds everything. Does not wait for a writer.
     pub fn cut_empty_wal(&self) -> bool {
         let connection = self.connection();
         let Ok(guard) = Guard::of(&connection) else { return false };
         if guard.hold_write_lock().is_err() {
             return false;
         }
-        // Nobody reads frames of a log that was reset: SQLite resets it only when all readers read the database file.
+        // No reader uses frames of a reset WAL: SQLite resets it only when all readers read the database file.
         let is_empty = guard.wal_header().is_ok_and(|header| header.frames() == 0);
         let is_cut = is_empty
             && self
@@ -558,8 +554,8 @@ impl Database {
         is_cut
     }
 
-    /// Whether the database file alone holds, durably, everything before `scn`, up to which redo was captured. What is not
-    /// captured is in the WAL only: frames are moved into the file when the redo has them.
+    /// Whether the database file alone durably holds everything before `scn`, up to which redo was captured. What is
+    /// not captured is in the WAL only: frames are backfilled only once the redo has them.
     pub fn is_whole_without_wal(&self, segment: &Segment, scn: Scn) -> bool {
         if self.failure().is_some() || self.owes_image() {
             return false;
@@ -573,7 +569,7 @@ impl Database {
             })
     }
 
-    /// Makes what is in the database file survive a power loss.
+    /// Makes the content of the database file survive a power loss.
     ///
     /// # Errors
     /// The system's.
@@ -583,33 +579,31 @@ impl Database {
             .map_err(InstanceError::io("sync the database", &self.record.path))
     }
 
-    /// Asks for a fresh copy into the redo.
+    /// Requests a full resync image into the redo.
     pub fn request_resync(&self) {
         self.set_owes_image(true);
         self.resync.store(true, SeqCst);
     }
 
-    /// Whether a full image is to be made of it that is not complete in the redo.
+    /// Whether a full resync image is due that is not complete in the redo.
     pub fn owes_image(&self) -> bool {
         self.owes_image.load(SeqCst)
     }
 
-    /// See [`Database::owes_image`].
     pub fn set_owes_image(&self, owes: bool) {
         self.owes_image.store(owes, SeqCst);
     }
 
-    /// Whether the next full image may lack redo: an operator has decided for the file.
+    /// Whether the next full resync image may lack redo: the operator has decided in favour of the file.
     pub fn image_may_lack(&self) -> bool {
         self.image_may_lack.load(SeqCst)
     }
 
-    /// See [`Database::image_may_lack`].
     pub fn set_image_may_lack(&self, may_lack: bool) {
         self.image_may_lack.store(may_lack, SeqCst);
     }
 
-    /// Takes the request for a fresh copy.
+    /// Takes the request for a full resync image; true when there was one.
     pub fn take_resync(&self) -> bool {
         self.resync.swap(false, SeqCst)
     }
@@ -617,8 +611,8 @@ impl Database {
 
 /// How long to wait for a writer that has the write lock.
 pub const WRITER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Size of the database in pages in the state that `header` shows. An empty log does not say: then it is that
-/// of the file, which `connection` reads while nobody can commit.
+/// Returns the size of the database, in pages, in the state that `header` shows. An empty WAL does not show it: then it
+/// is the size of the file, which `connection` reads while no connection can commit.
 ///
 /// # Errors
 /// SQLite's.
@@ -629,9 +623,9 @@ pub fn committed_pages(connection: &Connection, header: &WalIndexHeader) -> Resu
     Ok(connection.query_row("PRAGMA page_count", [], |row| row.get(0))?)
 }
 
-/// Whether SQLite has reset the WAL since the last commit that was `captured`: then all of that is in the database file, synced.
-/// `epoch` is that of the generation with these salts, which is there now. A rewritten WAL is not a
-/// reset: it holds what the file lacks.
+/// Whether SQLite has reset the WAL since the last commit that was `captured`: all captured commits are then in the
+/// database file, synced. `epoch` is that of the generation with these salts, which is the current one. A rewritten WAL
+/// is not a reset: it holds what the file lacks.
 fn is_reset_since(captured: ReleasePosition, epoch: u32, salts: WalSalts) -> bool {
     captured.0 != 0 && captured.epoch() != epoch && !salts.is_of_rewritten_log()
 }

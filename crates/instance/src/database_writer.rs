@@ -1,6 +1,6 @@
-//! Hands what sessions have written to the WALs of databases to the disk, early and in small pieces, so that the sync
-//! of a checkpoint finds most of it done. In a thread of its own: a pass of the checkpointer takes up to a second, and
-//! what gathers meanwhile would go to the disk at once, in front of the next write of the redo log.
+//! Hands frames that sessions have written to WALs to the disk, early and in chunks, so that the sync of a checkpoint
+//! finds most of it done. In its own thread: a pass of the checkpointer takes up to a second, and what gathers
+//! meanwhile would go to the disk all together, in front of the next write of the redo log.
 
 use crate::database::Database;
 use crate::primary::PrimaryShared;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// See the module. One thread runs [`DatabaseWriter::round`].
+/// One thread runs [`DatabaseWriter::round`].
 pub struct DatabaseWriter {
     shared: Arc<PrimaryShared>,
     logs: HashMap<DatabaseId, WriteBack>,
@@ -19,18 +19,18 @@ pub struct DatabaseWriter {
 }
 
 impl DatabaseWriter {
-    /// For the databases of `shared`; counts the frames that it handed over.
+    /// Creates it for the databases of `shared`; adds the frames that it hands over to `early_frames`.
     pub fn new(shared: Arc<PrimaryShared>, early_frames: Arc<AtomicU64>) -> DatabaseWriter {
         DatabaseWriter { shared, logs: HashMap::new(), early_frames }
     }
 
-    /// Nothing is expected for a while: no file is held meanwhile.
+    /// Closes all files, because no frames are expected for a while.
     pub fn rest(&mut self) {
         self.logs.values_mut().for_each(WriteBack::close);
     }
 
-    /// Goes over all databases once. Nothing is durable by it, and nothing that it meets is an error: what it does not
-    /// hand over, a sync finds.
+    /// Visits all databases once. It makes nothing durable, and nothing that it meets is an error: a sync covers what
+    /// it does not hand over.
     pub fn round(&mut self) {
         let databases = self.shared.all_databases();
         self.logs.retain(|id, _| databases.iter().any(|database| database.id() == *id));
@@ -38,7 +38,8 @@ impl DatabaseWriter {
             let Some(header) = database.header() else { continue };
             let log = self.logs.entry(database.id()).or_insert_with(|| write_back_of(database));
             if database.is_lazy(header.raw_salts()) {
-                // What it grows by is not worth a place on the disk, unless it has to be synced as it is after all.
+                // The growth of a deferred-sync WAL is not worth writing, unless the WAL has to be synced as it is
+                // after all.
                 log.begin_anew();
                 continue;
             }

@@ -1,27 +1,26 @@
-//! File descriptors: a process may have so many, and a redo log that cannot be switched for lack of one stops all commits.
-//! What needs many is refused while there are still enough for the rest.
+//! File descriptors: a process has a limit of them, and a redo log that cannot be switched for lack of one stops all
+//! commits. A request that needs many is refused while enough are left for the rest.
 
 use crate::error::InstanceError;
 
-/// What a protected database has open when all of its files are in use: connection, log and wal-index, the log for capture, for
-/// syncing and for handing it to the disk early. Seven while it rests.
+/// Descriptors of a protected database when all of its files are in use: connection, WAL and wal-index, the WAL for
+/// capture, for syncing and for handing it to the disk early. Seven while it is idle.
 const OF_A_DATABASE: u64 = 11;
-/// What a database has open while a failover opens it: that of a primary, and the connection that keeps its wal-index.
+/// Descriptors of a database while a failover opens it: those at a primary, and the connection that keeps its
+/// wal-index.
 const IN_A_FAILOVER: u64 = 10;
-/// What is kept for the redo log, archives, destinations, and whoever asks the instance something.
+/// Descriptors reserved for the redo log, archives, destinations and clients of the instance.
 const RESERVE: u64 = 96;
 
 /// Descriptors of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
-    /// How many it may have.
     pub limit: u64,
-    /// How many it has.
     pub open: u64,
 }
 
 impl Descriptors {
-    /// As of now; `None` when the kernel does not say.
+    /// Reads both numbers; `None` when the kernel does not give them.
     pub fn now() -> Option<Descriptors> {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: a valid structure for the call.
@@ -32,8 +31,8 @@ impl Descriptors {
         Some(Descriptors { limit: limit.rlim_cur, open })
     }
 
-    /// Whether there is room for one database more than the `databases` that are protected: by what is open, and by what will be
-    /// once all of them are in use. Pure.
+    /// Whether there is room for one more database beside `databases` protected ones: by what is open, and by what will
+    /// be open once all of them are in use. Pure.
     pub fn suffice_beside(&self, databases: usize) -> bool {
         let in_use =
             (databases as u64).saturating_add(1).saturating_mul(OF_A_DATABASE).saturating_add(RESERVE);
@@ -41,10 +40,10 @@ impl Descriptors {
     }
 }
 
-/// Makes sure that one database more leaves enough for the rest of the instance.
+/// Checks that one more database leaves enough for the rest of the instance.
 ///
 /// # Errors
-/// `Refused` with the limit and how to raise it. What the kernel does not say is no reason to refuse.
+/// `Refused` with the limit and how to raise it. Unknown numbers are no reason to refuse.
 pub fn check_room(databases: usize) -> Result<(), InstanceError> {
     match Descriptors::now() {
         Some(now) if !now.suffice_beside(databases) => Err(InstanceError::refused(
@@ -59,8 +58,8 @@ pub fn check_room(databases: usize) -> Result<(), InstanceError> {
     }
 }
 
-/// Makes sure that a standby with so many databases can have them open as a primary: for lack of descriptors in the middle of a
-/// failover the instance would end in no role.
+/// Checks that a standby with this many databases can have them open as a primary: without descriptors in the middle of
+/// a failover the instance would end in no role.
 ///
 /// # Errors
 /// `Refused` with the limit and how to raise it.
@@ -79,12 +78,12 @@ pub fn check_failover(databases: usize) -> Result<(), InstanceError> {
     }
 }
 
-/// What a failover needs at least; that it needs no more is not known. Pure.
+/// Returns what a failover needs at least; it may need more. Pure.
 fn needed_by_primary(databases: usize) -> u64 {
     (databases as u64).saturating_mul(IN_A_FAILOVER).saturating_add(RESERVE / 2)
 }
 
-/// Raises the limit of this process as far as a thousand databases need and the system lets it.
+/// Raises the limit of this process as far as a thousand databases need and the system allows.
 pub(crate) fn raise_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: valid structures for both calls.

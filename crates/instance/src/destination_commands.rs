@@ -1,5 +1,5 @@
-//! What an operator does to destinations of a running instance. Each change is checked as a whole, written to
-//! `standfast.toml` and then in force, all of it or nothing.
+//! Operator commands on the destinations of a running instance. Each change is checked as a whole, written to
+//! `standfast.toml` and then put in force, all of it or nothing.
 
 use crate::attribute_text;
 use crate::destination_config::{DestinationConfig, State};
@@ -10,18 +10,18 @@ use standfast_instruments::Observation;
 use standfast_transport::{DestinationStatus, Standing, TransportError, fetch_status};
 use std::time::{Duration, Instant};
 
-/// How long an instance that is added may take to answer, and then a stream to it to begin.
+/// How long an instance that is added may take to answer, and then how long a stream to it may take to begin.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two looks at the sender.
+/// Interval between checks of the sender.
 const LOOK: Duration = Duration::from_millis(20);
 const NO_WAIT: &str = "start the instance there and check name and address; `--no-wait` configures it all the same: \
     commits wait for it from its first synchronisation";
 
 impl Running {
-    /// Adds a destination, or replaces the one with its name and the one with its number.
+    /// Adds a destination. Replaces the destination with the same name and the one with the same number.
     ///
     /// # Errors
-    /// When an attribute is out of its range or does not go with the others, or the file cannot be written.
+    /// When an attribute is out of range or contradicts another one, or the file cannot be written.
     pub fn set_destination(&self, mut destination: DestinationConfig) -> Result<(), InstanceError> {
         let name = destination.name.clone();
         let mut verb = "added";
@@ -29,7 +29,7 @@ impl Running {
             let same_name = configured.iter().find(|other| other.name == destination.name);
             if let Some(known) = same_name {
                 verb = "changed";
-                // Without a number it keeps the one it has.
+                // Without a number it keeps its present one.
                 destination.id = if destination.id == 0 { known.id } else { destination.id };
             }
             configured.retain(|other| other.name != destination.name && other.id != destination.id);
@@ -41,12 +41,13 @@ impl Running {
         Ok(())
     }
 
-    /// As [`Running::set_destination`], after the instance there has answered, and until a stream to it has begun; returns
-    /// what was found, in a sentence. A destination that this instance does not ship to in its present role is not asked.
+    /// Adds a destination as [`Running::set_destination`] does. Before that the instance there has to answer, and
+    /// afterwards this waits for a stream to it to begin. Returns what was found, in a sentence. A destination that
+    /// this instance does not ship to in its present role is not contacted.
     ///
     /// # Errors
-    /// When that instance cannot be reached, is not the one that is meant, or does not take the redo: all destinations are
-    /// as they were then.
+    /// When that instance cannot be reached, is not the one that is meant, or does not take the redo: all destinations
+    /// are then as they were before.
     pub fn add_destination(&self, destination: DestinationConfig) -> Result<String, InstanceError> {
         let (name, address) = (destination.name.clone(), destination.address.clone());
         let ships = self.ships().is_some_and(|ships| ships.is_shipped_to(&destination));
@@ -95,10 +96,10 @@ impl Running {
         senders.iter().map(|sender| sender.status()).find(|status| status.name == name)
     }
 
-    /// Removes a destination by name; returns the name.
+    /// Removes a destination by name.
     ///
     /// # Errors
-    /// When there is none, or the configuration is not valid without it.
+    /// When there is no such destination, or the configuration is not valid without it.
     pub fn remove_destination(&self, name: &str) -> Result<(), InstanceError> {
         self.change_destinations(|configured| {
             let before = configured.len();
@@ -120,10 +121,10 @@ impl Running {
         }
     }
 
-    /// Enables or defers a destination. One that is enabled and was given up is tried again at once.
+    /// Enables or defers a destination. An enabled destination that was abandoned is tried again immediately.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// When there is no destination of this name.
     pub fn set_destination_state(&self, name: &str, state: State) -> Result<(), InstanceError> {
         self.change_destinations(|configured| {
             let found = configured.iter_mut().find(|other| other.name == name);
@@ -143,7 +144,7 @@ impl Running {
         Ok(())
     }
 
-    /// All destinations with their attributes, also in the notation of LOG_ARCHIVE_DEST_n.
+    /// Returns all destinations with their attributes, also in the notation of LOG_ARCHIVE_DEST_n.
     pub fn list_destinations(&self) -> Value {
         let row = |at: &DestinationConfig| {
             json!({
@@ -158,11 +159,11 @@ impl Running {
     }
 }
 
-/// Why an instance has not said what it is.
+/// Why an instance has not reported its state.
 enum Unanswered {
-    /// It is there, and does not tell us.
+    /// It answers, and refuses to report.
     Discreet,
-    /// There is no answer.
+    /// It does not answer.
     Unreachable(String),
 }
 
@@ -175,7 +176,7 @@ impl From<TransportError> for Unanswered {
     }
 }
 
-/// Whether what answers at `address` can be the destination `name`.
+/// Checks that the instance that answers at `address` can be the destination `name`.
 fn who_answers(name: &str, address: &str, answer: Result<String, Unanswered>) -> Result<(), InstanceError> {
     let text = match answer {
         Ok(text) => text,
@@ -200,7 +201,7 @@ fn who_answers(name: &str, address: &str, answer: Result<String, Unanswered>) ->
     Ok(())
 }
 
-/// What there is to say once a stream has begun, and whether that is all there will be.
+/// Returns the result once a stream has begun, and whether it is final.
 fn begun(status: &DestinationStatus) -> Option<(String, bool)> {
     let name = &status.name;
     if !["streaming", "catching_up"].contains(&status.phase) {

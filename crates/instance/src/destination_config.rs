@@ -1,7 +1,7 @@
-//! `[[destination]]`: the attributes of one archive destination, their ranges, and which of them go together.
+//! `[[destination]]`: the attributes of one archive destination, their ranges, and which of them fit together.
 //!
-//! They are those of Oracle's `LOG_ARCHIVE_DEST_n` and mean the same; where a default differs, the reason is in
-//! docs/decisions/0012. [`crate::attribute_text`] reads and writes them in Oracle's own notation.
+//! They are those of Oracle's `LOG_ARCHIVE_DEST_n` and mean the same; where a default differs, docs/decisions/0012
+//! gives the reason. [`crate::attribute_text`] reads and writes them in Oracle's own notation.
 
 use crate::address::{ADDRESS_RULE, NAME_RULE, is_address, is_name};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub enum TransportMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnTimeout {
-    /// Commits go on without it until it has caught up.
+    /// Commits continue without it until it has caught up.
     Degrade,
     /// Commits wait until it is back.
     Stall,
@@ -38,17 +38,16 @@ pub enum State {
     /// In use.
     #[default]
     Enable,
-    /// Configured, and not in use until it is enabled.
+    /// Configured, but not in use until it is enabled.
     Defer,
-    /// In use only when the destination fails that names it as its alternate.
+    /// In use only when the destination fails that names this one as its alternate.
     Alternate,
 }
 
-/// How redo is packed on its way.
+/// Compression of redo in transit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// Not at all.
     #[default]
     None,
     /// LZ4: little work, about half the bytes.
@@ -61,11 +60,10 @@ pub enum Compression {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValidLogs {
-    /// Those that this instance writes as a primary.
+    /// Logs that this instance writes as a primary.
     OnlineLogfile,
-    /// Those that it receives as a standby.
+    /// Logs that it receives as a standby.
     StandbyLogfile,
-    /// Both.
     #[default]
     AllLogfiles,
 }
@@ -93,7 +91,7 @@ impl ValidFor {
         self.0 != ValidLogs::StandbyLogfile && self.1 != ValidRole::StandbyRole
     }
 
-    /// Whether it takes what a standby receives.
+    /// Whether the destination takes what a standby receives.
     pub fn of_a_standby(self) -> bool {
         self.0 != ValidLogs::OnlineLogfile && self.1 != ValidRole::PrimaryRole
     }
@@ -107,10 +105,11 @@ impl ValidFor {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DestinationConfig {
-    /// Its number, 1 to 31: the n of LOG_ARCHIVE_DEST_n. The lowest free one when it is left away.
+    /// Number, 1 to 31: the n of LOG_ARCHIVE_DEST_n. If omitted, the lowest free number.
     #[serde(default, skip_serializing_if = "is_default")]
     pub id: u8,
-    /// DB_UNIQUE_NAME: name of the standby instance there, which must answer by it. Of a local destination: any name.
+    /// DB_UNIQUE_NAME: name of the standby instance there, which must answer by that name. For a local destination: any
+    /// name.
     pub name: String,
     /// SERVICE: address of the standby, HOST:PORT.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -121,27 +120,27 @@ pub struct DestinationConfig {
     /// LOG_ARCHIVE_DEST_STATE: enable, defer or alternate.
     #[serde(default, skip_serializing_if = "is_default")]
     pub state: State,
-    /// SYNC or ASYNC, AFFIRM or NOAFFIRM; sync-affirm when it is left away, async for the numbers 11 to 31.
+    /// SYNC or ASYNC, AFFIRM or NOAFFIRM. If omitted, sync-affirm; async for the numbers 11 to 31.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mode: Option<TransportMode>,
-    /// What a missing acknowledgement leads to; what the protection mode says when it is left away. Ignored with async, as
-    /// `net_timeout_ms` is for commits.
+    /// What a missing acknowledgement leads to. If omitted, what the protection mode says. Ignored with async, as is
+    /// `net_timeout_ms` for commits.
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_timeout: Option<OnTimeout>,
-    /// NET_TIMEOUT, milliseconds: longest wait of a commit for it, and longest silence of a connection.
+    /// NET_TIMEOUT, milliseconds: longest wait of a commit for this destination, and longest silence of a connection.
     #[serde(default = "default_net_timeout_ms")]
     pub net_timeout_ms: u64,
     /// REOPEN, milliseconds: longest pause between attempts to reach it.
     #[serde(default = "default_reopen_ms")]
     pub reopen_ms: u64,
-    /// MAX_FAILURE: attempts in a row that may fail before it is given up until it is enabled again; 0 = any number.
-    /// 1 when it is left away in a group.
+    /// MAX_FAILURE: consecutive attempts that may fail before it is abandoned until it is enabled again; 0 = any
+    /// number. If omitted in a group, 1.
     #[serde(default, skip_serializing_if = "is_default")]
     pub max_failure: Option<u32>,
-    /// DELAY, minutes: how long the standby leaves redo unapplied after its arrival.
+    /// DELAY, minutes: how long after its commit the standby leaves a transaction unapplied.
     #[serde(default, skip_serializing_if = "is_default")]
     pub delay_min: u32,
-    /// COMPRESSION on the way.
+    /// COMPRESSION in transit.
     #[serde(default, skip_serializing_if = "is_default")]
     pub compression: Compression,
     /// VALID_FOR: which logs, and in which role of this instance.
@@ -150,19 +149,21 @@ pub struct DestinationConfig {
     /// ALTERNATE: name of the local destination that takes over when this local one has failed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub alternate: Option<String>,
-    /// GROUP, 1 to 8: of the destinations of a group one is in use, the best that can be reached. 0: in no group.
+    /// GROUP, 1 to 8: one destination of a group is in use, the best reachable one. 0: in no group.
     #[serde(default, skip_serializing_if = "is_default")]
     pub group: u8,
-    /// PRIORITY within its group, 1 (best) to 8. All of priority 8 are in use when none of a better one can be reached.
+    /// PRIORITY within its group, 1 (best) to 8. All of priority 8 are in use when no destination of a better priority
+    /// can be reached.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub priority: u8,
-    /// MANDATORY: no redo log is used again before this destination has its redo.
+    /// MANDATORY: no redo log is reused before this destination has its redo.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mandatory: bool,
     /// MAX_CONNECTIONS, 1 to 20: connections that carry one archived log when the standby lacks it.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub max_connections: u8,
-    /// SDU, bytes: largest payload of one frame, the smaller one of both ends. 0: as large as the protocol allows.
+    /// SDU, bytes: largest payload of one frame; the smaller value of the two ends applies. 0: as large as the protocol
+    /// allows.
     #[serde(default, skip_serializing_if = "is_default")]
     pub sdu_bytes: u32,
     /// SEND_BUF_SIZE, bytes: send buffer of the socket; 0: the system's own choice, which grows as needed.
@@ -194,7 +195,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl DestinationConfig {
-    /// A standby at `address` with the default attributes.
+    /// Describes a standby at `address` with the default attributes.
     pub fn new(name: impl Into<String>, address: impl Into<String>) -> DestinationConfig {
         DestinationConfig {
             id: 0,
@@ -226,7 +227,7 @@ impl DestinationConfig {
         self.location.is_some()
     }
 
-    /// The mode in force. A local destination gets whole logs: nothing waits for it.
+    /// Returns the mode in force. A local destination gets whole logs: no commit waits for it.
     pub fn transport_mode(&self) -> TransportMode {
         let unsaid = if self.is_local() || self.id > FULL_ID_MAX {
             TransportMode::Async
@@ -254,17 +255,15 @@ pub const FULL_ID_MAX: u8 = 10;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("destination {name}: {attribute} = {value}: {rule}")]
 pub struct BrokenRule {
-    /// Destination.
     pub name: String,
     /// Attribute, as in `standfast.toml`.
     pub attribute: &'static str,
-    /// Its value.
     pub value: String,
     /// What is allowed.
     pub rule: String,
 }
 
-/// Gives those without a number the lowest free one, in their order.
+/// Gives destinations without a number the lowest free ones, in their order.
 pub fn number(destinations: &mut [DestinationConfig]) {
     let mut taken: HashSet<u8> = destinations.iter().map(|at| at.id).collect();
     for destination in destinations.iter_mut().filter(|at| at.id == 0) {
@@ -277,7 +276,7 @@ pub fn number(destinations: &mut [DestinationConfig]) {
 /// Checks every destination by itself and all of them together.
 ///
 /// # Errors
-/// The first rule that is broken.
+/// The first broken rule.
 pub fn check_all(destinations: &[DestinationConfig]) -> Result<(), BrokenRule> {
     for (index, destination) in destinations.iter().enumerate() {
         check_one(destination)?;
@@ -449,7 +448,7 @@ mod tests {
             .map_err(|error| error.to_string())
     }
 
-    /// One destination with these attributes.
+    /// Returns the error of one destination with these attributes.
     fn broken(attributes: &str) -> String {
         let text = format!("[[destination]]\nname='b'\naddress='h:1'\n{attributes}");
         parse(&text).expect_err(attributes)

@@ -1,4 +1,4 @@
-//! Puts in force what [`standfast_transport::selection`] chooses among the destinations of a primary, or of a standby.
+//! Puts in force what [`standfast_transport::selection`] chooses among the destinations of a primary or a standby.
 
 use crate::destination_config::DestinationConfig;
 use crate::error::InstanceError;
@@ -9,40 +9,40 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What the senders of the destinations that an instance ships to are in use for, by name.
+/// How the destinations that an instance ships to are used, by name.
 pub type Uses = HashMap<String, Use>;
 
 /// The senders of an instance.
 pub trait Ships {
-    /// Whether there is one for this destination, or would be when it does not rest.
+    /// Whether the instance has a sender for this destination, or would have one if it did not rest.
     fn is_shipped_to(&self, destination: &DestinationConfig) -> bool;
 
-    /// What is in use of all that are shipped to.
+    /// How each destination that is shipped to is used.
     fn uses(&self) -> Uses;
 
-    /// Those that do not rest.
+    /// Senders of the destinations that do not rest.
     fn senders(&self) -> Vec<Arc<Sender>>;
 
-    /// State of all senders, and whether commits wait for them.
+    /// State of all senders, and whether commits wait for each.
     fn status(&self) -> Vec<(DestinationStatus, bool)> {
         self.senders().iter().map(|sender| (sender.status(), sender.is_required())).collect()
     }
 
-    /// Makes another attempt to reach a destination now, also after it was given up.
+    /// Makes another attempt to reach a destination now, even after it was abandoned.
     fn enable(&self, name: &str) {
         let senders = self.senders();
         senders.iter().filter(|sender| sender.status().name == name).for_each(|sender| sender.enable());
     }
 }
 
-/// When members that were given up were last tried again.
+/// When failed members were last tried again.
 #[derive(Default)]
 pub struct GroupWatch {
     retried: HashMap<String, Instant>,
 }
 
 impl GroupWatch {
-    /// To be called about twice a second.
+    /// Checks the groups once. To be called about twice a second.
     ///
     /// # Errors
     /// When a sender cannot be started; it is tried again.
@@ -57,7 +57,7 @@ impl GroupWatch {
         let before = ships.uses();
         if uses != before {
             running.use_destinations_anew()?;
-            // They were judged once more for it.
+            // The destinations were judged once more for that.
             let Some(now) = running.ships().map(|ships| ships.uses()) else { return Ok(()) };
             for at in configured.iter().filter(|at| now.get(&at.name) != before.get(&at.name)) {
                 let what = match now.get(&at.name) {
@@ -91,7 +91,7 @@ impl GroupWatch {
     }
 }
 
-/// What is chosen, as things stand with the senders that there are.
+/// Returns what is chosen, as things stand with the existing senders.
 pub fn judge(configured: &[DestinationConfig], status: &[(DestinationStatus, bool)]) -> (Vec<Member>, Uses) {
     let member = |at: &DestinationConfig| {
         let known = status.iter().find(|(status, _)| status.name == at.name);
@@ -112,17 +112,16 @@ fn condition(status: &DestinationStatus) -> Condition {
     }
 }
 
-/// Senders and what each was started for.
+/// Senders and the configuration that each was started with.
 #[derive(Clone, Copy)]
 pub struct Group<'a> {
-    /// What for.
     pub configured: &'a [DestinationConfig],
-    /// In the same order.
+    /// In the order of `configured`.
     pub senders: &'a [Arc<Sender>],
 }
 
-/// Commits do not wait any more for those whose work another one of their group does. To be called once these are in
-/// force. Nor do they for one that begins when the group had lost its protection before.
+/// Ends the wait of commits for members whose work another member of their group does. To be called once these other
+/// members are in force. Also ends it for a new sender whose group had lost its protection before.
 pub fn let_others_go(uses: &Uses, now: Group<'_>, before: Group<'_>) {
     for (sender, at) in now.senders.iter().zip(now.configured) {
         let unprotected = || {

@@ -1,5 +1,6 @@
-//! What the alert log says of a destination. Whatever moves the protection is said each time; of everything else, which a member can bring
-//! about as often as it connects, so many lines an hour, and how many were left out.
+//! Alert log lines about a destination. Each event that changes the protection is logged. Of other events, which a
+//! member can cause about as often as it connects, a limited number of lines an hour is logged, and how many were
+//! omitted.
 
 use standfast_transport::SenderEvent;
 use std::collections::VecDeque;
@@ -7,10 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const PERIOD: Duration = Duration::from_secs(3600);
-/// Lines in a [`PERIOD`]: a connection that breaks every minute is said in full.
+/// Lines in a [`PERIOD`]: a connection that breaks every minute is logged in full.
 const LINES: usize = 256;
 
-/// What was said of one destination.
+/// What was logged about one destination.
 #[derive(Default)]
 pub struct DestinationLines(Mutex<Lines>);
 
@@ -21,7 +22,7 @@ struct Lines {
 }
 
 impl DestinationLines {
-    /// The line about an event at `now`; `None` when it is left out.
+    /// Returns the line about an event at `now`; `None` when it is omitted.
     pub fn line(&self, now: Instant, name: &str, event: &SenderEvent) -> Option<String> {
         if moves_protection(event) {
             return Some(format!("destination {name}: {event}"));

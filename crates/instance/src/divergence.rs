@@ -1,11 +1,12 @@
-//! What the file of a database and a stretch of its redo have that the other has not, as far as page checksums tell.
+//! What the file of a database and a range of its redo each have that the other lacks, as far as page checksums show.
 //!
-//! Of each page that the redo touches the file holds the newest image, an older one (an image that an earlier commit left, or the
-//! one before the first change of the stretch), or one that no redo of the stretch explains. So the file lacks at least the
-//! commits since the first one whose image is missing in a page that is older, and at most those since the first one that
-//! changed a page which is not the newest. A page that no redo of the stretch touches says nothing.
+//! For each page that the redo touches, the file holds the newest image, an older one (an image that an earlier commit
+//! left, or the image before the first change in the range), or one that no redo of the range explains. So the file
+//! lacks at least the commits since the first one whose image is missing in an older page, and at most the commits
+//! since the first one that changed a page which is not the newest. A page that no redo of the range touches shows
+//! nothing.
 //!
-//! [`Comparison`] is fed with records; no I/O but [`Pages`].
+//! [`Comparison`] takes records; no I/O but [`Pages`].
 
 use crate::evidence::Pages;
 use serde::Serialize;
@@ -14,10 +15,9 @@ use standfast_sqlite_wal::state::PageFound;
 use standfast_types::{DatabaseId, PageNo, PageSize, Scn};
 use std::collections::{HashMap, HashSet};
 
-/// Pages that are named, at most.
+/// Limit on named pages.
 const NAMED_MAX: usize = 32;
 
-/// A commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CommitAt {
     /// End of its record.
@@ -29,34 +29,33 @@ pub struct CommitAt {
 /// Commits at the end of the redo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Commits {
-    /// How many.
     pub number: u64,
     /// The first of them.
     pub first: Option<CommitAt>,
 }
 
-/// What was found.
+/// Result of a [`Comparison`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Divergence {
-    /// The stretch of redo that was compared begins here.
+    /// Where the compared range of redo begins.
     pub from: Scn,
-    /// Its commits.
+    /// Commits of the range.
     pub commits: Commits,
-    /// The last of them.
+    /// The last commit of the range.
     pub last: Option<CommitAt>,
-    /// Pages that are what the redo says.
+    /// Pages that hold the newest image of the redo.
     pub newest: u64,
-    /// Pages that are what the redo says of an earlier commit.
+    /// Pages that hold an older image that the redo knows.
     pub older: u64,
-    /// Pages that no redo of the stretch explains.
+    /// Pages that no redo of the range explains.
     pub unexplained: u64,
-    /// The first of the older ones.
+    /// The first older pages.
     pub older_pages: Vec<PageNo>,
-    /// The first of those that are not explained.
+    /// The first unexplained pages.
     pub unexplained_pages: Vec<PageNo>,
     /// Commits that the file certainly lacks.
     pub lacks_at_least: Commits,
-    /// Commits that it may lack.
+    /// Commits that the file may lack.
     pub lacks_at_most: Commits,
 }
 
@@ -66,7 +65,7 @@ struct Seen {
     /// The file holds an image that the redo knows.
     is_known: bool,
     newest: u32,
-    /// The first commit whose image is missing, since the one that the file holds.
+    /// The first commit whose image is missing, after the image that the file holds.
     missing: Option<Scn>,
 }
 
@@ -124,7 +123,7 @@ impl<P: Pages> Comparison<P> {
                     self.take_vector(&vector.map_err(damaged)?)?;
                 }
                 if frame == 0 {
-                    // A full image: nothing before counts.
+                    // A full resync image: nothing before it counts.
                     self.seen.clear();
                     self.commits.clear();
                 }
@@ -137,7 +136,7 @@ impl<P: Pages> Comparison<P> {
 
     fn take_vector(&mut self, vector: &PageVector<'_>) -> Result<(), String> {
         let page_no = vector.page_no;
-        // Of a full image all that was seen before is void.
+        // A full resync image voids all that was seen before.
         let is_new = vector.from_zeros || !self.seen.contains_key(&page_no);
         let is_first = self.pending_pages.insert(page_no) && is_new;
         let first = if is_first { Some(self.look_at(vector)?) } else { None };
@@ -145,7 +144,7 @@ impl<P: Pages> Comparison<P> {
         Ok(())
     }
 
-    /// What the file holds of a page, and whether it is the image before the first change of it.
+    /// Returns what the file holds of a page, and whether that is the image before its first change.
     fn look_at(&mut self, vector: &PageVector<'_>) -> Result<Seen, String> {
         let failed = |error| format!("page {} cannot be read: {error}", vector.page_no);
         let (content, is_known) = match self.pages.read(vector.page_no, &mut self.image).map_err(failed)? {
@@ -183,7 +182,7 @@ impl<P: Pages> Comparison<P> {
         self.database_pages = database_pages;
     }
 
-    /// What was found; `from`: where the redo that was taken begins.
+    /// Returns the result; `from`: where the redo that was taken begins.
     pub fn finish(self, from: Scn) -> Divergence {
         let (mut found, mut at_least, mut at_most) =
             (Divergence { from, ..Divergence::default() }, None, None);
@@ -244,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Commits 1 to 4, each of page 1 and of one more; the states before and after each of them.
+    /// Commits 1 to 4, each of page 1 and one more page, and the states before and after each commit.
     fn model() -> (Vec<Vec<u8>>, Vec<Content>) {
         let page = |number: u32| vec![number as u8; BYTES];
         let mut states: Vec<Content> = vec![(1..=6).map(|number| (number, page(number))).collect()];

@@ -1,10 +1,10 @@
 //! Before a standby that is fed by another standby or a far sync takes over, it takes in what its source still has:
 //! commits that were acknowledged because the source has them may not have come further.
 //!
-//! The primary is gone then, so the source's redo ends somewhere, and every frame says where it ended when the frame was
-//! sent. But frames that were sent earlier may still be on their way. So the stream is ended, and the source begins another
-//! one: whatever comes by that was sent after the failover had begun. Without a new stream there is no proof, and that is
-//! said.
+//! The primary is gone by then, so the source's redo has an end, and every frame says where that end was when the frame
+//! was sent. But frames that were sent earlier may still be in flight. So the failover ends the stream, and the source
+//! begins another one: whatever arrives on that stream was sent after the failover began. Without a new stream there is
+//! no proof, and the failover reports that.
 
 use crate::running::{Mode, Running};
 use crate::standby::StandbyShared;
@@ -13,23 +13,23 @@ use standfast_types::Scn;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long a failover waits for its source unless told otherwise.
+/// How long a failover waits for its source by default.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What the source of a standby has said of itself.
+/// What the source of a standby has reported about itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// Streams that have begun since the instance was opened.
     pub streams: u64,
-    /// End of the source's redo, as the newest frame of the present stream said; `None` before the first one.
+    /// End of the source's redo, by the newest frame of the present stream; `None` before the first frame.
     pub source_end: Option<Scn>,
-    /// Up to here it is the source's redo that is held.
+    /// Up to here the held redo is the source's.
     pub delivered: Scn,
 }
 
 impl Told {
-    /// Another stream begins.
+    /// Notes that another stream begins.
     pub fn begin_stream(&mut self) {
         *self = Told { streams: self.streams + 1, ..Told::default() };
     }
@@ -40,7 +40,7 @@ impl Told {
 pub struct Seen {
     /// A stream is live.
     pub streaming: bool,
-    /// What has been said by it, or by the last one.
+    /// What this stream, or the last one, has reported.
     pub told: Told,
 }
 
@@ -49,13 +49,14 @@ pub struct Seen {
 pub enum Drained {
     /// Everything that the source had is here, up to this position.
     Complete(Scn),
-    /// No stream came.
+    /// No stream began after the failover did, or it was lost.
     NoStream,
-    /// The stream was live and had not brought everything; so many bytes were missing at last.
+    /// The stream was live and had not brought everything; this many bytes were still missing.
     Behind(u64),
 }
 
-/// Decides whether to wait on: `None`. `before`: streams that had begun when the failover ended the newest of them.
+/// Decides whether the wait is over; `None`: not yet. `before`: streams that had begun when the failover ended the
+/// newest of them.
 pub fn judge(before: u64, now: &Seen, waited: Duration, timeout: Duration) -> Option<Drained> {
     let end = now.told.source_end.filter(|_| now.told.streams > before);
     if let Some(end) = end.filter(|end| now.told.delivered >= *end) {
@@ -70,7 +71,7 @@ pub fn judge(before: u64, now: &Seen, waited: Duration, timeout: Duration) -> Op
     })
 }
 
-/// What an operator is told about it.
+/// Returns the message for the operator.
 pub fn text(drained: Drained, source: &str, waited: Duration) -> String {
     let seconds = waited.as_secs_f64();
     match drained {
@@ -94,7 +95,7 @@ impl StandbyShared {
         self.told.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// End of the source's redo, as the newest frame said; `None` when none has come by the newest stream.
+    /// End of the source's redo, by the newest frame; `None` when the newest stream has brought no frame.
     pub fn source_end(&self) -> Option<Scn> {
         self.told().source_end
     }
@@ -105,8 +106,8 @@ impl StandbyShared {
 }
 
 impl Running {
-    /// Waits until this standby has what its source has, at most `timeout`; says how that went. Nothing when its source
-    /// is a primary, or was never heard of.
+    /// Waits until this standby has what its source has, at most `timeout`. Returns whether it has, and the message.
+    /// `None` when its source is a primary, or was never heard of.
     pub(crate) fn drain(&self, timeout: Duration) -> Option<(bool, String)> {
         let upstream = self.environment.control().upstream.filter(|at| at.role != Role::Primary)?;
         let shared: Arc<StandbyShared> = match &*self.mode() {
@@ -118,7 +119,7 @@ impl Running {
         if let Some(receiver) = self.receiver().as_ref()
             && let Some(log) = receiver.detach()
         {
-            // Nothing of the stream before is left to come.
+            // Nothing of the previous stream is left to come.
             before = shared.told().streams;
             receiver.attach(log);
         }
@@ -162,12 +163,12 @@ mod tests {
 
     #[test]
     fn only_a_stream_that_began_after_the_failover_proves_that_everything_is_here() {
-        // What the stream before says may have been sent long ago.
+        // What the previous stream reported may have been sent long ago.
         assert_eq!(judge_at(0, true, 7, 5000, Some(5000)), None);
         assert_eq!(judge_at(1, true, 8, 5000, None), None);
         assert_eq!(judge_at(1, true, 8, 5000, Some(5600)), None);
         assert_eq!(judge_at(2, true, 8, 5600, Some(5600)), Some(Drained::Complete(Scn(5600))));
-        // It may end when it has said so.
+        // The stream may end once it has reported the end.
         assert_eq!(judge_at(2, false, 8, 5600, Some(5600)), Some(Drained::Complete(Scn(5600))));
     }
 

@@ -1,4 +1,4 @@
-//! What every part of an instance is given: where it lives, how it is configured, what it is.
+//! What all parts of an instance share: its location, its configuration and its identity.
 
 use crate::alert::AlertLog;
 use crate::config::Config;
@@ -20,52 +20,51 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The certificates of the instance that `config` and `paths` are of.
+/// Returns the certificates of the instance that `config` and `paths` belong to.
 pub fn keeper_of(config: &Config, paths: &Paths) -> Arc<Keeper> {
     let keeper = Keeper::new(paths.directory.join(&config.security.directory), &config.instance.name);
     Arc::new(keeper.valid_for(config.security.certificate_valid_s))
 }
 
-/// How connections are protected by these settings.
+/// Returns how connections are protected by these settings.
 pub fn security_of(config: &Config, keeper: &Arc<Keeper>) -> standfast_transport::Security {
     keeper.security(config.instance.insecure)
 }
 
 /// Shared by all threads of an instance.
 pub struct Environment {
-    /// Settings.
     pub config: Config,
-    /// Files and folders.
     pub paths: Paths,
-    /// Through which everything but the databases is read and written.
+    /// Reads and writes everything but the databases.
     pub disk: Arc<dyn Disk>,
     /// What an operator should know.
     pub alert: AlertLog,
     /// VFS below the guard; `None`: SQLite's default.
     pub vfs_base: Option<String>,
-    /// Shared memory of sessions.
+    /// Path of the shared memory of sessions.
     pub segment_path: PathBuf,
-    /// Certificates, and who may do what.
+    /// Certificates, and the rights of members.
     pub keeper: Arc<Keeper>,
-    /// Open a primary whose redo log is damaged with the redo before this position, which has to be where it ends.
+    /// Opens a primary whose redo log is damaged with the redo before this position, which has to be where the redo
+    /// ends.
     pub until_scn: Option<Scn>,
-    /// Files that are open, and whether they are still where they were.
+    /// Open files, and whether their paths still name them.
     pub places: Arc<Places>,
     /// Wait events and statistics.
     pub instruments: Arc<Instruments>,
-    /// Why databases are offline since the start, as the alert log has it.
+    /// Why databases have been offline since the start, in the words of the alert log.
     offline: Mutex<BTreeMap<DatabaseId, String>>,
     control: Mutex<Control>,
-    /// Once this has been a primary.
+    /// Set once this has been a primary.
     sessions: Mutex<Option<CountedSessions>>,
-    /// While this is a standby: where sessions are told what a database is.
+    /// On a standby: the segment that shows sessions the state of a database.
     standby_segment: Mutex<Option<Segment>>,
     /// See [`Environment::repair_memory`].
     pub memory_told: MemoryTold,
 }
 
 impl Environment {
-    /// Of the instance whose control file holds `control`.
+    /// Creates the environment of the instance whose control file holds `control`.
     pub fn new(
         config: Config,
         paths: Paths,
@@ -97,7 +96,7 @@ impl Environment {
         }
     }
 
-    /// Remembers why a database is offline; `None`: it is not any more.
+    /// Records why a database is offline; `None`: it no longer is.
     pub fn note_offline(&self, database: DatabaseId, why: Option<String>) {
         let mut offline = self.offline.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match why {
@@ -106,7 +105,7 @@ impl Environment {
         };
     }
 
-    /// Why a database is offline.
+    /// Returns why a database is offline; `None` when it is not.
     pub fn why_offline(&self, database: DatabaseId) -> Option<String> {
         self.offline.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&database).cloned()
     }
@@ -115,7 +114,7 @@ impl Environment {
         self.sessions.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Sessions come by way of this segment from now on; what they count is counted since the first time.
+    /// Uses this segment for sessions from now on. Their counts are taken relative to the first call.
     pub fn count_sessions(&self, segment: Segment) {
         let mut sessions = self.sessions();
         match sessions.as_mut() {
@@ -124,12 +123,13 @@ impl Environment {
         }
     }
 
-    /// Sessions of a standby come by way of this segment; `None`: this is no standby any more.
+    /// Sets the segment for the sessions of a standby; `None`: this is no longer a standby.
     pub fn tell_standby_sessions(&self, segment: Option<Segment>) {
         *self.standby_segment.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = segment;
     }
 
-    /// What sessions are told of a database of a standby. To be called before its marker is written, which leads them here.
+    /// Shows sessions the state of a standby's database. To be called before its marker is written, which leads them
+    /// here.
     pub fn tell_standby_state(&self, database: DatabaseId, state: DatabaseState) {
         let segment = self.standby_segment.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(segment) = &*segment {
@@ -137,14 +137,14 @@ impl Environment {
         }
     }
 
-    /// Puts what sessions count into `sample`.
+    /// Puts the sessions' counts into `sample`.
     pub fn put_sessions_into(&self, sample: &mut Sample) {
         if let Some(sessions) = self.sessions().as_ref() {
             sessions.put_into(sample);
         }
     }
 
-    /// How connections of this instance are protected.
+    /// Returns how connections of this instance are protected.
     pub fn security(&self) -> standfast_transport::Security {
         security_of(&self.config, &self.keeper)
     }
@@ -153,17 +153,16 @@ impl Environment {
         self.control.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The control file's content.
+    /// Returns a copy of the control file's content.
     pub fn control(&self) -> Control {
         self.lock().clone()
     }
 
-    /// One thing of the control file, without a copy of all of it.
+    /// Reads from the control file's content without copying all of it.
     pub fn of_control<T>(&self, read: impl FnOnce(&Control) -> T) -> T {
         read(&self.lock())
     }
 
-    /// The name of a database.
     pub fn database_name(&self, id: standfast_types::DatabaseId) -> Option<String> {
         let control = self.lock();
         control.databases.iter().find(|record| record.id == id).map(|record| record.name.clone())
@@ -186,12 +185,12 @@ impl Environment {
         Ok(())
     }
 
-    /// Geometry of the online or standby redo log.
+    /// Returns the geometry of the online or standby redo log.
     pub fn log_config(&self, kind: LogKind) -> LogConfig {
         crate::log_layout::log_config(&self.config, &self.paths, &self.lock(), kind)
     }
 
-    /// Whose redo this instance writes in its current incarnation.
+    /// Returns the identity of the redo that this instance writes in its current incarnation.
     pub fn log_identity(&self) -> LogIdentity {
         let control = self.lock();
         let incarnation = control.incarnation();
@@ -202,7 +201,7 @@ impl Environment {
         }
     }
 
-    /// What sessions are told.
+    /// Returns the settings that sessions get.
     pub fn segment_config(&self) -> SegmentConfig {
         let commit = &self.config.commit;
         SegmentConfig {
@@ -213,7 +212,7 @@ impl Environment {
         }
     }
 
-    /// The marker that belongs beside a database, of which this instance has `file` open.
+    /// Returns the marker that belongs beside a database, of which this instance has `file` open.
     pub fn marker(&self, record: &DatabaseRecord, file: Option<FileId>) -> Marker {
         Marker {
             instance: self.lock().instance.0,
@@ -228,7 +227,7 @@ impl Environment {
         }
     }
 
-    /// Who may use the databases and look at the instance.
+    /// Returns who may use the databases and look at the instance.
     ///
     /// # Errors
     /// `Refused` when there is no such group.
@@ -238,7 +237,8 @@ impl Environment {
         Access::of(&self.config.instance, &databases)
     }
 
-    /// A database has come or gone while the instance runs: the group of the files may be another one.
+    /// Gives access again after a database was added or removed while the instance runs: the group of the files may
+    /// have changed.
     pub(crate) fn give_access_again(&self) {
         let given = self.access().and_then(|access| {
             if access.is_narrower(&self.segment_path)
@@ -253,8 +253,8 @@ impl Environment {
         }
     }
 
-    /// Writes the marker beside a database, by which sessions find this instance, unless it is there: that takes room on a
-    /// volume that may have none.
+    /// Writes the marker beside a database, by which sessions find this instance, unless it is there: writing takes
+    /// space on a volume that may have none.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -264,7 +264,7 @@ impl Environment {
         if matches!(Marker::read(&record.path), Ok(Some(found)) if found == marker) {
             return Ok(());
         }
-        // Applications of other users read it; it holds nothing secret.
+        // Applications of other users read it; it holds no secret.
         self.disk
             .replace_outside(&path, marker.to_string().as_bytes(), 0o644)
             .map_err(InstanceError::io("write the marker", &path))

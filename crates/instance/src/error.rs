@@ -4,41 +4,32 @@ use rusqlite::ErrorCode;
 use standfast_sqlite_wal::guard::GuardError;
 use std::path::PathBuf;
 
-/// Why an operation on an instance failed. The exit code of the command line is [`InstanceError::exit_code`].
+/// Why an operation on an instance failed. [`InstanceError::exit_code`] gives the exit code of the command line.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
-    /// Configuration.
     #[error(transparent)]
     Config(#[from] crate::config::ConfigError),
-    /// Redo log.
     #[error(transparent)]
     Log(#[from] standfast_log::LogError),
-    /// Guarding a database.
     #[error(transparent)]
     Guard(#[from] GuardError),
-    /// Capturing a database.
     #[error(transparent)]
     Capture(#[from] standfast_sqlite_wal::capture::CaptureError),
-    /// Shared memory.
     #[error(transparent)]
     Segment(#[from] standfast_session::SegmentError),
-    /// SQLite.
     #[error("SQLite: {0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// Applying redo.
     #[error(transparent)]
     Apply(#[from] standfast_apply::ApplyError),
     /// Snapshots.
     #[error(transparent)]
     Reports(Box<standfast_reports::ReportError>),
-    /// A file.
+    /// A file could not be used.
     #[error("cannot {doing} {path}: {source}{}", standfast_io::hint(source))]
     Io {
         /// What was being done: a verb and its object.
         doing: &'static str,
-        /// File.
         path: PathBuf,
-        /// Cause.
         source: std::io::Error,
     },
     /// Stopped while no log switch was possible.
@@ -56,23 +47,16 @@ pub enum InstanceError {
          commit to it is accepted\nhint: cure the cause (for an error of a file, see to its disk), then restart the \
          instance: it writes the write-ahead log again and applies what is missing out of the redo, which is kept"
     )]
-    DatabaseFailed {
-        /// Database.
-        name: String,
-        /// Cause.
-        why: String,
-    },
-    /// A database was made again, and is not served by that file yet.
+    DatabaseFailed { name: String, why: String },
+    /// A database was rebuilt, and is not served from the rebuilt file yet.
     #[error(
         "database {name} is still offline, though it was made again: {why}; {kept}\nhint: cure the cause, then give `standfast \
          database resolve {name} --keep redo` again"
     )]
     NotTaken {
-        /// Database.
         name: String,
-        /// Cause.
         why: String,
-        /// Where the file is that was there.
+        /// Where the replaced file is.
         kept: String,
     },
     /// The request cannot be carried out as things stand: what and why, and what to do.
@@ -85,46 +69,36 @@ pub enum InstanceError {
     },
     /// The instance does not run, or cannot be reached.
     #[error("the instance in {directory} does not run\nhint: start it with `standfast start -D {directory}`")]
-    NotRunning {
-        /// Instance directory.
-        directory: PathBuf,
-    },
+    NotRunning { directory: PathBuf },
     /// Another process runs the instance.
     #[error(
         "the instance in {directory} already runs\nhint: stop it with `standfast stop -D {directory}`, or use another directory"
     )]
-    AlreadyRunning {
-        /// Instance directory.
-        directory: PathBuf,
-    },
-    /// What a running instance answered to a request.
+    AlreadyRunning { directory: PathBuf },
+    /// The error that a running instance answered to a request.
     #[error("{what}{}", hint.as_ref().map_or_else(String::new, |hint| format!("\nhint: {hint}")))]
     Answered {
         /// What is wrong.
         what: String,
         /// What to do.
         hint: Option<String>,
-        /// Exit code.
         code: u8,
     },
     /// The instance has ended with an error that it has reported itself.
     #[error("the instance ended with an error; its alert log says which")]
-    Reported {
-        /// Exit code.
-        code: u8,
-    },
-    /// The instance met an error that it cannot go on from.
+    Reported { code: u8 },
+    /// The instance met an error from which it cannot continue.
     #[error("{0}")]
     Failed(String),
 }
 
 impl InstanceError {
-    /// A refusal with its remedy.
+    /// Builds a refusal with its remedy.
     pub fn refused(what: impl Into<String>, hint: impl Into<String>) -> InstanceError {
         InstanceError::Refused { what: what.into(), hint: hint.into() }
     }
 
-    /// For `map_err`: what was being done, a verb and its object, and with which file.
+    /// For `map_err`: what was being done (a verb and its object), and the file.
     pub fn io(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> InstanceError {
         let path = path.into();
         move |source| InstanceError::Io { doing, path, source }
@@ -146,12 +120,13 @@ impl InstanceError {
         }
     }
 
-    /// The error in one line, for a text with a hint of its own.
+    /// Returns the error in one line, for a text with its own hint.
     pub fn without_hint(&self) -> String {
         self.to_string().lines().next().unwrap_or_default().to_owned()
     }
 
-    /// 1 failed, 2 usage or configuration, 3 refused as things stand, 4 instance not running, 5 already running.
+    /// Returns the exit code: 1 failed, 2 usage or configuration, 3 refused as things stand, 4 instance not running, 5
+    /// already running.
     pub fn exit_code(&self) -> u8 {
         match self {
             InstanceError::Config(_) | InstanceError::Log(standfast_log::LogError::Geometry { .. }) => 2,

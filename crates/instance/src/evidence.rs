@@ -1,25 +1,25 @@
-//! What a stretch of redo proves about the files of a database.
+//! What a range of redo proves about the files of a database.
 //!
-//! The files of a database should be the state after some commit, and the redo names the checksum of every page image
+//! The files of a database should be the state after some commit, and the redo has the checksum of every page image
 //! that a commit has left. So each page that the redo touches since some position is, in the files,
 //! - *newest*: the image that the redo has last,
 //! - *earlier*: an image that an earlier commit has left,
-//! - *at the start*: the image before the first change of it, which is proven by applying that change: the result has the
-//!   checksum that the redo says; or it does not exist yet,
-//! - *overwritten*: none of these, but its first change gives the whole page, so that nothing can be told, or
-//! - *foreign*: none of these. A process without the VFS has changed it, or the files are older than the stretch.
+//! - *at the start*: the image before the first change of it, which is proven by applying that change: the result has
+//!   the checksum of the redo; or the page does not exist yet,
+//! - *overwritten*: none of these, but its first change gives the whole page, so that nothing can be concluded, or
+//! - *foreign*: none of these. A process without the VFS has changed it, or the files are older than the range.
 //!
-//! One page that is newest or earlier proves that the files are not older than the stretch. Then, if none is foreign or
-//! overwritten, applying the stretch again ends in the newest state: vectors hold absolute bytes. That is, if the database
-//! file alone held everything at some point of the stretch: else pages that changed before it may be in a WAL that is lost,
-//! while later changes of other pages are in the file already, because a checkpoint copies in the order of the pages. SQLite
-//! resets a WAL only when all of it is backfilled, so the redo shows such points.
+//! One page that is newest or earlier proves that the files are not older than the range. Then, if no page is foreign
+//! or overwritten, applying the range again ends in the newest state: vectors hold absolute bytes. This also requires
+//! that the database file alone held everything at some point of the range. Otherwise pages that changed before it may
+//! be in a WAL that is lost, while later changes of other pages are already in the file, because a checkpoint copies in
+//! page order. SQLite resets a WAL only when all of it is backfilled, so the redo shows such points.
 //!
-//! A foreign commit changes pages on top of whatever state the files had. Whether that was the newest one shows in the
-//! pages of the last commit: those that the foreign commit left alone are newest, and in the others the longest range of
-//! bytes that the last commit wrote is still there.
+//! A foreign commit changes pages on top of whatever state the files had. The pages of the last commit show whether
+//! that state was the newest: pages that the foreign commit left alone are newest, and in the others the longest range
+//! of bytes that the last commit wrote is still there.
 //!
-//! [`Comparison`] is fed with records and decides nothing; [`Evidence`] has the conclusions. No I/O but [`Pages`].
+//! [`Comparison`] takes records and decides nothing; [`Evidence`] has the conclusions. No I/O but [`Pages`].
 
 use crate::control::DatabaseRecord;
 use crate::error::InstanceError;
@@ -30,7 +30,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Fewer equal bytes than these prove nothing.
 const RANGE_BYTES_MIN: usize = 4;
-/// Pages of the last commit that are looked at; a full image may have any number.
+/// Pages of the last commit that are examined; a full resync image may have any number.
 const LAST_CHANGES_MAX: usize = 4096;
 
 /// The pages of a state of the files.
@@ -48,16 +48,16 @@ impl Pages for StateReader {
     }
 }
 
-/// What a page was before the first change of it in the stretch.
+/// A page before its first change in the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
-    /// The files hold that image, or the page did not exist and does not.
+    /// The files hold that image, or the page did not exist and still does not.
     Held,
     /// The change gives the whole page.
     Overwritten,
     /// The files hold something else.
     Foreign,
-    /// A frame behind the state holds the page: nothing can be told, and the page does not count.
+    /// A frame after the state holds the page: nothing can be concluded, and the page does not count.
     Unknown,
 }
 
@@ -72,7 +72,7 @@ struct Seen {
     newest: u32,
 }
 
-/// The page vectors of the last commit, with the longest range of each.
+/// A page vector of the last commit, reduced to its longest range.
 #[derive(Debug)]
 struct LastChange {
     page_no: PageNo,
@@ -84,30 +84,30 @@ struct LastChange {
 struct Pending {
     page_no: PageNo,
     checksum: u32,
-    /// Of a page that no earlier transaction of the stretch has touched.
+    /// Content and start, if no earlier transaction of the range has touched the page.
     first: Option<(Option<u32>, Start)>,
 }
 
-/// Compares the files of one database with a stretch of redo, record by record.
+/// Compares the files of one database with a range of redo, record by record.
 pub struct Comparison<P> {
     database: DatabaseId,
     pages: P,
-    /// Pages of the database in the state of the files; beyond them the file may hold anything.
+    /// Pages of the database in the state of the files; the file may hold anything beyond them.
     pages_found: u32,
-    /// The stretch may begin within a transaction of the database: it counts from behind the first commit.
+    /// The range may begin within a transaction of the database: it counts from the end of the first commit.
     awaits_commit: bool,
-    /// A replay of the stretch has to begin here.
+    /// A replay of the range has to begin here.
     from: Scn,
     from_birth: bool,
-    /// Redo before it is void.
+    /// Earlier redo is void.
     start_scn: Scn,
-    /// The file alone held everything at a point of the stretch.
+    /// The file alone held everything at some point of the range.
     has_whole_file: bool,
-    /// The stretch has a record of the database.
+    /// The range has a record of the database.
     is_known: bool,
-    /// A commit was left out, because the stretch may begin within it.
+    /// A commit was skipped, because the range may begin within it.
     is_commit_left_out: bool,
-    /// Where a full image begins that is not complete.
+    /// Start of a full resync image that is not complete.
     image_from: Option<Scn>,
     seen: HashMap<PageNo, Seen>,
     pending: Vec<Pending>,
@@ -122,25 +122,21 @@ pub struct Comparison<P> {
 /// What [`Comparison`] has found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// Committed transactions of the database in the stretch.
+    /// Committed transactions of the database in the range.
     pub commits: u64,
-    /// Where a replay of the stretch has to begin.
+    /// Where a replay of the range has to begin.
     pub from: Scn,
-    /// The stretch begins with the database itself: there is no earlier state of it.
+    /// The range begins with the database itself, which has no earlier state.
     pub from_birth: bool,
-    /// The file alone held everything at a point of the stretch.
+    /// The file alone held everything at some point of the range.
     pub has_whole_file: bool,
-    /// The stretch has no commit of the database at all.
+    /// The range has no commit of the database at all.
     pub is_silent: bool,
-    /// Pages by what the files hold of them, see the module.
+    /// Counts of pages by what the files hold of them, see the module.
     pub newest: u32,
-    /// See the module.
     pub earlier: u32,
-    /// See the module.
     pub at_start: u32,
-    /// See the module.
     pub overwritten: u32,
-    /// See the module.
     pub foreign: u32,
     /// A page that is foreign or overwritten, for messages.
     pub example: Option<PageNo>,
@@ -151,9 +147,9 @@ pub struct Evidence {
 }
 
 impl<P: Pages> Comparison<P> {
-    /// Compares the database of `record` with redo from `from` on, a record boundary. `at_boundary`: no transaction of the
-    /// database is open there. `pages_found`: how many of `pages` belong to the state. `whole_at`: everything before it was
-    /// in the database file once, by what is known besides the redo.
+    /// Compares the database of `record` with redo from `from` on, a record boundary. `at_boundary`: no transaction of
+    /// the database is open there. `pages_found`: how many of `pages` belong to the state. `whole_at`: the database
+    /// file once held everything before it, as known from elsewhere than the redo.
     pub fn new(
         record: &DatabaseRecord,
         pages: P,
@@ -245,7 +241,7 @@ impl<P: Pages> Comparison<P> {
         Ok(())
     }
 
-    /// Nothing before counts: the database, or a full image of it, begins.
+    /// Discards everything before: the database, or a full resync image of it, begins here.
     fn begin_again(&mut self, from: Scn) {
         self.seen.clear();
         self.last_changes.clear();
@@ -276,7 +272,8 @@ impl<P: Pages> Comparison<P> {
         Ok(())
     }
 
-    /// What the files hold of a page, and whether that is what `vector`, the first change of it, was made against.
+    /// Returns what the files hold of a page, and whether `vector`, the first change of the page, was made against
+    /// that.
     fn look_at(&mut self, vector: &PageVector<'_>) -> std::io::Result<(Option<u32>, Start)> {
         let page_no = vector.page_no;
         let found = match page_no <= self.pages_found {
@@ -318,7 +315,7 @@ impl<P: Pages> Comparison<P> {
         self.commits += 1;
     }
 
-    /// The conclusions, once all of the stretch was taken.
+    /// Returns the conclusions, once the whole range was taken.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -372,24 +369,24 @@ impl<P: Pages> Comparison<P> {
 }
 
 impl Evidence {
-    /// The files hold the newest state and nothing foreign that the redo could tell.
+    /// The files hold the newest state, and nothing foreign that the redo could show.
     pub fn is_newest(&self) -> bool {
         self.has_whole_file && self.newest > 0 && self.pages() == self.newest
     }
 
-    /// The files hold a state of the stretch, perhaps the newest: applying the stretch ends in the newest one.
+    /// The files hold a state of the range, perhaps the newest: applying the range ends in the newest state.
     pub fn is_state_of_stretch(&self) -> bool {
         self.has_whole_file && self.foreign + self.overwritten == 0 && self.newest + self.earlier > 0
     }
 
-    /// As [`Evidence::is_state_of_stretch`] of a stretch that begins with the database: no older state can be meant by what
-    /// is at the start or overwritten.
+    /// The files hold a state of a range that begins with the database: pages at the start or overwritten cannot be of
+    /// an older state.
     pub fn is_state_since_birth(&self) -> bool {
         self.from_birth && self.foreign == 0 && self.pages() > 0
     }
 
-    /// A process without the VFS has changed the newest state, if no checkpoint was cut short by a power loss: that leaves pages that
-    /// are half written, or older than the stretch, beside those of the last commit.
+    /// A process without the VFS has changed the newest state, provided that no power loss interrupted a checkpoint:
+    /// that leaves pages that are half written, or older than the range, beside those of the last commit.
     pub fn is_foreign_on_newest(&self) -> bool {
         self.has_whole_file && self.last_commit_is_there && self.earlier + self.at_start == 0
     }
@@ -427,7 +424,7 @@ mod tests {
         }
     }
 
-    /// A database of pages whose every commit is kept, and its redo.
+    /// A database whose every committed state is kept, and its redo.
     struct Model {
         states: Vec<HashMap<PageNo, Vec<u8>>>,
         redo: Vec<Vec<u8>>,
@@ -464,7 +461,7 @@ mod tests {
             self.states.push(state);
         }
 
-        /// The evidence of the redo from commit `from` on about `files`.
+        /// Returns the evidence of the redo from commit `from` on about `files`.
         fn evidence(&self, files: &HashMap<PageNo, Vec<u8>>, from: usize, at_boundary: bool) -> Evidence {
             let found = files.keys().copied().max().unwrap_or(0);
             let record = DatabaseRecord {
@@ -545,7 +542,7 @@ mod tests {
     #[test]
     fn a_mixture_of_two_states_is_rolled_forward_only_without_foreign_pages() {
         let model = four_commits();
-        // The file was put back to an older state, while page 5 is in the WAL.
+        // The file was restored to an older state, while page 5 is in the WAL.
         let mut files = model.states[1].clone();
         files.insert(4, vec![0; BYTES]);
         files.insert(5, model.states[4][&5].clone());
@@ -579,7 +576,7 @@ mod tests {
     fn pages_of_a_stretch_prove_nothing_of_what_changed_before_it_and_was_in_a_lost_wal() {
         let mut model = four_commits();
         model.whole_at = None;
-        // A checkpoint that was cut short has copied page 2, and not page 3 or 5.
+        // An interrupted checkpoint has copied page 2, and not page 3 or 5.
         let mut files = model.states[1].clone();
         files.insert(2, model.states[4][&2].clone());
         let evidence = model.evidence(&files, 3, true);

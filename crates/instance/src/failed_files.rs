@@ -1,9 +1,9 @@
 //! What follows when a write or a sync of a protected database fails at the primary.
 //!
-//! A sync that succeeds after one that failed proves nothing: the kernel may have taken for written what it could not
-//! write. So the database fails: its commits are told so, and the control file says from where on its redo is needed,
-//! which keeps its logs while recovery of the others moves on. A restart finds it there, makes sure of its files
-//! (`open_primary`) and applies what they lack.
+//! A sync that succeeds after a failed one proves nothing: the kernel may regard as written what it could not write. So
+//! the database fails: its commits get that error, and the control file records the position from which its redo is
+//! needed, which keeps its logs while recovery of the other databases advances. A restart finds the record, makes sure
+//! of the files (`open_primary`) and applies what they lack.
 
 use crate::environment::Environment;
 use crate::primary::PrimaryShared;
@@ -12,10 +12,10 @@ use standfast_types::DatabaseId;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// A control file that could not be written is tried again after this.
+/// A failed write of the control file is tried again after this time.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Which failures were told to sessions and operator, and which the control file knows.
+/// Failures that were reported to sessions and operator, and failures that the control file has.
 #[derive(Default)]
 pub struct FailedFiles {
     told: BTreeSet<DatabaseId>,
@@ -24,7 +24,7 @@ pub struct FailedFiles {
 }
 
 impl FailedFiles {
-    /// Tells of databases that have failed since the last call.
+    /// Reports and records databases that have failed since the last call.
     pub fn look(&mut self, environment: &Environment, shared: &PrimaryShared) {
         for database in shared.all_databases() {
             let id = database.id();

@@ -1,13 +1,13 @@
-//! A standby becomes primary: everything hardened is applied, a new incarnation begins.
+//! A standby becomes primary: all hardened redo is applied, and a new incarnation begins.
 //!
-//! Order of events, each durable before the next: all the redo counts as confirmed; the databases hold it; the
-//! standby log ends and is archived; the online log begins with the incarnation and the state of every database; the
-//! control file says primary. A crash before the last step leaves a standby that can be failed over again. So does an
-//! error: the instance then goes on as a standby, as after a restart.
+//! Order of events, each durable before the next: all the redo counts as confirmed; the databases hold it; the standby
+//! log ends and is archived; the online log begins with the incarnation and the state of every database; the control
+//! file says primary. A crash before the last step leaves a standby that can be failed over again. So does an error:
+//! the instance then continues as a standby, as after a restart.
 //!
-//! A database that has stopped or cannot be opened does not hold all the redo. What stopped for a reason that may pass is
-//! tried again first; what is left then makes the failover be refused, unless the operator says that the new primary is to
-//! leave it out. Its redo is kept as far as it is here, and later starts take it back.
+//! A database that has stopped or cannot be opened does not hold all the redo. Databases that stopped for a reason that
+//! may pass are tried again first. If any remain, the failover is refused, unless the operator decides that they stay
+//! offline at the new primary. Their redo is kept as far as it is here, and later starts take it back.
 
 use crate::applier::Applier;
 use crate::apply_thread::{ALL, redo_is_read};
@@ -31,32 +31,30 @@ use standfast_types::{DatabaseId, IncarnationId, Scn};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long a failover tries databases again to which redo is not applied.
+/// How long a failover retries databases to which redo is not applied.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 const TRY_EVERY: Duration = Duration::from_millis(200);
 
-/// A database that a new primary leaves out.
+/// A database that stays offline at a new primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Its name.
     pub database: String,
     /// Last commit that is in it, when known.
     pub applied: Option<Scn>,
-    /// Why.
     pub reason: String,
-    /// From here on the redo that it lacks is kept, for a later start; `None`: it is not all here.
+    /// From here on the redo that it lacks is kept for a later start; `None`: that redo is not all here.
     pub redo_from: Option<Scn>,
 }
 
 impl LeftOut {
-    /// What an operator is told.
+    /// Returns the message for the operator.
     pub fn text(&self) -> String {
         let since = self.applied.map_or("an unknown SCN".into(), |scn| format!("SCN {scn}"));
         let (cause, _) = self.reason.split_once("\nhint: ").unwrap_or((&self.reason, ""));
         format!("redo since {since} is not in database {}: {cause}", self.database)
     }
 
-    /// What can be done once this is the primary.
+    /// Returns what can be done once this instance is the primary.
     pub fn remedy(&self) -> String {
         let name = &self.database;
         match self.redo_from {
@@ -73,19 +71,20 @@ impl LeftOut {
     }
 }
 
-/// What a failover found.
+/// Result of a failover.
 pub struct FailedOver {
-    /// Where the new incarnation begins: all redo before is in the databases.
+    /// Where the new incarnation begins: the databases hold all earlier redo.
     pub branch: Scn,
-    /// Databases that are not open: not all redo is in them.
+    /// Databases that are offline: they do not hold all the redo.
     pub left_out: Vec<LeftOut>,
     /// Databases that are served although pages differed when they were last compared, in words.
     pub differing: Vec<String>,
-    /// Keep the wal-index of every database as it is noted in the redo until the primary has opened them.
+    /// Connections that keep the wal-index of every database as the redo names it, until the primary has opened the
+    /// databases.
     pub keepers: Vec<Connection>,
 }
 
-/// What the operator is told when a failover failed and the standby goes on.
+/// Returns the error for the operator when a failover failed and the standby continues.
 pub fn failed(error: &InstanceError) -> InstanceError {
     if let InstanceError::Refused { what, hint } = error {
         return InstanceError::Answered {
@@ -103,7 +102,7 @@ pub fn failed(error: &InstanceError) -> InstanceError {
     }
 }
 
-/// What the operator is told when the instance is in no role any more.
+/// Returns the error for the operator when the instance is no longer in any role.
 pub fn stuck(why: &str) -> InstanceError {
     InstanceError::Answered {
         what: format!("the change of role failed, and this instance has no role now: {why}"),
@@ -116,8 +115,8 @@ pub fn stuck(why: &str) -> InstanceError {
     }
 }
 
-/// The control file on disk says what this process believes, that this is a standby: a replacement that failed may
-/// be there all the same.
+/// Checks that the control file on disk agrees with this process that this is a standby: a replacement that failed may
+/// be there nevertheless.
 ///
 /// # Errors
 /// When it says something else or cannot be read.
@@ -129,12 +128,13 @@ pub fn is_still_standby(environment: &Environment) -> Result<(), InstanceError> 
     Err(InstanceError::Failed("the control file says otherwise".into()))
 }
 
-/// Makes this standby's directory that of a primary. The receiver no longer has the log. `force`: also when databases have
-/// to be left out.
+/// Makes this standby's directory that of a primary. To be called when the receiver no longer has the log. `force`:
+/// even if databases have to stay offline.
 ///
 /// # Errors
-/// When redo cannot be applied or a file not be written; `Refused` when a database would be left out. The directory is then
-/// still that of a standby, which can be opened as after a restart once `standby` and `received` are gone.
+/// When redo cannot be applied or a file cannot be written; `Refused` when a database would be left offline. The
+/// directory is then still that of a standby, which can be opened as after a restart once `standby` and `received` are
+/// dropped.
 pub fn become_primary(
     environment: &Arc<Environment>,
     standby: Standby,
@@ -144,8 +144,8 @@ pub fn become_primary(
     take_over(environment, standby.stop()?, received, force)
 }
 
-/// Databases that have stopped for a reason that may pass are tried again, for a while. With `force` too: room that was made
-/// a moment ago saves what would be left out.
+/// Retries, for a while, databases that stopped for a reason that may pass. With `force` too: space that was freed a
+/// moment ago saves a database that would be left offline.
 fn try_again(environment: &Environment, mut applier: Applier) -> Result<Applier, InstanceError> {
     let until = Instant::now() + TRY_AGAIN;
     let mut said = false;
@@ -162,7 +162,7 @@ fn try_again(environment: &Environment, mut applier: Applier) -> Result<Applier,
     Ok(applier)
 }
 
-/// What the new primary would leave out.
+/// Returns the databases that the new primary would leave offline.
 fn left_out(applier: &Applier) -> Vec<LeftOut> {
     let control = applier.environment().control();
     let here = applier.redo_still_here();
@@ -198,10 +198,10 @@ fn check_left_out(left_out: &[LeftOut], force: bool) -> Result<(), InstanceError
     ))
 }
 
-/// [`become_primary`] once the threads of the standby have ended.
+/// Does the work of [`become_primary`] once the threads of the standby have ended.
 ///
 /// # Errors
-/// As there.
+/// Those of [`become_primary`].
 pub fn take_over(
     environment: &Arc<Environment>,
     applier: Applier,
@@ -209,10 +209,10 @@ pub fn take_over(
     force: bool,
 ) -> Result<FailedOver, InstanceError> {
     let received = LentLog(received.clone());
-    // Before anything counts as confirmed: a standby that is refused goes on as if nothing had been.
+    // Before anything counts as confirmed: a refused standby continues as if nothing had happened.
     let mut applier = try_again(environment, applier)?;
     check_left_out(&left_out(&applier), force)?;
-    // Recovery replays as far as is confirmed: it must not end before what the databases may hold.
+    // Recovery replays up to confirmed: it must not end before what the databases may hold.
     received.confirm_everything()?;
     if let Some(GivenUp { end, to, received }) = received.given_up() {
         environment.alert.say(format!(
@@ -271,7 +271,7 @@ pub fn take_over(
     let identity =
         LogIdentity { instance: control.family, incarnation: incarnation.number, incarnation_id: id };
     let config = environment.log_config(LogKind::Online);
-    // A member that cannot be made must not keep the standby from taking over: starting the log says so.
+    // A member that cannot be created must not keep the standby from taking over: starting the log reports it.
     RedoLog::create_living_files(environment.disk.as_ref(), &config);
     let start = LogSwitch { sequence: 1, first_scn: branch, time_us: incarnation.time_us, first_record: 0 };
     let (log, mut writer) = RedoLog::start(environment.disk.clone(), config, identity, start, crc)?;
@@ -291,7 +291,8 @@ pub fn take_over(
     let family = control.incarnations.first().map_or(id, |first| first.id);
     let promotion =
         environment.keeper.sign_promotion(family, began, incarnation.time_us).unwrap_or_else(|error| {
-            // Who becomes primary says so itself, too; only who passes it on is not believed without the record.
+            // The new primary also announces the promotion itself; an instance that passes it on is not trusted without
+            // the record.
             environment.alert.say(format!("failover: the record of the promotion cannot be signed: {error}"));
             None
         });
@@ -300,7 +301,7 @@ pub fn take_over(
         control.upstream = None;
         control.superseded_by = None;
         control.trust.promotion = promotion;
-        // Nobody protects a new primary yet: it must open all the same.
+        // No standby protects a new primary yet: it must open nevertheless.
         if control.protection_mode == ProtectionMode::MaximumProtection {
             control.protection_mode = ProtectionMode::MaximumAvailability;
         }
@@ -314,7 +315,7 @@ pub fn take_over(
         let unknown = control.databases.iter().map(|record| record.id).filter(|id| !known.contains(id));
         let needs = |id| kept.iter().find(|(kept, _)| *kept == id).map_or(branch, |(_, from)| *from);
         control.left_out = unknown.map(|id| (id, needs(id))).collect();
-        // What they hold is behind the redo, and where exactly does not show in their own WAL.
+        // These databases are behind the redo, and their own WAL does not show exactly where.
         control.replays = kept.clone();
     })?;
     Ok(FailedOver { branch, left_out, differing, keepers })
@@ -328,7 +329,7 @@ struct Opening {
     unopened: Vec<LeftOut>,
 }
 
-/// The incarnation, and where each of `databases` that can be opened stands in its own WAL.
+/// Builds the records of the incarnation, and of where each of `databases` that can be opened stands in its own WAL.
 fn opening_records(
     environment: &Environment,
     databases: &[&DatabaseRecord],

@@ -1,8 +1,8 @@
-//! A far sync: an instance without databases, near its primary, that takes redo synchronously and forwards it to standbys
-//! that are too far away for that. It has a standby redo log, an archiver and senders, and nothing that applies.
+//! A far sync: an instance without databases, near its primary, that receives redo synchronously and forwards it to
+//! standbys that are too far away for that. It has a standby redo log, an archiver and senders, and no apply.
 //!
-//! What it holds is needed by its destinations only: archived logs are kept within `archive_bytes_max`, and standby redo
-//! logs are used again once they are archived.
+//! Only its destinations need its redo: archived logs are kept within `archive_bytes_max`, and standby redo logs are
+//! reused once they are archived.
 
 use crate::config::DestinationConfig;
 use crate::environment::Environment;
@@ -30,7 +30,7 @@ impl FarSync {
     /// Opens the standby redo log and starts to forward. Returns the log for the receiver.
     ///
     /// # Errors
-    /// When the log cannot be opened or a thread not be started.
+    /// When the log cannot be opened or a thread cannot be started.
     pub fn start(
         environment: &Arc<Environment>,
         configured: &[DestinationConfig],
@@ -57,7 +57,6 @@ impl FarSync {
         Ok((FarSync { shared, received, archiver: Some(archiver), orders, forwarding }, log))
     }
 
-    /// Positions.
     pub fn shared(&self) -> &Arc<StandbyShared> {
         &self.shared
     }
@@ -67,13 +66,13 @@ impl FarSync {
         &self.received
     }
 
-    /// Ends all threads. The receiver no longer has the log.
+    /// Ends all threads. To be called when the receiver no longer has the log.
     pub fn stop(mut self) {
         self.forwarding.stop();
         self.shared.stop();
         let _ = self.orders.send(false);
         if let Some(archiver) = self.archiver.take() {
-            // A panic there was reported by the runtime.
+            // The runtime has reported a panic there.
             let _ = archiver.join();
         }
     }
@@ -97,7 +96,7 @@ impl Running {
     }
 }
 
-/// What is said to whoever wants of a far sync what needs databases.
+/// Returns the refusal of a request that needs databases, at a far sync.
 pub fn has_no_databases() -> InstanceError {
     InstanceError::refused(
         "this instance is a far sync: it forwards redo and has no databases",

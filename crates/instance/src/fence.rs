@@ -1,7 +1,7 @@
-//! How an operator lifts a fence: another instance became primary by mistake, and this one is to go on.
+//! How an operator lifts a fence: another instance became primary by mistake, and this one is to continue.
 //!
-//! Only of an instance that is stopped, and not while the other one can be seen to be open as primary: then both would
-//! acknowledge. What is said of that incarnation counts for nothing afterwards, or the next connection would fence again.
+//! Only for an instance that is stopped, and not while the other one can be seen to be open as primary: both would then
+//! acknowledge. Claims about that incarnation are ignored afterwards; otherwise the next connection would fence again.
 
 use crate::alert::AlertLog;
 use crate::config::Config;
@@ -16,24 +16,26 @@ use standfast_transport::{Right, fetch_status};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long an instance may be silent that is asked whether it is the primary.
+/// How long an instance may be silent when it is asked whether it is the primary.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// What another instance says of itself.
+/// What another instance reports about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Other {
-    /// It is open as primary, of that incarnation.
+    /// It is open as primary, in this incarnation.
     Primary(u64),
-    /// It is something else.
+    /// It is not open as primary; what it is instead.
     NotPrimary(String),
-    /// It does not answer, and why.
+    /// It does not answer; the reason.
     Silent(String),
 }
 
-/// Lifts the fence of the instance in `directory`; without `sure` only says what it would do. Returns that, line by line.
+/// Lifts the fence of the instance in `directory`; without `sure` only describes what it would do. Returns the
+/// description, line by line.
 ///
 /// # Errors
-/// When it runs, is not fenced, or another instance is open as primary; when a file cannot be written. Nothing has changed then.
+/// When the instance runs, is not fenced, or another instance is open as primary; when a file cannot be written.
+/// Nothing has changed then.
 pub fn lift(directory: &Path, sure: bool) -> Result<Vec<String>, InstanceError> {
     let config = Config::load(directory)?;
     let paths = Paths::new(directory, &config)
@@ -55,10 +57,10 @@ pub fn lift(directory: &Path, sure: bool) -> Result<Vec<String>, InstanceError> 
     let mut lines = Vec::new();
     for destination in config.destinations.iter().filter(|destination| !destination.is_local()) {
         let answer =
-            // Another member that answers there does not say what this one is.
+            // Another member that answers there does not report on this one.
             fetch_status(&destination.address, &security.clone().only([destination.name.clone()]), false, SILENCE)
                 .map_err(|error| error.to_string());
-        // Of a host that may not become primary that is not believed, here as little as when it connects.
+        // Such a claim of a host that may not become primary is not trusted, here as little as when it connects.
         let may = members.listed_rights(&destination.name).is_none_or(|rights| rights.has(Right::Candidate));
         match judge(answer) {
             Other::Primary(_) if !may => lines.push(format!(
@@ -102,7 +104,7 @@ pub fn lift(directory: &Path, sure: bool) -> Result<Vec<String>, InstanceError> 
     Ok(lines)
 }
 
-/// By what it is fenced; `None` within: an earlier release did not note it.
+/// Returns what fenced the instance; the inner `None`: an earlier release did not record it.
 fn fence_of(control: &Control) -> Result<Option<FencedBy>, InstanceError> {
     if control.fenced.is_some() {
         return Ok(control.trust.fenced_by.clone());
@@ -132,7 +134,7 @@ fn judge(answer: Result<String, String>) -> Other {
     let status = &observation["status"];
     let word = |name: &str| status[name].as_str().unwrap_or("unknown").to_owned();
     match (word("role").as_str(), word("state").as_str()) {
-        // Fenced, or with a log that has failed, it acknowledges nothing.
+        // A primary that is fenced, or whose log has failed, acknowledges nothing.
         ("primary", "fenced" | "poisoned" | "failed") => {
             Other::NotPrimary(format!("its state is {}", word("state")))
         }

@@ -1,5 +1,5 @@
-//! Where databases and redo may lie. Shared memory and locks of SQLite's WAL mode need a local file system, and
-//! durability a disk.
+//! Where databases and redo may be stored. Shared memory and locks of SQLite's WAL mode need a local file system, and
+//! durability needs a disk.
 
 use crate::error::InstanceError;
 use std::ffi::CString;
@@ -26,10 +26,10 @@ const REFUSED: [(i64, &str, &str); 13] = [
     (0x5346_414F, "AFS", SHARED),
 ];
 
-/// Refuses a place for `what` that is no local disk.
+/// Refuses a location for `what` that is not on a local disk.
 ///
 /// # Errors
-/// `Refused` with the file system's name; when the kernel does not say where the path is.
+/// `Refused` with the file system's name; when the kernel does not report the file system of the path.
 pub fn check(path: &Path, what: &str) -> Result<(), InstanceError> {
     match refused(kind_of(path)?) {
         None => Ok(()),

@@ -1,24 +1,24 @@
-//! Commits that no session announced, of one database: those of connections without the VFS. Pure.
+//! Commits of one database that no session announced: those of connections without the VFS. Pure.
 //!
-//! Capture counts commits, sessions count what they commit, both per database, and the instance reads the difference with
-//! the count of the sessions first: what they had announced by then is captured. So a reading is never too low. It is too
-//! high by the commits that were published and not yet announced at that moment, which are none a little later. The lowest
-//! reading of an interval is therefore the number itself, however much is committed meanwhile.
+//! Capture counts commits, sessions count the commits they make, both per database. The instance reads the difference,
+//! the count of the sessions first: what they had announced by then is captured. So a reading is never too low. It is
+//! too high by the commits that were published and not yet announced at that moment, of which none are left a little
+//! later. The lowest reading of an interval is therefore the number itself, however much is committed meanwhile.
 //!
-//! A session that dies between the two leaves one commit without an announcement. So many of an interval's new ones are
-//! forgiven as sessions died under the write lock.
+//! A session that dies between publishing and announcing leaves one commit without an announcement. So as many of an
+//! interval's new unannounced commits are forgiven as sessions died under the write lock.
 //!
-//! What sessions count lies in memory that any of them can write. There are never more foreign commits than were captured.
+//! The counts of sessions are in memory that any session can write. There are never more foreign commits than were
+//! captured.
 
 /// Length of an interval, nanoseconds: longer than it takes to find a session dead.
 const INTERVAL_NS: u64 = 1_000_000_000;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct ForeignCommits {
-    /// Commits captured since the database is served.
+    /// Commits captured since the database began to be served.
     captured: u64,
-    /// What sessions had announced when it began to be served.
+    /// Commits that sessions had announced when the database began to be served.
     announced_before: u64,
     /// Unannounced commits that were counted or forgiven.
     settled: i64,
@@ -26,22 +26,22 @@ pub struct ForeignCommits {
     began_ns: u64,
     /// Sessions that died under the write lock, in this interval and the one before.
     orphans: [u32; 2],
-    /// Commits captured before this interval with readings, and before the one before.
+    /// Commits captured before this interval with readings, and before the previous one.
     captured_before: [u64; 2],
 }
 
 impl ForeignCommits {
-    /// Of a database of whose commits sessions have announced so many.
+    /// Starts with a database of which sessions have announced this many commits.
     pub fn new(announced: u64) -> ForeignCommits {
         ForeignCommits { announced_before: announced, ..ForeignCommits::default() }
     }
 
-    /// Capture found commits.
+    /// Notes commits that capture found.
     pub fn captured(&mut self, commits: usize) {
         self.captured += commits as u64;
     }
 
-    /// Everything published is captured, and sessions had announced so many commits before that was so.
+    /// Takes a reading: everything published is captured, and before that sessions had announced this many commits.
     pub fn read(&mut self, announced: u64) {
         let announced = announced.wrapping_sub(self.announced_before);
         let unannounced = self.captured.wrapping_sub(announced).cast_signed();
@@ -53,13 +53,13 @@ impl ForeignCommits {
         now_ns.saturating_sub(self.began_ns) >= INTERVAL_NS
     }
 
-    /// Ends an interval in which so many sessions died under the write lock. Returns how many commits are now certain to be
-    /// of connections without the VFS.
+    /// Ends an interval in which this many sessions died under the write lock. Returns how many commits are now certain
+    /// to be of connections without the VFS.
     pub fn end_interval(&mut self, now_ns: u64, orphans: u32) -> u64 {
         self.began_ns = now_ns;
         self.orphans[1] = self.orphans[1].saturating_add(orphans);
         let Some(lowest) = self.lowest.take() else { return 0 };
-        // Lower than before: a copy of the database has taken in commits that were announced and never captured as such.
+        // Lower than before: a full resync image has included commits that were announced and never captured as such.
         let fresh = u64::try_from(lowest.saturating_sub(self.settled)).unwrap_or(0);
         self.settled = lowest;
         let [newer, older] = self.captured_before;

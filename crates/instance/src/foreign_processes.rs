@@ -1,5 +1,6 @@
-//! Which processes have a protected database open without the VFS, by what the kernel says in `/proc`: best effort. A
-//! process that has closed the file again is not found, and of another user's processes only those that hold a lock.
+//! Which processes have a protected database open without the VFS, as the kernel shows in `/proc`: best effort. A
+//! process that has closed the file again is not found, and of another user's processes only those that hold a lock are
+//! found.
 
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,23 +16,21 @@ pub enum Access {
     /// It has the extension, but no session of this database: the connection was opened before the extension was loaded
     /// or the database protected. It may also be one that only reads.
     NoSession,
-    /// Its files cannot be looked at by this user; it holds a lock on the database.
+    /// This user may not look at its files; it holds a lock on the database.
     Hidden,
 }
 
-/// A process that has the database open and is no session of it.
+/// A process that has the database open and has no session of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ForeignProcess {
-    /// Its number.
     pub pid: u32,
-    /// Its name, at most 15 bytes of it.
+    /// Name of the process, at most 15 bytes of it.
     pub name: String,
-    /// Why it is named.
     pub access: Access,
 }
 
 impl ForeignProcess {
-    /// As in the alert log.
+    /// Returns the text for the alert log.
     pub fn shown(&self) -> String {
         let why = match self.access {
             Access::NoExtension => "without the extension",
@@ -42,7 +41,7 @@ impl ForeignProcess {
     }
 }
 
-/// A file as the kernel knows it.
+/// A file as the kernel identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelFile {
     device: u64,
@@ -50,7 +49,7 @@ pub struct KernelFile {
 }
 
 impl KernelFile {
-    /// The file at `path`.
+    /// Identifies the file at `path`; `None` when there is none.
     pub fn of(path: &Path) -> Option<KernelFile> {
         let metadata = std::fs::metadata(path).ok()?;
         Some(KernelFile { device: metadata.dev(), inode: metadata.ino() })
@@ -59,14 +58,13 @@ impl KernelFile {
 
 /// A database to look for.
 pub struct Wanted {
-    /// Its file.
     pub file: KernelFile,
     /// Processes with a session of it, each by its number in its own PID namespace.
     pub sessions: BTreeSet<u32>,
 }
 
-/// The processes that have each of the files open, in the order of `wanted`; without this one. `segment` is the name of the
-/// shared memory, which whoever uses the extension has mapped.
+/// Returns the processes that have each of the files open, in the order of `wanted`, without this process. `segment` is
+/// the name of the shared memory, which every process with the extension has mapped.
 pub fn find(wanted: &[Wanted], segment: &str) -> Vec<Vec<ForeignProcess>> {
     let own = std::process::id();
     let mut found = vec![Vec::new(); wanted.len()];
@@ -75,7 +73,7 @@ pub fn find(wanted: &[Wanted], segment: &str) -> Vec<Vec<ForeignProcess>> {
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     for pid in pids.filter(|pid: &u32| *pid != own) {
         let open = open_files(pid);
-        // Read for those only that have one of the files open.
+        // Read only for a process that has one of the files open.
         let mut extension = None;
         for (at, wanted) in wanted.iter().enumerate() {
             let access = match &open {
@@ -100,8 +98,8 @@ pub fn find(wanted: &[Wanted], segment: &str) -> Vec<Vec<ForeignProcess>> {
     found
 }
 
-/// Whether a process that has the file open is named. One with a session is not: which of its connections has none cannot
-/// be seen from outside.
+/// Whether and why a process that has the file open is named. A process with a session is not: which of its connections
+/// has none cannot be seen from outside.
 fn access(has_extension: bool, has_session: bool) -> Option<Access> {
     match (has_extension, has_session) {
         (false, _) => Some(Access::NoExtension),
@@ -110,23 +108,23 @@ fn access(has_extension: bool, has_session: bool) -> Option<Access> {
     }
 }
 
-/// Whether one of the numbers of a process, which has one in each PID namespace that it is in, is that of a session. Another
-/// process in another namespace may have the same: then a process that should be named is not.
+/// Whether one of the numbers of a process, which has one in each of its PID namespaces, is that of a session. Another
+/// process in another namespace may have the same number: then a process that should be named is not.
 fn has_session(pid: u32, sessions: &BTreeSet<u32>) -> bool {
     let status = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     sessions.contains(&pid) || own_number(&status()).is_some_and(|number| sessions.contains(&number))
 }
 
-/// The number of a process in its own PID namespace, by its status file. Pure.
+/// Reads the number of a process in its own PID namespace from its status file. Pure.
 fn own_number(status: &str) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().last()?.parse().ok()
 }
 
-/// The files that a process has open; `None`: this user may not look.
+/// Returns the files that a process has open; `None`: this user may not look.
 fn open_files(pid: u32) -> Option<BTreeSet<KernelFile>> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let files = entries.flatten().filter_map(|entry| {
-        // Sockets and the like are not files, and asking for the properties of one elsewhere may take long.
+        // Sockets and the like are not files, and reading the properties of a file elsewhere may take long.
         let target = std::fs::read_link(entry.path()).ok().filter(|target| target.is_absolute())?;
         if target.starts_with("/dev") || target.starts_with("/proc") {
             return None;
@@ -141,7 +139,7 @@ fn has_extension(pid: u32, segment: &str) -> bool {
     maps_extension(&maps, segment)
 }
 
-/// Pure: whether this is the memory map of a process with the extension, whichever way it came in.
+/// Whether this is the memory map of a process with the extension, however the extension was loaded. Pure.
 fn maps_extension(maps: &str, segment: &str) -> bool {
     maps.lines().filter_map(|line| line.rsplit_once('/')).any(|(_, file)| {
         let file = file.strip_suffix(" (deleted)").unwrap_or(file);
@@ -149,11 +147,11 @@ fn maps_extension(maps: &str, segment: &str) -> bool {
     })
 }
 
-/// The files on which each process holds a record lock. Pure.
+/// Returns the files on which each process holds a record lock. Pure.
 fn locks(text: &str) -> BTreeMap<u32, BTreeSet<KernelFile>> {
     let mut held: BTreeMap<u32, BTreeSet<KernelFile>> = BTreeMap::new();
     for line in text.lines() {
-        // 1: POSIX  ADVISORY  READ  1234 08:01:131 1073741826 1073742335; who waits for a lock has `->` behind the number.
+        // 1: POSIX  ADVISORY  READ  1234 08:01:131 1073741826 1073742335; a waiter has `->` after the number.
         let mut words = line.split_whitespace().skip(1);
         if words.next() != Some("POSIX") {
             continue;

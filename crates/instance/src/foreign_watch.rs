@@ -1,6 +1,6 @@
-//! The thread `fmon`: who commits without the VFS. Capture counts such commits on the log writer's thread; looking for the
-//! processes takes the time of reading `/proc`, and the alert log may be slow, so both are done here. Where such processes are
-//! to be refused, it keeps them out.
+//! The thread `fmon`: commits without the VFS. Capture counts such commits on the log writer's thread; searching for
+//! the processes takes the time of reading `/proc`, and the alert log may be slow, so both are done here. Where such
+//! processes are refused, this thread keeps them out.
 
 use crate::config::ForeignWriters;
 use crate::database::{Database, Door};
@@ -14,37 +14,36 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the counts are looked at.
+/// Interval between checks of the counts.
 pub const EVERY: Duration = Duration::from_secs(1);
-/// The processes are looked for at most this often.
+/// Shortest interval between searches for the processes.
 const SCAN_EVERY: Duration = Duration::from_secs(10);
-/// Protected directories are searched for databases that are not protected this often.
+/// Interval between searches of protected directories for unprotected databases.
 const SEARCH_EVERY: Duration = Duration::from_secs(15);
-/// An alert for one database comes at most this often.
+/// Shortest interval between alerts for one database.
 const ALERT_EVERY: Duration = Duration::from_secs(600);
-/// So many processes are named.
+/// Limit on named processes.
 const NAMED_MAX: usize = 8;
 
-/// What was said of a database.
+/// What was reported about a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Told {
-    /// Commits when the processes were last looked for.
+    /// Commits when the processes were last searched for.
     scanned: u64,
-    /// Commits of which alerts have told.
+    /// Commits that alerts have reported.
     alerted: u64,
-    /// When the last one did.
+    /// Time of the last alert.
     at: Option<Instant>,
 }
 
 impl Told {
-    /// How many commits an alert has to tell of now, if one is due. Pure.
+    /// Returns how many commits an alert has to report now, if one is due. Pure.
     fn due(&self, commits: u64, now: Instant) -> Option<u64> {
         let fresh = commits.checked_sub(self.alerted).filter(|fresh| *fresh > 0)?;
         self.at.is_none_or(|at| now.saturating_duration_since(at) >= ALERT_EVERY).then_some(fresh)
     }
 }
 
-/// See the module.
 pub struct ForeignWatch {
     environment: Arc<Environment>,
     shared: Arc<PrimaryShared>,
@@ -54,12 +53,12 @@ pub struct ForeignWatch {
 }
 
 impl ForeignWatch {
-    /// Over the databases of a primary.
+    /// Watches the databases of a primary.
     pub fn new(environment: Arc<Environment>, shared: Arc<PrimaryShared>) -> ForeignWatch {
         ForeignWatch { environment, shared, told: BTreeMap::new(), scanned: None, searched: None }
     }
 
-    /// Looks once.
+    /// Checks everything once.
     pub fn round(&mut self) {
         let databases = self.shared.all_databases();
         self.told.retain(|id, _| databases.iter().any(|database| database.id() == *id));
@@ -75,7 +74,7 @@ impl ForeignWatch {
         }
         for database in &databases {
             let told = self.told.entry(database.id()).or_default();
-            // The processes were looked for since.
+            // Only once the processes were searched for since the last alert.
             if told.scanned > told.alerted
                 && let Some(fresh) = told.due(told.scanned, now)
             {
@@ -86,7 +85,7 @@ impl ForeignWatch {
         }
     }
 
-    /// Looks for databases in protected directories that are not protected, and tells of those that are new.
+    /// Searches protected directories for unprotected databases, and reports new ones.
     fn search(&mut self, now: Instant) {
         let environment = &self.environment;
         let control = environment.control();
@@ -113,7 +112,7 @@ impl ForeignWatch {
         }
     }
 
-    /// Looks for the processes behind commits that came since it last did.
+    /// Searches for the processes behind commits that came since the last search.
     fn scan(&mut self, databases: &[Arc<Database>], now: Instant) {
         let told = &self.told;
         let scanned = |database: &Database| told.get(&database.id()).map_or(0, |told| told.scanned);
@@ -140,14 +139,14 @@ impl ForeignWatch {
     }
 }
 
-/// A database is served from now on: sessions may write. Processes without the VFS are kept out before, where they are to be.
+/// Serves a database from now on: sessions may write. Keeps processes without the VFS out first, if they are refused.
 pub fn let_sessions_in(environment: &Environment, segment: &Segment, database: &Database) {
     keep_door(environment, segment, database);
     segment.set_state(database.id().0, DatabaseState::Open);
 }
 
-/// Keeps processes without the VFS out of a database from which they are refused. What the shared memory says goes first: sessions
-/// that take the lock as it was before would find it busy. Called again until it is settled.
+/// Keeps processes without the VFS out of a database that refuses them. The shared memory says so first: sessions that
+/// take the lock in the earlier way would find it busy. Called again until it is settled.
 fn keep_door(environment: &Environment, segment: &Segment, database: &Database) {
     if database.door() != Door::Unknown {
         return;
@@ -156,7 +155,7 @@ fn keep_door(environment: &Environment, segment: &Segment, database: &Database) 
     match environment.config.instance.foreign_writers(name) {
         ForeignWriters::Refuse => {
             segment.set_other_writers(id, OtherWriters::Refused);
-            // Else one of them writes at the moment, or the connection is in use.
+            // Otherwise such a process is writing at the moment, or the connection is in use.
             if database.refuse_others() == Some(true) {
                 database.set_door(Door::Closed);
                 environment.alert.say(format!(
@@ -168,7 +167,7 @@ fn keep_door(environment: &Environment, segment: &Segment, database: &Database) 
             if segment.other_writers(id) != OtherWriters::Counted {
                 segment.set_other_writers(id, OtherWriters::CountedAgain);
             }
-            // Connections of before a change of the setting may hold it shared for as long as they are idle.
+            // Connections from before a change of the setting may hold it shared for as long as they are idle.
             if database.is_write_lock_shared() == Some(false) {
                 segment.set_other_writers(id, OtherWriters::Counted);
                 database.set_door(Door::Open);
@@ -177,7 +176,6 @@ fn keep_door(environment: &Environment, segment: &Segment, database: &Database) 
     }
 }
 
-/// Pure.
 fn alert(name: &str, commits: u64, processes: &[ForeignProcess]) -> String {
     let named: Vec<_> = processes.iter().take(NAMED_MAX).map(ForeignProcess::shown).collect();
     let more = processes.len().saturating_sub(NAMED_MAX);

@@ -1,10 +1,10 @@
-//! A standby that forwards: redo goes on to destinations of its own as it is received (real-time cascade).
+//! A standby that forwards: it sends redo on to its own destinations as it receives it (real-time cascade).
 //!
-//! What is hardened here is sent on, together with the position that the primary has confirmed: exactly the two positions
-//! that this standby was told itself. So a commit that was acknowledged because this standby has it reaches the
-//! destinations also when the primary is gone before it confirmed anything, and nobody applies what may still be taken
-//! back. When the primary has it taken back here, the streams to the destinations begin anew and find that out by
-//! comparing, as after a restart of a primary ([`StandbyShared::begin_epoch`]).
+//! Hardened redo is sent on together with the position that the primary has confirmed: exactly the two positions that
+//! this standby was given itself. So a commit that was acknowledged because this standby has it reaches the
+//! destinations also when the primary is gone before it confirmed anything, and no destination applies redo that may
+//! still be truncated. When the primary has redo truncated here, the streams to the destinations begin again and find
+//! that out by comparing, as after a restart of a primary ([`StandbyShared::begin_epoch`]).
 //!
 //! Commits of the primary do not wait for these destinations, unless one is synchronous and for standbys alone
 //! (VALID_FOR): then this standby acknowledges only what that destination has, too, until it degrades ([`Passing`]).
@@ -38,11 +38,11 @@ use standfast_types::{DatabaseId, PageNo, Scn};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// What the sender that introduces itself with `hello` is to the instance of `control`, or why it is not let near the
-/// log: redo must not come back to where it was.
+/// Returns what the sender that introduces itself with `hello` is to the instance of `control`, or why it may not write
+/// to the log: redo must not come back to an instance that it has passed.
 ///
 /// # Errors
-/// When it goes in a circle.
+/// When the redo would go in a circle.
 pub fn upstream(control: &Control, hello: &SenderHello) -> Result<Upstream, Refusal> {
     if let Some(at) = hello.via.iter().position(|hop| hop.instance == control.instance) {
         let way: Vec<&str> = hello.via[at..].iter().map(|hop| hop.name.as_str()).collect();
@@ -95,7 +95,7 @@ impl RedoSource for ForwardingSource {
         self.shared.hardened()
     }
 
-    /// What destinations may take for confirmed.
+    /// What destinations may regard as confirmed.
     fn durable(&self) -> Scn {
         self.shared.confirmed()
     }
@@ -111,7 +111,7 @@ impl RedoSource for ForwardingSource {
     fn objection(&self, destination: &str) -> Option<Refusal> {
         let control = self.environment.control();
         if let Some(newer) = &control.superseded_by {
-            // What is here may belong to the branch that was left.
+            // The redo here may belong to the abandoned branch.
             let text = format!(
                 "`{}` follows incarnation {}, which has not reached this {}, `{}`, yet; it will when the new primary ships to \
                  it",
@@ -155,7 +155,7 @@ impl RedoSource for ForwardingSource {
         let mut out = Vec::new();
         match self.shared.log.read(from, self.shared.hardened(), bytes_max, &mut out) {
             Err(error) if self.shared.epoch() == epoch && epoch.is_multiple_of(2) => Err(source_error(error)),
-            // What was to be read is being taken back: the stream will find that out.
+            // The redo to be read is being truncated: the stream will find that out.
             _ => Ok(out),
         }
     }
@@ -168,7 +168,7 @@ impl RedoSource for ForwardingSource {
         if sum.is_some() || at < self.oldest() {
             return Ok(sum);
         }
-        // The receiver has begun to use the group again while it was read; its archived log is there.
+        // The receiver has reused the group while it was read; its archived log is there.
         self.shared.log.stream_crc(at).map_err(source_error)
     }
 
@@ -209,10 +209,10 @@ pub type SupersededCall = Arc<dyn Fn(&PeerIdentity, &transport::Incarnation) + S
 pub struct Forwarding {
     environment: Arc<Environment>,
     source: Arc<ForwardingSource>,
-    /// Start of the oldest log when the first of the senders were started.
+    /// Start of the oldest log when the first senders were started.
     oldest_then: Scn,
     senders: Mutex<Senders>,
-    /// Told when a destination has acknowledged more, or is waited for no longer.
+    /// Called when a destination has acknowledged more, or is no longer waited for.
     moved: Arc<Moved>,
     archivers: Arc<Archivers>,
     superseded: SupersededCall,
@@ -232,12 +232,12 @@ impl Moved {
 
 #[derive(Clone, Default)]
 struct Senders {
-    /// What each of the senders was started for.
+    /// Configuration that each of the senders was started with.
     configured: Vec<DestinationConfig>,
     running: Vec<Arc<Sender>>,
-    /// Which of them have been reported as left behind.
+    /// Which of the senders have been reported as left behind.
     left_behind: Vec<bool>,
-    /// What is in use of all destinations.
+    /// How each destination is used.
     uses: Uses,
 }
 
@@ -277,8 +277,8 @@ impl Forwarding {
         self.senders.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// From now on these are the destinations, and of those in groups the best that can be reached are in use. A sender goes
-    /// on when its destination is configured as it was.
+    /// Puts these destinations in force; of those in groups the best reachable ones are in use. A sender continues when
+    /// its destination is configured as before.
     ///
     /// # Errors
     /// When a thread cannot be started.
@@ -306,12 +306,12 @@ impl Forwarding {
         *self.in_force() = fresh.clone();
         let_others_go(&fresh.uses, fresh.group(), before.group());
         ended.iter().for_each(|sender| sender.stop());
-        // Who is waited for may have changed.
+        // Commits may wait for other destinations now.
         self.moved.call();
         Ok(())
     }
 
-    /// The redo that is received, and copies of databases.
+    /// Returns the source of the received redo and of copies of databases.
     pub fn source(&self) -> Arc<ForwardingSource> {
         self.source.clone()
     }
@@ -334,15 +334,15 @@ impl Forwarding {
         sender.map(Arc::new).map_err(|error| InstanceError::Failed(error.to_string()))
     }
 
-    /// There is more to send, or something was taken back.
+    /// Wakes the senders: there is more to send, or redo was truncated.
     pub fn wake(&self) {
         for sender in &self.in_force().running {
             sender.wake();
         }
     }
 
-    /// As for the destinations of a primary: archived logs that end after this position are kept, whatever their volume,
-    /// and whoever the removal of others has left behind is named in the alert log.
+    /// Returns the position from which archived logs are needed: logs that end after it are kept, whatever their
+    /// volume, as at a primary. Reports destinations that the removal of other logs has left behind.
     pub fn needed_from(&self) -> Scn {
         let mut senders = self.in_force();
         let Senders { running, left_behind, .. } = &mut *senders;
@@ -360,8 +360,8 @@ impl Forwarding {
     }
 }
 
-/// Whether commits of the primary wait for it, too: only when it is synchronous and for a standby alone. Most synchronous
-/// destinations of a standby are meant for the day on which it is a primary.
+/// Whether commits of the primary wait for it, too: only when it is synchronous and for standbys alone. Most
+/// synchronous destinations of a standby are meant for the time when it is a primary.
 fn is_waited_for(destination: &DestinationConfig) -> bool {
     destination.is_sync() && !destination.valid_for.of_a_primary()
 }

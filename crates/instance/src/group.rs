@@ -1,8 +1,9 @@
-//! Who may use the databases of an instance beyond its own user: `mode` and `group` in `[instance]`, for the shared memory
-//! and the control sockets.
+//! Which users besides the instance's own may use its databases: `mode` and `group` in `[instance]`, for the shared
+//! memory and the control sockets.
 //!
-//! Without `group` it is the group that may write the files of all databases: it could write to each of them before. Where they
-//! differ it is none: the shared memory is one for all databases, and lets its users disturb each other.
+//! Without `group`, access goes to the group that may write the files of all databases: it could already write to each
+//! of them. If the files differ, no group gets access: all databases share one shared memory, whose users can disturb
+//! each other.
 
 use crate::config::InstanceConfig;
 use crate::error::InstanceError;
@@ -14,11 +15,11 @@ use std::mem::MaybeUninit;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown, lchown};
 use std::path::{Path, PathBuf};
 
-/// What a group may do with what is given to it.
+/// Permissions that a group gets.
 const READ_AND_WRITE: u32 = 0o060;
-/// All that a group may do.
+/// All permissions that a group can have.
 const GROUP: u32 = 0o070;
-/// `group` that names none.
+/// Value of `group` that names no group.
 const NO_GROUP: &str = "none";
 
 /// Group and permissions of the shared memory and the control socket.
@@ -26,25 +27,24 @@ const NO_GROUP: &str = "none";
 pub struct Access {
     /// The group; `None`: that of the process.
     group: Option<u32>,
-    /// The permissions.
     pub mode: u32,
-    /// Why the group has it.
+    /// How the group was determined.
     given: Given,
 }
 
-/// How it was found out which group uses the databases.
+/// How it was determined which group uses the databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Given {
-    /// It is configured, or that there is none.
+    /// The configuration names the group, or says that there is none.
     Configured,
-    /// By the files of the databases; there is none where no group may write any of them.
+    /// By the files of the databases; there is no group where no group may write any of them.
     ByDatabases,
-    /// Their groups differ, or only some of them may be written by theirs.
+    /// The groups of the files differ, or only some of the files may be written by their group.
     Differing,
 }
 
 impl Access {
-    /// As configured, or by the files at `databases`.
+    /// Determines the access as configured, or by the files at `databases`.
     ///
     /// # Errors
     /// `Refused` when there is no such group.
@@ -75,7 +75,7 @@ impl Access {
         Ok(Access { group: Some(group), mode: mode | READ_AND_WRITE, given: Given::Configured })
     }
 
-    /// What an operator should know of it.
+    /// Returns what an operator should know of it.
     pub fn told(&self) -> Option<String> {
         let remedy = "hint: `group` in [instance] says it for all of them; \"none\": only root and the user of the instance";
         match (self.given, self.group) {
@@ -89,10 +89,10 @@ impl Access {
         }
     }
 
-    /// The shared memory at `path`, see [`Segment::create`]; at no moment it is open to another group.
+    /// Creates the shared memory at `path`, see [`Segment::create`]; it is never open to another group.
     ///
     /// # Errors
-    /// When it cannot be made or given to the group.
+    /// When it cannot be created or given to the group.
     pub fn segment(&self, path: &Path, instance: [u8; 16]) -> Result<(Segment, bool), InstanceError> {
         let Some(group) = self.group else { return Ok(Segment::create(path, instance, self.mode)?) };
         let has_group = [path, &published_path(path)]
@@ -107,8 +107,9 @@ impl Access {
         Ok(made)
     }
 
-    /// As it is now for what an instance that runs has made before: a database has come or gone. A group that has it by the
-    /// databases keeps it until the next start, whatever comes: those who use the first ones go on.
+    /// Gives access to what a running instance has already created, after a database was added or removed. A group that
+    /// has access by the databases keeps it until the next start, whatever comes: the users of the first databases
+    /// continue.
     ///
     /// # Errors
     /// When it cannot be given.
@@ -126,8 +127,8 @@ impl Access {
         Ok(())
     }
 
-    /// Whether the shared memory at `segment` is for a group that this does not give it to: of databases that were there at the
-    /// start.
+    /// Whether the shared memory at `segment` is for a group that this access does not include: the group of databases
+    /// that were there at the start.
     pub fn is_narrower(&self, segment: &Path) -> bool {
         let is_given = |found: Metadata| found.mode() & GROUP != 0 && Some(found.gid()) != self.group;
         self.given != Given::Configured && segment.symlink_metadata().is_ok_and(is_given)
@@ -142,7 +143,7 @@ impl Access {
         Ok(())
     }
 
-    /// The permissions of a control socket before it is given to the group.
+    /// Returns the permissions of a control socket before it is given to the group.
     pub fn mode_before(&self) -> u32 {
         self.group.map_or(self.mode, |_| self.mode & !GROUP)
     }
@@ -167,7 +168,7 @@ impl Access {
     }
 }
 
-/// The group that may write a database file, if there is one.
+/// Returns the group that may write a database file, if there is one.
 fn writers(file: &Metadata) -> Option<u32> {
     (file.is_file() && file.mode() & READ_AND_WRITE == READ_AND_WRITE).then_some(file.gid())
 }
@@ -183,7 +184,7 @@ fn may_give(group: u32) -> bool {
     user == 0 || own == group || groups[..usize::try_from(found).unwrap_or(0)].contains(&group)
 }
 
-/// The number of a group by its name, or by its number.
+/// Returns the number of a group, given its name or its number.
 fn number_of(name: &str) -> Option<u32> {
     const BYTES: usize = 1 << 20;
     if let Ok(number) = name.parse() {

@@ -1,6 +1,7 @@
-//! What an instance notes of itself: metrics of intervals, who was active, and how large the lags were.
+//! What an instance records about itself: metrics of intervals, active sessions and threads, and how large the lags
+//! were.
 //!
-//! [`Notes`] is pure: it is told the time and what there is to see. The thread `mmnl` tells it once a second.
+//! [`Notes`] is pure: it gets the time and the observations. The thread `mmnl` passes them once a second.
 
 use standfast_instruments::{
     Activity, CommitPart, Event, History, LagCount, Metric, Sample, Statistic, lag_unit_s,
@@ -13,25 +14,23 @@ const GROUPS: [(u32, usize); 2] = [(60, 60), (15, 12)];
 /// Entries of activity that are kept: an hour of a busy instance.
 const ACTIVITY_KEPT: usize = 36_000;
 
-/// Entries of activity that other instances are told of, about 200 bytes each: the answer is one frame.
+/// Entries of activity that other instances get, about 200 bytes each: the answer is one frame.
 const ACTIVITY_TOLD: usize = 4_000;
 
-/// What is recent, microseconds.
+/// Age up to which activity is recent, microseconds.
 const RECENT_US: u64 = 10_000_000;
 
-/// What there is to see at a moment.
+/// Observations of a moment.
 pub struct Look {
     /// Microseconds since the Unix epoch.
     pub time_us: u64,
-    /// All counts.
     pub sample: Sample,
-    /// Who is active.
+    /// Active sessions and threads.
     pub activity: Vec<Activity>,
-    /// Lags by name, seconds; those that are not known are left out.
+    /// Lags by name, seconds; unknown lags are omitted.
     pub lags: Vec<(&'static str, f64)>,
 }
 
-/// See the module.
 #[derive(Default)]
 pub struct Notes {
     began: [Option<Sample>; GROUPS.len()],
@@ -41,7 +40,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Notes what there is to see, once a second.
+    /// Records the observations of a moment. To be called once a second.
     pub fn note(&mut self, look: Look) {
         for (index, (seconds, kept)) in GROUPS.into_iter().enumerate() {
             let due = self.began[index].as_ref().map(|began| look.sample.seconds_since(began));
@@ -61,7 +60,7 @@ impl Notes {
         self.activity.drain(..surplus);
         for (name, seconds) in look.lags {
             let seconds = seconds as u64;
-            // As it is shown, so that the list stays short however long a lag grows.
+            // Rounded as it is shown, so that the list stays short however long a lag grows.
             self.count_lag(name, seconds / lag_unit_s(seconds) * lag_unit_s(seconds), look.time_us);
         }
     }
@@ -76,7 +75,7 @@ impl Notes {
         }
     }
 
-    /// With so many entries of activity at most, the newest.
+    /// Returns the history with at most this many entries of activity, the newest.
     fn newest(&self, entries: usize) -> History {
         let older = self.activity.len().saturating_sub(entries);
         let activity = self.activity.iter().skip(older).cloned().collect();
@@ -94,7 +93,7 @@ impl Notes {
     }
 }
 
-/// Metrics of an interval; `None` when the counts began anew in it.
+/// Returns the metrics of an interval; `None` when the counts restarted in it.
 fn metrics(began: &Sample, ended: &Sample, group_s: u32) -> Option<Vec<Metric>> {
     let interval = ended.since(began)?;
     let seconds = ended.seconds_since(began);
@@ -136,7 +135,7 @@ fn metrics(began: &Sample, ended: &Sample, group_s: u32) -> Option<Vec<Metric>> 
     ])
 }
 
-/// [`Notes`] that several threads look at.
+/// [`Notes`] shared by several threads.
 #[derive(Default)]
 pub struct SharedNotes(Mutex<Notes>);
 
@@ -146,7 +145,7 @@ impl SharedNotes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).note(look);
     }
 
-    /// Metrics, and who was active in the last seconds.
+    /// Returns metrics, and the activity of the last seconds.
     pub fn recent(&self) -> History {
         let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let newest = notes.activity.back().map_or(0, |newest| newest.time_us);
@@ -157,12 +156,12 @@ impl SharedNotes {
         History { activity, ..notes.history_without_activity() }
     }
 
-    /// All that is noted.
+    /// Returns all that is recorded.
     pub fn all(&self) -> History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).newest(ACTIVITY_KEPT)
     }
 
-    /// What others are told of it.
+    /// Returns what other instances get.
     pub fn newest(&self) -> History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).newest(ACTIVITY_TOLD)
     }

@@ -1,7 +1,7 @@
 //! The pages of an instance over HTTP: dashboard, metrics, documents, health. Read only.
 //!
-//! `serving` has the connections. What is shown was made by the watch (see `live_watch`); only `/api/observation` looks
-//! at that moment.
+//! `serving` handles the connections. Pages show what the watch has made (see `live_watch`); only `/api/observation`
+//! observes at the time of the request.
 
 pub mod request;
 mod serving;
@@ -23,11 +23,11 @@ use std::sync::{Arc, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// For the server to notice that it is to end.
+/// Limit on connecting to the server to make it end.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Shortest token, characters.
 const TOKEN_MIN: usize = 16;
-/// File of the instance directory with the token that the instance makes itself.
+/// File in the instance directory with the token that the instance creates itself.
 pub const OWN_TOKEN: &str = "http.token";
 
 const PAGE: &str = include_str!("http/dashboard.html");
@@ -35,7 +35,7 @@ const STYLE: &str = include_str!("http/dashboard.css");
 const SCRIPT: &str = include_str!("http/dashboard.js");
 const ICON: &str = include_str!("http/icon.svg");
 
-/// The server. Ended when it is dropped.
+/// The server. Dropping it ends it.
 pub struct HttpServer {
     address: SocketAddr,
     readers: String,
@@ -44,10 +44,10 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Begins to serve when it is configured.
+    /// Starts to serve if it is configured.
     ///
     /// # Errors
-    /// Without a usable token, when anonymous access is set beyond loopback, and when the address cannot be listened on.
+    /// Without a usable token, when anonymous access is set beyond loopback, or when it cannot listen on the address.
     pub fn start(
         config: &HttpConfig,
         directory: &Path,
@@ -84,12 +84,12 @@ impl HttpServer {
         Ok(Some(HttpServer { address, readers, ending, thread: Some(thread.map_err(refused)?) }))
     }
 
-    /// Where it listens.
+    /// Address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Who may read, for the alert log.
+    /// Describes who may read, for the alert log.
     pub fn readers(&self) -> &str {
         &self.readers
     }
@@ -115,7 +115,8 @@ impl Drop for HttpServer {
     }
 }
 
-/// Who may read, and how that is said. An address proves nothing: every user of this machine reaches those of loopback.
+/// Determines who may read, and describes that. An address proves nothing: every user of this machine reaches loopback
+/// addresses.
 fn access(
     config: &HttpConfig,
     directory: &Path,
@@ -162,7 +163,7 @@ struct Site {
 }
 
 impl Site {
-    /// Whether a request is answered; `None` when the answer is the page.
+    /// Decides whether a request is answered; `None` when the answer is the page.
     fn decide(&self, request: &Request) -> (Decision, Option<Answer>) {
         let decision = self.access.decide(request);
         let answer = match decision {
@@ -219,7 +220,7 @@ fn starting() -> Answer {
     Answer::text("503 Service Unavailable", "the instance is starting or stopping")
 }
 
-/// Only what is critical is no health: a load balancer must not take a primary away for a warning.
+/// Only a critical state fails the health check: a load balancer must not take a primary away for a warning.
 fn health((severity, line): (Severity, String)) -> Answer {
     let status = if severity == Severity::Critical { "503 Service Unavailable" } else { "200 OK" };
     Answer::text(status, &line)

@@ -1,8 +1,9 @@
-//! Files that were set aside when another content took the place of a database: `NAME.before-SCN` beside it.
+//! Files that were set aside when other content replaced a database: `NAME.before-SCN` beside it.
 //!
-//! A standby makes one when an image replaces its file that may lack redo which the file holds, a primary when an operator has
-//! decided for the redo (`resolve`). The control file lists them; nothing else is ever removed. They are limited by `[kept]` of
-//! the configuration, and each that is removed is named in the alert log. [`to_remove`] is the decision.
+//! A standby makes one when a full resync image replaces its file and may lack redo that the file holds; a primary
+//! makes one when an operator has decided in favour of the redo (`resolve`). The control file lists them; nothing else
+//! is ever removed. `[kept]` of the configuration limits them, and the alert log names each file that is removed.
+//! [`to_remove`] is the decision.
 
 use crate::config::KeptConfig;
 use crate::control::KeptFile;
@@ -24,7 +25,7 @@ pub enum Limit {
     Days,
     /// There are more than `files_max`.
     Files,
-    /// Together they have more than `bytes_max`.
+    /// Together they exceed `bytes_max`.
     Bytes,
 }
 
@@ -38,8 +39,8 @@ impl std::fmt::Display for Limit {
     }
 }
 
-/// The files that are not to be kept any longer, by their places in `files`, with the limit that says so. The newest one of a
-/// database is removed for its age only.
+/// Returns the files to remove, by index in `files`, with the limit that applies. The newest file of a database is
+/// removed for its age only.
 pub fn to_remove(files: &[KeptFile], config: &KeptConfig, now_us: u64) -> Vec<(usize, Limit)> {
     let is_old = |file: &KeptFile| now_us.saturating_sub(file.kept_us) > config.days * DAY_US;
     let mut by_age: Vec<usize> = (0..files.len()).collect();
@@ -65,7 +66,7 @@ pub fn to_remove(files: &[KeptFile], config: &KeptConfig, now_us: u64) -> Vec<(u
     }
 }
 
-/// Whether a file is named as one that is kept, or one that is being made for it.
+/// Whether a file is named like a kept file, or like a file that is being made for a database.
 pub fn is_named_so(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let Some((_, rest)) = name.rsplit_once(".before-") else { return name.ends_with(REBUILDING) };
@@ -73,10 +74,10 @@ pub fn is_named_so(path: &Path) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Ends the name of a database that is being made again out of the redo.
+/// Suffix of the name of a database that is being rebuilt from the redo.
 pub const REBUILDING: &str = ".rebuilding";
 
-/// Remembers what apply has kept.
+/// Records and reports what apply has kept.
 pub fn note(environment: &Environment, name: &str, kept: &Kept) {
     if environment.of_control(|control| control.kept_files.iter().any(|file| file.path == kept.path)) {
         return;
@@ -100,7 +101,7 @@ pub fn note(environment: &Environment, name: &str, kept: &Kept) {
     }
 }
 
-/// Removes what the limits no longer allow. Called now and then.
+/// Removes what the limits no longer allow. Called periodically.
 pub fn look(running: &Running) {
     let environment = &running.environment;
     let files = environment.of_control(|control| control.kept_files.clone());
@@ -112,7 +113,7 @@ pub fn look(running: &Running) {
                 file.name,
                 file.path.display()
             )),
-            // Tried again at the next poll; the list shows that it is still there.
+            // Retried at the next poll; the list shows that the file is still there.
             Err(_) => continue,
         }
     }
@@ -131,15 +132,14 @@ fn remove_file(environment: &Environment, file: &KeptFile) -> Result<(), Instanc
 }
 
 impl Running {
-    /// The files that are kept.
     pub fn kept_files(&self) -> Vec<KeptFile> {
         self.environment.of_control(|control| control.kept_files.clone())
     }
 
-    /// Removes one of them, by its path or its file name.
+    /// Removes a kept file, by its path or its file name.
     ///
     /// # Errors
-    /// When it is none of them, or cannot be removed.
+    /// When there is no such kept file, or it cannot be removed.
     pub fn remove_kept(&self, wanted: &str) -> Result<PathBuf, InstanceError> {
         let files = self.kept_files();
         let is_it = |file: &&KeptFile| {
@@ -155,7 +155,7 @@ impl Running {
     }
 }
 
-/// Newest first.
+/// Sorts files, newest first.
 pub fn sorted(mut files: Vec<KeptFile>) -> Vec<KeptFile> {
     files.sort_by_key(|file| Reverse(file.kept_us));
     files

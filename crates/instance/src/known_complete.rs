@@ -1,11 +1,12 @@
 //! Whether a standby that takes over has everything that its primary has acknowledged.
 //!
-//! Every frame says for how long no commit is acknowledged without this standby, from the moment on at which it was made. When
-//! commits begin to wait, all that was acknowledged before ends where the redo of the primary ends in that frame. So a standby
-//! that has received up to there has everything, until the time is over that the newest frame says. Whether the primary has gone
-//! on alone after that, a standby that hears nothing cannot know, and it says so. A standby that was behind was not waited for.
+//! Every frame says for how long, from the moment the frame was made, no commit is acknowledged without this standby.
+//! When commits begin to wait for the standby, everything acknowledged before ends where the redo of the primary ends
+//! in that frame. So a standby that has received up to there has everything until the time that the newest frame gives
+//! is over. Whether the primary has continued alone after that, a standby that hears nothing cannot know, and it
+//! reports that. Commits did not wait for a standby that was behind.
 //!
-//! Where the source is no primary see [`crate::drain`].
+//! Where the source is not a primary see [`crate::drain`].
 
 use crate::control::Role;
 use crate::drain::Told;
@@ -14,12 +15,13 @@ use standfast_transport::TransportMode;
 use standfast_types::Scn;
 use std::time::{Duration, Instant};
 
-/// What the streams since the instance was started have shown. A machine without a clock.
+/// What the streams since the start of the instance have shown. A state machine without a clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Completeness {
-    /// How the newest stream ships.
+    /// Transport mode of the newest stream.
     mode: Option<TransportMode>,
-    /// Nothing beyond was acknowledged when commits began to wait for this standby, as far as this stream goes; `None`: they do not.
+    /// End of what was acknowledged when commits began to wait for this standby, by this stream; `None`: they do not
+    /// wait.
     acknowledged_alone: Option<Scn>,
     /// When everything acknowledged was last here.
     complete: Option<Instant>,
@@ -28,7 +30,7 @@ pub struct Completeness {
 }
 
 impl Completeness {
-    /// A stream begins.
+    /// Notes that a stream begins.
     pub fn begin_stream(&mut self, mode: TransportMode) {
         (self.mode, self.acknowledged_alone) = (Some(mode), None);
     }
@@ -43,7 +45,7 @@ impl Completeness {
         }
     }
 
-    /// The source need not wait for this standby.
+    /// Notes that the source need not wait for this standby.
     pub fn refused(&mut self) {
         (self.acknowledged_alone, self.complete, self.until) = (None, None, None);
     }
@@ -61,34 +63,34 @@ impl Completeness {
 /// What is known when a failover begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Heard {
-    /// Of the newest stream since the instance was started, if there was one.
+    /// Transport mode of the newest stream since the start of the instance, if there was one.
     mode: Option<TransportMode>,
-    /// What that stream has said of its source.
+    /// What that stream has reported about its source.
     told: Told,
-    /// How long ago everything acknowledged was last here; `None`: that is not known.
+    /// How long ago everything acknowledged was last here; `None`: unknown.
     complete_ago: Option<Duration>,
     /// No commit has been acknowledged without this standby since then.
     is_waited_for: bool,
 }
 
-/// Whether redo may be missing that was acknowledged, and why.
+/// Whether acknowledged redo may be missing, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Everything that was acknowledged is here.
     Complete,
-    /// The primary ships asynchronously: what it had not sent is missing.
+    /// The primary ships asynchronously: redo that it had not sent is missing.
     Asynchronous,
     /// Nothing has come from the primary since this instance was started.
     NeverHeard,
-    /// It had not caught up: so many bytes were missing when the primary was last heard, or it is not known how many.
+    /// The standby had not caught up: this many bytes were missing when the primary was last heard; `None`: unknown.
     Behind(Option<u64>),
-    /// All that the primary had said was here, but its commits did not wait for this standby, or might stop to at once.
+    /// All redo that the primary had reported was here, but its commits did not wait for this standby, or might stop
+    /// waiting immediately.
     NotWaitedFor,
     /// The primary has been silent for longer than it waits for this standby.
     Silent(Duration),
 }
 
-/// See the module.
 fn judge(heard: &Heard) -> Known {
     match (heard.mode, heard.complete_ago) {
         (None, _) => Known::NeverHeard,
@@ -103,12 +105,12 @@ fn judge(heard: &Heard) -> Known {
 }
 
 impl Known {
-    /// Whether a failover is told as one that may lack something. An asynchronous standby lacks by design what was under way.
+    /// Whether a failover counts as complete. An asynchronous standby lacks by design what was in flight.
     pub fn is_complete(self) -> bool {
         matches!(self, Known::Complete | Known::Asynchronous)
     }
 
-    /// What an operator is told; nothing when all is well.
+    /// Returns the message for the operator; `None` when everything is here.
     pub fn text(self, source: &str) -> Option<String> {
         let compare =
             "if the old primary can be looked at, compare the end of its redo before applications go on here";
@@ -143,8 +145,8 @@ impl Known {
 }
 
 impl Running {
-    /// What is known of the redo that the primary has acknowledged, before a failover ends the stream. Nothing where the source
-    /// is no primary.
+    /// Determines what is known of the redo that the primary has acknowledged, before a failover ends the stream.
+    /// `None` when everything is here, or the source is not a primary.
     pub(crate) fn known_complete(&self) -> Option<(bool, String)> {
         let upstream = self.environment.control().upstream;
         let is_primary = |role: standfast_transport::Role| role == Role::Primary.of_peer();
@@ -174,7 +176,7 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(30);
 
-    /// A standby that hears frames, and what a failover at each moment says.
+    /// A standby that hears frames, and what a failover at each moment would report.
     struct Standby {
         completeness: Completeness,
         told: Told,
@@ -188,7 +190,7 @@ mod tests {
             Standby { completeness, told: Told::default(), began: Instant::now() }
         }
 
-        /// At this second a frame comes that was made `age` before; commits wait for `wait` from then on.
+        /// At this second a frame arrives that was made `age` earlier; commits wait for `wait` from then on.
         fn hears(&mut self, second: u64, delivered: u64, end: u64, wait: Option<(Duration, Duration)>) {
             let now = self.began + Duration::from_secs(second);
             self.told = Told { streams: 1, source_end: Some(Scn(end)), delivered: Scn(delivered) };
@@ -210,10 +212,10 @@ mod tests {
             standby.hears(1, 500, 500, AT_ONCE);
             assert_eq!(standby.fails_over(30), Known::Complete);
             assert_eq!(standby.fails_over(31), Known::Silent(WAIT));
-            // Redo that is under way was not acknowledged.
+            // Redo in flight was not acknowledged.
             standby.hears(20, 500, 600, AT_ONCE);
             assert_eq!(standby.fails_over(49), Known::Complete);
-            // The frame was ten seconds on its way.
+            // The frame was in flight for ten seconds.
             standby.hears(40, 700, 800, Some((WAIT, Duration::from_secs(10))));
             assert_eq!(standby.fails_over(59), Known::Complete);
             assert_eq!(standby.fails_over(60), Known::Silent(Duration::from_secs(20)));
@@ -254,7 +256,7 @@ mod tests {
         standby.hears(1, 500, 500, Some((Duration::from_secs(2), Duration::ZERO)));
         standby.completeness.begin_stream(SyncAffirm);
         assert_eq!(standby.fails_over(2), Known::Complete);
-        // On longer terms, but it is behind.
+        // The wait is longer now, but the standby is behind.
         standby.hears(5, 500, 600, AT_ONCE);
         assert_eq!(standby.fails_over(5), Known::Silent(Duration::from_secs(4)));
     }

@@ -1,14 +1,15 @@
-//! How old redo is: the end of the stream as it was at moments of the past.
+//! Age of redo, from the recorded ends of the stream at past moments.
 //!
-//! A lag in seconds is the age of the oldest redo that somebody lacks. Commit times would tell it only where there are
-//! commits, and by another host's clock; this is told by the clock of the instance that asks, from positions alone.
+//! A lag in seconds is the age of the oldest redo that a destination lacks. Commit times would give it only where there
+//! are commits, and by the clock of another host. This module derives it from positions alone, by the clock of the
+//! instance that asks.
 
 use std::collections::VecDeque;
 
-/// Moments that are kept: with one a second, more than an hour. Older redo is as old as the oldest of them, at least.
+/// Largest number of marks kept: more than an hour at one per second. Older redo is at least as old as the oldest mark.
 const KEPT: usize = 4096;
 
-/// The stream ended at `end` from one moment to another, microseconds of any one clock.
+/// The stream ended at `end` during this interval. Microseconds of any one clock.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     end: u64,
@@ -16,14 +17,14 @@ struct Mark {
     until_us: u64,
 }
 
-/// See the module. Pure.
+/// End of the stream over time. Pure.
 #[derive(Debug, Default)]
 pub struct Marks(VecDeque<Mark>);
 
 impl Marks {
-    /// The stream ends at `end` at that time.
+    /// Records that the stream ends at `end` at `time_us`.
     pub fn note(&mut self, end: u64, time_us: u64) {
-        // Where it was cut, what was noted of it beyond is void.
+        // The stream was truncated: discard the marks beyond its new end.
         while self.0.back().is_some_and(|newest| newest.end > end) {
             self.0.pop_back();
         }
@@ -36,8 +37,8 @@ impl Marks {
         }
     }
 
-    /// How old the oldest redo is that comes after `position`, when the stream ends at `end` now; 0 when nothing does.
-    /// Redo from before all that is known is at least as old as what is. `None` when nothing was noted yet.
+    /// Returns the age of the oldest redo after `position`, where `end` is the end of the stream now; 0 if there is
+    /// none. Redo older than all marks gets the age of the oldest mark, a lower bound. `None` before the first mark.
     pub fn lag_us(&self, position: u64, end: u64, now_us: u64) -> Option<u64> {
         if position >= end {
             return Some(0);
@@ -47,7 +48,7 @@ impl Marks {
             return self.0.front().map(|oldest| now_us.saturating_sub(oldest.since_us));
         };
         let (after_end, after_us) = self.0.get(next).map_or((end, now_us), |mark| (mark.end, mark.since_us));
-        // Between two moments redo is taken to have come evenly.
+        // Assumes that redo arrived at an even rate between two marks.
         let share = (position - before.end) as f64 / (after_end.max(position + 1) - before.end) as f64;
         let came_us = before.until_us + (after_us.saturating_sub(before.until_us) as f64 * share) as u64;
         Some(now_us.saturating_sub(came_us))

@@ -1,5 +1,5 @@
-//! Wires the stations of one host together: configuration, control file, the primary's commit path, the
-//! standby's receive and apply path, checkpoints, roles, and the control socket.
+//! Wires the stages of one instance together: configuration, control file, the primary's commit path, the standby's
+//! receive and apply path, checkpoints, roles, and the control socket.
 
 pub mod address;
 pub mod alert;
@@ -111,7 +111,7 @@ pub use error::InstanceError;
 pub use standfast_transport::protection::ProtectionMode;
 pub use standfast_transport::{Right, Rights};
 
-/// Microseconds since the Unix epoch, for times that people see.
+/// Microseconds since the Unix epoch, for times shown to users.
 pub fn now_us() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

@@ -1,5 +1,5 @@
-//! The thread `live` looks at the instance once a second: thresholds are watched by it, and the
-//! HTTP server shows what it saw. However many look at pages, the instance is asked once a second.
+//! The thread `live` observes the instance once a second. It checks thresholds against the observation, and the HTTP
+//! server serves its pages from it: however many clients load pages, the instance is observed once a second.
 
 use crate::error::InstanceError;
 use crate::http::HttpServer;
@@ -10,10 +10,10 @@ use standfast_live::{Dashboard, Looks, Machine, Severity, Status, Thresholds, Wa
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often it looks.
+/// Interval between observations.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What was seen last, and what rates need of before.
+/// The newest observation, with what rates need from earlier ones.
 pub struct Live {
     observation: Observation,
     looks: Looks,
@@ -21,30 +21,29 @@ pub struct Live {
 }
 
 impl Live {
-    /// The dashboard.
     pub fn dashboard(&self) -> Dashboard {
         Dashboard::of(&self.observation, &self.looks, &self.machine)
     }
 
-    /// The metrics.
+    /// Returns the metrics in the exposition format.
     pub fn exposition(&self) -> String {
         let estimate = self.looks.estimate(&self.observation);
         metrics::exposition(metrics::families(&self.observation, &estimate))
     }
 
-    /// How it is, in a line that names the instance.
+    /// Returns the severity and one line of text that names the instance.
     pub fn check(&self) -> (Severity, String) {
         let status = Status::of(&self.observation.status);
         standfast_live::line(&self.observation.name, &status, &Thresholds::of(&status))
     }
 }
 
-/// Of the newest look.
+/// The newest observation; empty before the first.
 #[derive(Default)]
 pub struct Latest(Mutex<Option<Live>>);
 
 impl Latest {
-    /// Shows it; `None` before the first look.
+    /// Calls `show` with it; with `None` before the first observation.
     pub fn with<T>(&self, show: impl FnOnce(Option<&Live>) -> T) -> T {
         show(self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref())
     }
@@ -57,18 +56,18 @@ impl Latest {
     }
 }
 
-/// The thread, and the HTTP server that shows what it sees.
+/// The thread `live` and the HTTP server that serves its observations.
 pub struct LiveWatch {
     http: Option<HttpServer>,
-    /// Ends with this.
+    /// Ends when this is dropped.
     _thread: Watchers,
 }
 
 impl LiveWatch {
-    /// Starts both over an instance.
+    /// Starts both for an instance.
     ///
     /// # Errors
-    /// When the configured address cannot be served, or a thread not be started.
+    /// When the configured address cannot be served, or a thread cannot be started.
     pub fn start(running: &Arc<Running>) -> Result<LiveWatch, InstanceError> {
         let environment = &running.environment;
         let directory = &environment.paths.directory;
@@ -86,13 +85,13 @@ impl LiveWatch {
         Ok(LiveWatch { http, _thread: thread })
     }
 
-    /// Where pages are served, if they are.
+    /// Address at which the HTTP server listens, if configured.
     pub fn http_address(&self) -> Option<String> {
         self.http.as_ref().map(|http| http.address().to_string())
     }
 }
 
-/// What is long is only asked for when somebody may look at it.
+/// Makes one observation. The expensive parts are collected only when the HTTP server runs.
 fn look(running: &Running, latest: &Latest, serves: bool, thresholds: &mut Watch) {
     let environment = &running.environment;
     let observation = if serves {

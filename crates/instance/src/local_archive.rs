@@ -1,7 +1,8 @@
-//! Local destinations (LOCATION): directories that get a copy of every archived log, and what waits for them.
+//! Local destinations (LOCATION): directories that receive a copy of every archived log, and the reuse limit that
+//! depends on them.
 //!
-//! A copy is written under another name, synced, read again block by block, and only then given its name. Destinations
-//! that fail are tried again every `reopen_ms`; one that is given up hands its work to its alternate.
+//! A copy is written under a temporary name, synced, verified block by block, and then renamed. A failed destination is
+//! retried every `reopen_ms`; one that reaches its failure limit hands its work to its alternate.
 
 use crate::destination_config::{DestinationConfig, State};
 use crate::error::InstanceError;
@@ -17,20 +18,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const PIECE_BYTES: usize = 1 << 20;
-/// A pause between pieces leaves the device to the log writer.
+/// Pause between chunks, which leaves the device to the log writer.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A place where the redo of finished logs is wanted.
+/// A destination for the redo of full logs.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// No log is used again before this place has its redo.
+    /// No log is reused before this destination has its redo.
     pub mandatory: bool,
-    /// It has all redo before this position.
+    /// This destination has all redo before this position.
     pub has: Scn,
 }
 
-/// Logs that end after this position must not be used again: a mandatory place lacks their redo, or fewer than
-/// `min_succeed` places have it, the instance's own archive among them (LOG_ARCHIVE_MIN_SUCCEED_DEST). Pure.
+/// Returns the position beyond which logs must not be reused. A log that ends after it is missing at a mandatory
+/// destination, or fewer than `min_succeed` destinations have it, counting the instance's own archive
+/// (LOG_ARCHIVE_MIN_SUCCEED_DEST). Pure.
 pub fn reuse_limit(min_succeed: usize, places: &[Place]) -> Scn {
     let mandatory = places.iter().filter(|place| place.mandatory).map(|place| place.has).min();
     let mut has: Vec<Scn> = places.iter().map(|place| place.has).collect();
@@ -42,10 +44,10 @@ pub fn reuse_limit(min_succeed: usize, places: &[Place]) -> Scn {
     mandatory.unwrap_or(Scn(u64::MAX)).min(enough)
 }
 
-/// How a local destination is doing.
+/// State of a local destination.
 #[derive(Clone, Debug, Default)]
 struct Standing {
-    /// It has all archived logs that end at or before this position.
+    /// The destination has all archived logs that end at or before this position.
     has: Scn,
     failures: u32,
     retry_at: Option<Instant>,
@@ -55,30 +57,29 @@ struct Standing {
 /// A local destination for status output.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct LocalStatus {
-    /// Its name.
     pub name: String,
-    /// Its directory.
     pub location: PathBuf,
-    /// V$ARCHIVE_DEST.STATUS: VALID, ERROR (tried again), DISABLED (given up), ALTERNATE (not needed) or DEFERRED.
+    /// V$ARCHIVE_DEST.STATUS: VALID, ERROR (retried), DISABLED (abandoned after too many failures), ALTERNATE (not
+    /// needed) or DEFERRED.
     pub status: &'static str,
-    /// Whether logs wait for it.
+    /// Whether the reuse of logs waits for it.
     pub mandatory: bool,
-    /// It has all archived logs up to here; `None` when that is not known yet.
+    /// The destination has all archived logs up to this position; `None` while unknown.
     pub has: Option<Scn>,
-    /// Failures in a row.
+    /// Consecutive failures.
     pub failures: u32,
-    /// What the last one was.
+    /// The last error.
     pub trouble: Option<String>,
 }
 
-/// See the module.
+/// Copies archived logs to the local destinations.
 #[derive(Default)]
 pub struct LocalArchives {
     standings: HashMap<String, Standing>,
 }
 
 impl LocalArchives {
-    /// Copies what is missing, and says how far logs may be used again. To be called about twice a second.
+    /// Copies missing logs and sets the reuse limit of the redo log. Call it about twice a second.
     pub fn look(&mut self, running: &Running) {
         let configured = running.configured();
         let Some((log, is_primary)) = log_of(running) else { return };
@@ -100,7 +101,7 @@ impl LocalArchives {
         }
     }
 
-    /// Whether the destination is the alternate of one that was given up.
+    /// Whether the destination is the alternate of an abandoned one.
     fn stands_in(&self, alternate: &DestinationConfig, local: &[&DestinationConfig]) -> bool {
         let given_up =
             |at: &&&DestinationConfig| at.alternate.as_ref() == Some(&alternate.name) && self.is_given_up(at);
@@ -118,7 +119,7 @@ impl LocalArchives {
         let Some(directory) = &at.location else { return };
         let standing = self.standings.entry(at.name.clone()).or_default();
         let early = standing.retry_at.is_some_and(|retry_at| Instant::now() < retry_at);
-        // One without an alternate that was given up waits for `destination enable`.
+        // An abandoned destination without an alternate waits for `destination enable`.
         if early || given_up && !has_alternate {
             return;
         }
@@ -151,7 +152,7 @@ impl LocalArchives {
         }
     }
 
-    /// Forgets the failures of a destination: it is tried again at once.
+    /// Resets the failures of a destination, so that it is retried immediately.
     pub fn enable(&mut self, name: &str) {
         if let Some(standing) = self.standings.get_mut(name) {
             (standing.failures, standing.retry_at) = (0, None);
@@ -204,7 +205,7 @@ impl LocalArchives {
     }
 }
 
-/// The log whose archived files are copied, and whether it is that of a primary.
+/// Returns the log whose archived files are copied, and whether it is a primary's.
 fn log_of(running: &Running) -> Option<(Arc<RedoLog>, bool)> {
     if let Some(primary) = running.primary() {
         return Some((primary.source.redo_log().clone(), true));
@@ -215,7 +216,7 @@ fn log_of(running: &Running) -> Option<(Arc<RedoLog>, bool)> {
     }
 }
 
-/// Copies the archived logs that `directory` lacks, oldest first, as far as it goes.
+/// Copies the archived logs that `directory` lacks, oldest first. Stops at the first error.
 fn copy_missing(
     directory: &Path,
     archived: &[ArchivedLog],
@@ -248,7 +249,7 @@ fn copy(source: &Path, target: &Path, first: Scn, stopping: &dyn Fn() -> bool) -
         std::fs::rename(&part, target).map_err(InstanceError::io("name the archived log", target))
     });
     if copied.is_err() {
-        // What is left is removed by the next attempt.
+        // The next attempt removes what is left.
         let _ = outside::remove(&part);
     }
     copied?;
@@ -257,7 +258,7 @@ fn copy(source: &Path, target: &Path, first: Scn, stopping: &dyn Fn() -> bool) -
 
 fn write_copy(source: &Path, part: &Path, stopping: &dyn Fn() -> bool) -> Result<(), InstanceError> {
     let mut from = File::open(source).map_err(InstanceError::io("open the archived log", source))?;
-    // What is left of the attempt before.
+    // Removes what the previous attempt left.
     let mut to = outside::remove(part)
         .and_then(|()| outside::create_new(part, 0o600))
         .map_err(InstanceError::io("create the archived log", part))?;

@@ -1,9 +1,9 @@
-//! One process serves an instance directory, and others can tell whether one does.
+//! Locks an instance directory for one process, and lets other processes check whether an instance is running.
 //!
-//! Two files, since what others may open they may also lock:
-//! - `lock`, for the instance's user alone: its first byte is locked for writing as long as the process lives.
-//! - `alive`, a socket that takes no connections and that every user may ask, see [`standfast_session::liveness`]. What is
-//!   bound to it goes with the process, and another process can bind there only with write access to the directory.
+//! There are two files, because a user who may open a file may also lock it:
+//! - `lock`, accessible to the instance's user only: its first byte is write-locked while the process lives.
+//! - `alive`, a socket that accepts no connections and that every user may probe, see [`standfast_session::liveness`].
+//!   Its binding ends with the process, and another process needs write access to the directory to bind there.
 
 use crate::control_socket;
 use crate::error::InstanceError;
@@ -16,16 +16,17 @@ use std::path::Path;
 
 const LOCK: u32 = 0o600;
 const LOCK_MAX: u32 = 0o777;
-/// Connecting requires write permission; nothing that is written is read.
+/// Connecting requires write permission; the instance never reads what is written.
 const EVERYBODY: u32 = 0o666;
 
-/// The lock lives as long as the file is open; the kernel releases it when the process dies.
+/// Locks the instance directory. The lock lasts as long as the file is open; the kernel releases it when the process
+/// dies.
 pub(crate) fn lock_directory(paths: &Paths) -> Result<File, InstanceError> {
     let running = || InstanceError::AlreadyRunning { directory: paths.directory.clone() };
     take(&paths.lock, &paths.directory, running)
 }
 
-/// As [`lock_directory`], for a runtime directory, of which several instances may have the same by mistake.
+/// Locks a runtime directory, which several instances may share by mistake.
 pub(crate) fn lock_runtime(directory: &Path) -> Result<File, InstanceError> {
     let running = || {
         let shown = directory.display();
@@ -58,7 +59,7 @@ fn take(
             format!("{shown} is not a lock file of this instance: it belongs to uid {}", metadata.uid());
         return Err(InstanceError::refused(what, remove));
     }
-    // Of an earlier release: every user who may open it may lock it.
+    // Files of an earlier release may be wider, and a user who may open the file may lock it.
     if metadata.mode() & LOCK_MAX != LOCK {
         file.set_permissions(PermissionsExt::from_mode(LOCK)).map_err(failed())?;
     }
@@ -75,7 +76,7 @@ fn take(
     }
 }
 
-/// Shows to all that this process serves the directory, whose lock it has, for as long as the descriptor is open.
+/// Marks the directory as served by this process, which holds its lock, for as long as the descriptor is open.
 pub(crate) fn show_alive(directory: &Path) -> Result<OwnedFd, InstanceError> {
     let path = directory.join(ALIVE);
     let fresh = directory.join(format!("{ALIVE}.new"));
@@ -83,14 +84,15 @@ pub(crate) fn show_alive(directory: &Path) -> Result<OwnedFd, InstanceError> {
         let _ = std::fs::remove_file(&fresh);
         let socket = control_socket::bind(&fresh, libc::SOCK_SEQPACKET)?;
         std::fs::set_permissions(&fresh, PermissionsExt::from_mode(EVERYBODY))?;
-        // At no moment there is none.
+        // Renaming replaces the old socket atomically: the path always exists.
         std::fs::rename(&fresh, &path)?;
         Ok(socket)
     };
     show().map_err(InstanceError::io("make the socket", &path))
 }
 
-/// Whether an instance process has the directory. Looks without taking the lock, which would keep one from starting.
+/// Whether an instance process serves the directory. Queries the lock without taking it; taking it would keep an
+/// instance from starting.
 pub(crate) fn is_locked(paths: &Paths) -> bool {
     match File::open(&paths.lock) {
         Ok(file) => holder(&file).is_some(),
@@ -101,7 +103,7 @@ pub(crate) fn is_locked(paths: &Paths) -> bool {
     }
 }
 
-/// The kind of the lock that somebody has.
+/// Returns the type of the lock that another process holds.
 fn holder(file: &File) -> Option<libc::c_int> {
     let mut lock = whole_lock();
     // SAFETY: an open descriptor and a valid lock structure, which the kernel fills.
@@ -126,8 +128,8 @@ pub(crate) mod tests {
     use crate::config::Config;
     use std::sync::Mutex;
 
-    /// Held by a test while it starts a process, which has everything open that this one has until it runs its program; and by those
-    /// that look at what closing a file does.
+    /// Held by a test while it starts a process, because a child has all descriptors of its parent open until it calls
+    /// exec; and by tests of what closing a file releases.
     pub(crate) static STARTS: Mutex<()> = Mutex::new(());
 
     fn paths(name: &str) -> Paths {

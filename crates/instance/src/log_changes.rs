@@ -1,8 +1,8 @@
-//! Changes of groups and members of the redo log of a running instance: the online redo log of a primary, the standby
-//! redo log of a standby.
+//! Changes groups and members of the redo log of a running instance: the online redo log of a primary, the standby redo
+//! log of a standby.
 //!
-//! Making and filling files takes a while and goes on beside the log; what must stand still for it, the last step, is
-//! done by the thread that writes the log.
+//! Files are created and filled while the log is in use; the last step, which needs the log to stand still, runs on the
+//! thread that writes the log.
 
 use crate::environment::Environment;
 use crate::error::InstanceError;
@@ -16,43 +16,42 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Group files are at least this large.
+/// Smallest size of a group file.
 const GROUP_BYTES_MIN: u64 = 8 << 20;
 const GROUPS_MAX: usize = 64;
-/// A new member that lacks less than this is given the rest by the thread that writes the log.
+/// When a new member lacks less than this, the thread that writes the log copies the rest.
 const LAST_BYTES: u64 = 1 << 20;
-/// Passes over a log that is written faster than it is copied.
+/// Limit of copy passes over a log that grows faster than it is copied.
 const PASSES_MAX: usize = 16;
 
-/// A change of groups or members.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case")]
 pub enum LogChange {
-    /// One group more.
+    /// Adds a group.
     AddGroup {
-        /// Of each file; default: as the largest group.
+        /// Bytes of each file; default: the size of the largest group.
         bytes: Option<u64>,
     },
-    /// One group fewer.
+    /// Removes a group.
     DropGroup {
-        /// Its number.
+        /// Group number.
         group: usize,
     },
-    /// Another group in the place of this one.
+    /// Replaces a group by a new one.
     ResizeGroup {
-        /// Its number.
+        /// Group number.
         group: usize,
-        /// Bytes of each file of the new one.
+        /// Bytes of each file of the new group.
         bytes: u64,
     },
-    /// A file for each group that lacks one in this directory.
+    /// Adds a file in this directory to each group that lacks one there.
     AddMember {
         /// Absolute, or relative to the instance directory.
         directory: PathBuf,
     },
-    /// No group has a file there any more.
+    /// Removes the files in this directory from all groups.
     DropMember {
-        /// As it was added.
+        /// As given when it was added.
         directory: PathBuf,
     },
 }
@@ -64,19 +63,19 @@ impl From<Refusal> for InstanceError {
 }
 
 type Work = Box<dyn FnOnce(&mut LogWriter) -> Result<Vec<PathBuf>, InstanceError> + Send>;
-/// Runs work on the thread that writes the log, or while it does not.
+/// Runs work on the thread that writes the log, or while that thread is not writing.
 pub type OnWriter<'a> = &'a dyn Fn(Work) -> Result<Vec<PathBuf>, InstanceError>;
 
 impl Running {
-    /// Changes groups or members of the log that is in use.
+    /// Changes groups or members of the log in use.
     ///
     /// # Errors
-    /// `Refused` with what to do; when a file cannot be made.
+    /// `Refused` with what to do; when a file cannot be created.
     pub fn change_log(&self, change: LogChange) -> Result<Value, InstanceError> {
         if let LogChange::AddGroup { bytes: Some(bytes) } | LogChange::ResizeGroup { bytes, .. } = &change
             && self.primary().is_some()
         {
-            // One that does not answer says why it is refused when it is back.
+            // A standby that does not answer is not checked; once it is back, it reports why it is refused.
             crate::sizing::check_standbys(*bytes, &crate::observe::smallest_standby_logs(self))?;
         }
         let _one = self.one_command();
@@ -100,10 +99,10 @@ impl Running {
     }
 }
 
-/// See [`Running::change_log`].
+/// Implements [`Running::change_log`].
 ///
 /// # Errors
-/// As there.
+/// See there.
 pub fn change_log(
     environment: &Arc<Environment>,
     log: &Arc<RedoLog>,
@@ -111,8 +110,8 @@ pub fn change_log(
     change: LogChange,
 ) -> Result<Value, InstanceError> {
     let site = Site { environment, log, on_writer };
-    // From now on the control file says what belongs to the log, not the files: whatever an interrupted change leaves
-    // behind is none of it.
+    // From now on the control file, not the files on disk, says what belongs to the log: files that an interrupted
+    // change leaves behind do not count.
     if environment.control().redo_layouts.of(log.config().kind).is_none() {
         site.remember()(&log.layout(), &[])?;
     }
@@ -166,7 +165,7 @@ impl Site<'_> {
         Ok(self.log.make_group(bytes)?)
     }
 
-    /// Simulations have smaller ones.
+    /// Smaller in simulations.
     fn bytes_min(&self) -> u64 {
         self.log.config().group_bytes.min(GROUP_BYTES_MIN)
     }
@@ -184,7 +183,8 @@ impl Site<'_> {
         match (self.on_writer)(work) {
             Ok(unused) => Ok(self.remove(unused)),
             Err(error) => {
-                // Only a refusal is known to have changed nothing: a control file may be there all the same.
+                // Only a refusal certainly changed nothing; after another error the control file may be durable all the
+                // same.
                 if let InstanceError::Refused { .. } = error {
                     self.remove(made);
                 }
@@ -221,7 +221,8 @@ impl Site<'_> {
         Ok(json!({ "dropped": directory, "left_behind": left }))
     }
 
-    /// Makes a layout durable in the control file; these files are not stale any more.
+    /// Returns a closure that makes a layout durable in the control file and clears the given files from the stale
+    /// members.
     fn remember(&self) -> impl FnOnce(&Layout, &[PathBuf]) -> Result<(), InstanceError> + Send + use<> {
         let environment = self.environment.clone();
         let kind = self.log.config().kind;
@@ -242,7 +243,8 @@ impl Site<'_> {
         }
     }
 
-    /// Removes files that are not used any more; those that cannot be removed, or are of another instance, are named.
+    /// Removes unused files. Returns, and writes to the alert log, those that cannot be removed or belong to another
+    /// instance.
     fn remove(&self, files: Vec<PathBuf>) -> Vec<PathBuf> {
         let (disk, family) = (self.environment.disk.as_ref(), self.environment.control().family);
         let is_foreign =
@@ -257,11 +259,11 @@ impl Site<'_> {
     }
 }
 
-/// Makes the directory of a new member and refuses one that is not fit for it. What belongs to this instance in it is
-/// what it left there.
+/// Creates the directory of a new member, and refuses one that is unfit for it. Log files of this instance in it are
+/// leftovers of its own and do not matter.
 ///
 /// # Errors
-/// `Refused`; when it cannot be made.
+/// `Refused`; when it cannot be created.
 pub fn prepare_directory(environment: &Environment, directory: &Path) -> Result<(), InstanceError> {
     let directory = environment.paths.directory.join(directory);
     let mut builder = std::fs::DirBuilder::new();

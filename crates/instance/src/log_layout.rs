@@ -1,4 +1,4 @@
-//! Groups and members of the redo logs as the control file has them, once they have been changed.
+//! Groups and members of the redo logs as recorded in the control file, once they have been changed.
 
 use crate::config::Config;
 use crate::control::Control;
@@ -10,36 +10,34 @@ use standfast_log::{Layout, LogConfig};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Layouts of both logs; one that was never changed is as configured.
+/// Layouts of both logs; `None` for a log that was never changed: the configuration applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RedoLayouts {
-    /// Of the online redo log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub online: Option<RedoLayout>,
-    /// Of the standby redo log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standby: Option<RedoLayout>,
 }
 
-/// Groups and members of one log, and the settings that it began with.
+/// Groups and members of one log, and the settings that applied when they were first changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RedoLayout {
-    /// Bytes of each file of a group, by the number of the group.
+    /// Bytes of each file of a group, by group number.
     pub groups: BTreeMap<usize, u64>,
-    /// Directories of the members by letter; those within the instance directory relative to it.
+    /// Member directories by letter, relative if inside the instance directory.
     pub members: BTreeMap<char, PathBuf>,
-    /// `redo.groups`, `redo.group_bytes` and `redo.members` when the layout was changed: they do not count any more, and
-    /// whoever changes them is told so.
+    /// `redo.groups`, `redo.group_bytes` and `redo.members` at the time of the change. They no longer have any effect,
+    /// and the instance reports a change of them.
     pub configured: (usize, u64, Vec<PathBuf>),
 }
 
 impl RedoLayouts {
-    /// Whether nothing was changed.
+    /// Whether neither layout was changed.
     pub fn is_empty(&self) -> bool {
         *self == RedoLayouts::default()
     }
 
-    /// The layout of a log.
+    /// Returns the recorded layout of a log.
     pub fn of(&self, kind: LogKind) -> Option<&RedoLayout> {
         match kind {
             LogKind::Standby => self.standby.as_ref(),
@@ -47,7 +45,6 @@ impl RedoLayouts {
         }
     }
 
-    /// Replaces the layout of a log.
     pub fn set(&mut self, kind: LogKind, layout: RedoLayout) {
         match kind {
             LogKind::Standby => self.standby = Some(layout),
@@ -56,12 +53,12 @@ impl RedoLayouts {
     }
 }
 
-/// What the settings of `config` say.
+/// Returns the layout settings of `config`.
 pub fn configured(config: &Config) -> (usize, u64, Vec<PathBuf>) {
     (config.redo.groups, config.redo.group_bytes, config.redo.members.clone())
 }
 
-/// The redo log of an instance as its configuration and its control file say.
+/// Returns the log configuration of an instance from its settings and its control file.
 pub fn log_config(config: &Config, paths: &Paths, control: &Control, kind: LogKind) -> LogConfig {
     let redo = &config.redo;
     // A standby has one group more than its primary, so that a slow archiver does not stop the receiver.
@@ -85,14 +82,14 @@ pub fn log_config(config: &Config, paths: &Paths, control: &Control, kind: LogKi
     let layouts = &control.redo_layouts;
     log.layout = match (layouts.of(kind), &layouts.standby) {
         (Some(layout), _) => Some(Layout { groups: layout.groups.clone(), members: members(layout) }),
-        // A standby that becomes primary has its members where it has had them.
+        // A standby that becomes primary keeps its member directories.
         (None, Some(standby)) => Some(Layout { members: members(standby), ..log.layout() }),
         (None, None) => None,
     };
     log
 }
 
-/// Refuses settings that were changed although they do not count any more.
+/// Refuses layout settings that were changed although they no longer have any effect.
 ///
 /// # Errors
 /// `Refused`.

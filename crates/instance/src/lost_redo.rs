@@ -1,8 +1,8 @@
-//! Redo that this standby had hardened and cannot read any more, since its log was damaged where it was being filled.
+//! Redo that this standby had hardened and can no longer read, because its log was damaged in the group being filled.
 //!
-//! The databases may hold it already, so nothing is applied, and nothing can take over, before it is here again: its
-//! primary sends it as it sends whatever the standby lacks. The control file remembers it from before the first write to
-//! the log on.
+//! The databases may already contain it, so until it has arrived again the standby applies nothing and cannot take
+//! over. The primary resends it like any redo that the standby lacks. The control file records the loss before the
+//! first write to the log.
 
 use crate::control::{Control, Role};
 use crate::environment::Environment;
@@ -12,18 +12,19 @@ use standfast_log::{LogError, LostRedo};
 use standfast_types::Scn;
 use std::path::PathBuf;
 
-/// See the module.
+/// Range of redo that was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostRecord {
     /// File that held it.
     pub path: PathBuf,
-    /// From here on it is missing.
+    /// First missing SCN.
     pub from: Scn,
-    /// It had reached this position.
+    /// SCN that the redo had reached.
     pub to: Scn,
 }
 
-/// Remembers what opening the log, which ends at `end`, found missing. True: some of it still is.
+/// Records what the opening of the log, which ends at `end`, found missing. Returns whether some of it is still
+/// missing.
 pub(crate) fn note(
     environment: &Environment,
     found: Option<LostRedo>,
@@ -40,15 +41,15 @@ pub(crate) fn note(
     is_still_missing(environment, end, None)
 }
 
-/// Whether something is missing now that the redo without a hole ends at `end`, and that of the source at `source_end`;
-/// says and remembers when nothing is any more.
+/// Whether lost redo is still missing, when the redo without a gap ends at `end` and that of the source at
+/// `source_end`. Once it is complete, clears the record and writes it to the alert log.
 pub(crate) fn is_still_missing(
     environment: &Environment,
     end: Scn,
     source_end: Option<Scn>,
 ) -> Result<bool, InstanceError> {
     let is_back = |control: &Control| {
-        // A primary has all redo that it ever confirmed, and nothing else was applied.
+        // A primary has all redo that it ever confirmed, and a standby applies nothing else.
         let from_primary = control.upstream.as_ref().is_some_and(|at| at.role == Role::Primary.of_peer());
         control.lost.as_ref().map(|lost| {
             end >= lost.to || from_primary && source_end.is_some_and(|source_end| end >= source_end)
@@ -67,8 +68,10 @@ pub(crate) fn is_still_missing(
     }
 }
 
+/// Checks that no redo is missing.
+///
 /// # Errors
-/// `LostEnd` while something is missing.
+/// `LostEnd` while redo is missing.
 pub(crate) fn check(environment: &Environment) -> Result<(), LogError> {
     environment.of_control(|control| match &control.lost {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! Members of the redo log that are lost: who is told, and how it is remembered that they lack redo.
+//! Lost members of the redo log: reports them in the alert log and records in the control file that they lack redo.
 
 use crate::environment::Environment;
 use crate::error::InstanceError;
@@ -6,11 +6,11 @@ use standfast_log::{MemberKeeper, MemberNotice, RedoLog};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Says what opening `log` found out about its members, and remembers those that will lack what is written from now
-/// on; from now on also those that fail later. Nothing may have been written to `log` yet.
+/// Reports what opening `log` found about its members, and records those that will lack the redo written from now on.
+/// From now on, members that fail later are recorded too. Call it before anything is written to `log`.
 ///
 /// # Errors
-/// When it cannot be remembered; then nothing may be written.
+/// When the control file cannot be written; then nothing may be written to `log`.
 pub fn note_members(environment: &Arc<Environment>, log: &RedoLog) -> Result<(), InstanceError> {
     for notice in log.notices() {
         environment.alert.say(alert(notice));
@@ -26,7 +26,7 @@ pub fn note_members(environment: &Arc<Environment>, log: &RedoLog) -> Result<(),
     Ok(())
 }
 
-/// As the control file has it.
+/// Path as the control file stores it.
 fn relative(environment: &Environment, path: &Path) -> PathBuf {
     path.strip_prefix(&environment.paths.directory).unwrap_or(path).to_owned()
 }

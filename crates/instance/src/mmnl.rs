@@ -1,4 +1,4 @@
-//! The thread `mmnl`: looks once a second and notes what it sees, for lags and for the history.
+//! The thread `mmnl`: samples the instance once a second, for lags and for the history.
 
 use crate::history::Look;
 use crate::now_us;
@@ -6,10 +6,10 @@ use crate::observe;
 use crate::running::Running;
 use std::time::Duration;
 
-/// How often it looks.
+/// Interval between samples.
 pub const EVERY: Duration = Duration::from_secs(1);
 
-/// What the thread does.
+/// Takes one sample.
 pub fn look(running: &Running) {
     let time_us = now_us();
     running.note_end(time_us);

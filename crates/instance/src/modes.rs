@@ -1,7 +1,7 @@
-//! The permissions of what an instance has in its directory; docs/security.md has the table for people.
+//! Permissions of the files in an instance directory; docs/security.md has the table.
 //!
-//! What an earlier release made wider is narrowed at the start, by descriptor, and the alert log says so. Only what belongs
-//! to this user is changed, and nothing through a link.
+//! At the start, permissions that an earlier release left wider are narrowed, by descriptor, and the alert log says so.
+//! Only files of this user are changed, and nothing through a symbolic link.
 
 use crate::config::{CONFIG_FILE, Config};
 use crate::error::InstanceError;
@@ -13,31 +13,31 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Of the instance directory: other users reach what they know the name of, the control socket and `alive`.
+/// Instance directory: other users reach only files whose names they know, the control socket and `alive`.
 pub const DIRECTORY: u32 = 0o711;
-/// Of the directories of redo, archived logs and certificates.
+/// Directories of redo, archived logs and certificates.
 pub const PRIVATE_DIRECTORY: u32 = 0o700;
-/// Of the directory of a standby's databases: who else may read them is for the operator to say.
+/// Directory of a standby's databases: the operator decides which other users may read them.
 pub const DATABASES: u32 = 0o750;
-/// Of all files but the next.
+/// All files except the alert log.
 pub const FILE: u32 = 0o600;
-/// Of the alert log.
 pub const ALERT: u32 = 0o640;
 
-/// In the directory of certificates.
+/// Files in the certificate directory.
 const SECRETS: [&str; 5] = ["ca.key", "ca.crt", "identity.pem", "members.json", "authorities.json"];
 
-/// Bits that let the group or everybody write.
+/// Bits that let the group or all users write.
 const WRITE_OF_OTHERS: u32 = 0o022;
 
-/// What may have been made wider by an earlier release, or by hand, and the widest permissions that it is to have.
+/// Paths whose permissions an earlier release, or an operator, may have made wider, with the widest allowed
+/// permissions.
 fn places(paths: &Paths, config: &Config) -> Vec<(PathBuf, u32)> {
     let certificates = paths.directory.join(&config.security.directory);
     let within = |path: &PathBuf| path.starts_with(&paths.directory) && *path != paths.directory;
     let folders = paths.members.iter().chain([&paths.archive, &certificates]);
     let mut places = vec![(paths.directory.clone(), DIRECTORY), (paths.databases.clone(), DATABASES)];
     places.extend(folders.map(|folder| (folder.clone(), PRIVATE_DIRECTORY)));
-    // Where other things may be, too, only the files are the instance's.
+    // A directory outside the instance directory may contain other things; there only the files are the instance's.
     places.retain(|(path, _)| *path == paths.directory || within(path));
     let files = ["control", CONFIG_FILE, "ready", "apply.journal", "creating", "lock"];
     places.extend(files.map(|name| (paths.directory.join(name), FILE)));
@@ -50,14 +50,14 @@ fn places(paths: &Paths, config: &Config) -> Vec<(PathBuf, u32)> {
     places
 }
 
-/// Narrows what is wider than it should be. Returns what was done, for the alert log.
+/// Narrows permissions that are too wide. Returns what was done, as lines for the alert log.
 ///
 /// # Errors
-/// `Refused` when a file by which the instance decides belongs to another user.
+/// `Refused` when another user owns a file on which the instance relies.
 pub fn tighten(paths: &Paths, config: &Config) -> Result<Vec<String>, InstanceError> {
     refuse_files_of_others(paths, config)?;
     let said = places(paths, config).into_iter().filter_map(|(path, widest)| {
-        // Not there, or a link that the owner of the directory has made.
+        // `None`: the path does not exist, or is a symbolic link.
         let file = open(&path)?;
         let mode = file.metadata().ok()?.mode() & 0o7777;
         let narrow = mode & (widest | 0o7000);
@@ -74,8 +74,8 @@ pub fn tighten(paths: &Paths, config: &Config) -> Result<Vec<String>, InstanceEr
     Ok(said.collect())
 }
 
-/// Users who could write in a directory that was too wide may have put files there: settings, keys and roots of trust count only
-/// from root, the owner of the directory and this user.
+/// Refuses settings, keys and roots of trust that belong to a user other than root, the owner of the directory and this
+/// user: users who could write in a directory that was too wide may have placed them there.
 fn refuse_files_of_others(paths: &Paths, config: &Config) -> Result<(), InstanceError> {
     let certificates = paths.directory.join(&config.security.directory);
     let mut all = vec![paths.directory.join(CONFIG_FILE), paths.control.clone(), certificates.clone()];
@@ -98,9 +98,10 @@ fn refuse_files_of_others(paths: &Paths, config: &Config) -> Result<(), Instance
     Ok(())
 }
 
-/// Refuses root in the instance directory of another user, a service user as a rule: that one can replace every file in it, so
-/// root would write wherever that user chooses, and leave files there that it cannot read. `typed`: what root has typed behind
-/// `standfast`; `is_start`: it takes `--allow-root`. A directory that is root's, or does not exist, is free.
+/// Refuses to run as root in the instance directory of another user, usually a service user. That user can replace
+/// every file in it, so root would write wherever the user chooses, and leave files that the user cannot read. `typed`
+/// is the command line after `standfast`; `is_start`: the command accepts `--allow-root`. A directory that belongs to
+/// root, or does not exist, is allowed.
 ///
 /// # Errors
 /// `Refused`, with the command that runs as that user.
@@ -125,10 +126,10 @@ pub fn refuse_root(directory: &Path, typed: &str, is_start: bool) -> Result<(), 
     ))
 }
 
-/// Owner and group of the directory, when it is another user's and this process is root's.
+/// Returns owner and group of the directory if this process runs as root and another user owns it.
 ///
 /// # Errors
-/// The system's, but for a directory that does not exist.
+/// The system's, except that a directory may be missing.
 pub fn service_user(directory: &Path) -> Result<Option<(u32, u32)>, InstanceError> {
     match directory.metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -142,48 +143,49 @@ fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Login name of a user, if it has one that can stand in a command.
+/// Login name of a user, if there is one and it is safe to put into a command.
 fn name_of(uid: u32) -> Option<String> {
     let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
     let mut text = [0 as libc::c_char; 4096];
     let mut found: *mut libc::passwd = std::ptr::null_mut();
-    // SAFETY: all three point to memory of the sizes said, which lives until the end of this function.
+    // SAFETY: all three point to memory of the stated sizes, which lives until the end of this function.
     let rc =
         unsafe { libc::getpwuid_r(uid, entry.as_mut_ptr(), text.as_mut_ptr(), text.len(), &raw mut found) };
     if rc != 0 || found.is_null() {
         return None;
     }
-    // SAFETY: it was found, so `found` points to `entry`, and the name to a C string in `text`.
+    // SAFETY: the entry was found, so `found` points to `entry`, and the name to a C string in `text`.
     let name = unsafe { std::ffi::CStr::from_ptr((*found).pw_name) }.to_str().ok()?;
     let is_plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     is_plain.then(|| name.to_owned())
 }
 
-/// A file or directory that belongs to this user; never waits.
+/// Opens a file or directory that belongs to this user; never blocks.
 fn open(path: &Path) -> Option<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     (file.metadata().ok()?.uid() == user()).then_some(file)
 }
 
-/// Who may read a file with a secret.
+/// The users who may read a file with a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
-    /// Its owner: a join token. Its group, too, where root has made the file for a user that is not root.
+    /// The owner only: a join token. Its group too, if root made the file for a process that does not run as root.
     Owner,
-    /// Its owner and its group: the token of the pages, which monitoring uses as well.
+    /// The owner and its group: the HTTP token, which monitoring uses as well.
     Group,
 }
 
-/// Reads a short secret out of a file that was made for it.
+/// Reads a short secret from the file that holds it.
 ///
 /// # Errors
-/// `Refused` when it is no regular file, too long, or others than `readers` may read it, or write it.
+/// `Refused` when the path is not a regular file, the file is too long, or users outside `readers` may read or write
+/// it.
 pub fn read_secret(path: &Path, readers: Readers) -> Result<String, InstanceError> {
     const BYTES_MAX: u64 = 64 * 1024;
     let shown = path.display();
     let file = outside::open(path).map_err(|error| match error.raw_os_error() {
-        // Found out here, not by the system.
+        // Detected by `outside`, not by the system.
         None => InstanceError::refused(
             format!("{shown} is not read as a secret: {error}"),
             "name the regular file itself, not a link, a pipe or a device; a join token may also come on standard input \
@@ -206,7 +208,7 @@ pub fn read_secret(path: &Path, readers: Readers) -> Result<String, InstanceErro
     Ok(text)
 }
 
-/// Checks that the file, open already, is not open to others.
+/// Checks that the file, already open, is not accessible to other users.
 fn check_secret(path: &Path, found: &Metadata, readers: Readers) -> Result<(), InstanceError> {
     let (mode, owner, me) = (found.mode() & 0o777, found.uid(), user());
     let shown = path.display();
@@ -229,14 +231,15 @@ fn check_secret(path: &Path, found: &Metadata, readers: Readers) -> Result<(), I
     ))
 }
 
-/// Makes standard output, if it leads to a file of this user, one that others cannot read: before a secret is written there.
+/// Makes standard output unreadable for other users if it is a file of this user. Call it before a secret is written
+/// there.
 pub fn narrow_output() {
-    // A descriptor of its own, which is closed again; without one nothing is done.
+    // Works on a duplicate of the descriptor; does nothing when that cannot be made.
     let Ok(output) = std::io::stdout().as_fd().try_clone_to_owned() else { return };
     let output = File::from(output);
     let Ok(found) = output.metadata() else { return };
     if found.is_file() && found.uid() == user() && found.mode() & 0o077 != 0 {
-        // Where it cannot be done the reader of the file refuses it.
+        // If this fails, the reader of the file refuses it.
         let _ = outside::set_mode(&output, FILE);
     }
 }
@@ -288,7 +291,7 @@ mod tests {
         assert_eq!((mode(&paths.alert), mode(&paths.ready)), (ALERT, FILE));
         assert_eq!(mode(&elsewhere), 0o666, "nothing through a link");
         assert_eq!(tighten(&paths, &config).unwrap(), Vec::<String>::new(), "once");
-        // What the operator has narrowed further stays.
+        // Permissions that the operator narrowed further stay.
         set_mode(&directory, 0o700);
         assert_eq!(tighten(&paths, &config).unwrap(), Vec::<String>::new());
         assert_eq!(mode(&directory), 0o700);
@@ -308,7 +311,7 @@ mod tests {
             assert!(refused(true).contains(run), "{}", refused(true));
             assert!(refused(true).contains("`standfast -D x start --allow-root`"), "{}", refused(true));
             assert!(!refused(false).contains("--allow-root"));
-            // Files of the owner are what the owner's instance has.
+            // Files of the directory's owner are accepted.
             std::os::unix::fs::chown(&directory, Some(60_001), None).unwrap();
             std::fs::write(paths.directory.join(CONFIG_FILE), "").unwrap();
             assert!(tighten(&paths, &config).is_ok());

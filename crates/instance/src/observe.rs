@@ -1,4 +1,4 @@
-//! Everything that can be observed of this instance, in one document, with what its standbys say of themselves.
+//! Everything that can be observed of this instance, in one document, with the observations of its standbys.
 
 use crate::destination_groups::Ships;
 use crate::running::Running;
@@ -7,10 +7,11 @@ use standfast_session::SessionWait;
 use standfast_transport::{DestinationStatus, fetch_status};
 use std::time::Duration;
 
-/// How long a standby may be silent when it is asked. Whoever asks here waits as long for one that is frozen.
+/// Timeout of a standby's answer. A client that asks for an observation waits this long for a frozen standby.
 const STANDBY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// See the module. The history is long, and the standbys take a round trip: both are there only when they are wanted.
+/// Returns an observation. History and standbys are included only on request: the history is long, and querying the
+/// standbys takes a round trip.
 pub fn observe(running: &Running, history: bool, standbys: bool) -> Observation {
     Observation {
         catalog: crate::catalog::catalog(running),
@@ -20,13 +21,14 @@ pub fn observe(running: &Running, history: bool, standbys: bool) -> Observation 
     }
 }
 
-/// What other instances are told, in one frame: of the history the newest part.
+/// Returns an observation for another instance, which must fit into one frame: it has only the newest part of the
+/// history.
 pub fn for_others(running: &Running, history: bool) -> Observation {
     let history = if history { running.history().newest() } else { History::default() };
     Observation { history, ..observe(running, false, false) }
 }
 
-/// What moves all the time, of this instance alone, and costs no file access.
+/// Returns the parts that change constantly, of this instance alone. Accesses no file.
 pub fn at_a_glance(running: &Running) -> Observation {
     Observation {
         name: running.environment.config.instance.name.clone(),
@@ -36,7 +38,7 @@ pub fn at_a_glance(running: &Running) -> Observation {
     }
 }
 
-/// Wait events and statistics of the whole instance: what its threads count, and what sessions do.
+/// Wait events and statistics of the whole instance: those of its threads and those of sessions.
 pub fn sample(running: &Running) -> Sample {
     let environment = &running.environment;
     let mut sample = environment.instruments.sample();
@@ -47,7 +49,7 @@ pub fn sample(running: &Running) -> Sample {
     sample
 }
 
-/// The event that sessions see.
+/// Wait event that corresponds to a session's wait.
 fn event_of(wait: SessionWait) -> Option<Event> {
     match wait {
         SessionWait::LogFileSync => Some(Event::LogFileSync),
@@ -57,8 +59,7 @@ fn event_of(wait: SessionWait) -> Option<Event> {
     }
 }
 
-/// Who is active at this moment: sessions that wait or hold a write lock, and threads of the instance that are not
-/// idle.
+/// Activity at this moment: sessions that wait or hold a write lock, and threads of the instance that are not idle.
 pub fn activity(running: &Running, now_us: u64) -> Vec<Activity> {
     let mut all = Vec::new();
     if let Some(primary) = running.primary() {
@@ -67,7 +68,8 @@ pub fn activity(running: &Running, now_us: u64) -> Vec<Activity> {
         for session in shared.segment.active_sessions() {
             let name = databases.iter().find(|database| database.id().0 == session.database);
             let event = session.waits_for.and_then(event_of);
-            // It holds the write lock, and its application does something else: no session of ours is at work.
+            // The session holds the write lock while its application sleeps elsewhere, so it is not active in the
+            // database.
             if event.is_none() && standfast_instruments::is_process_asleep(session.pid) {
                 continue;
             }
@@ -102,7 +104,7 @@ pub fn activity(running: &Running, now_us: u64) -> Vec<Activity> {
     all
 }
 
-/// The smallest log group of each standby that answers, in bytes by name.
+/// The smallest log group of each standby that answers: name and bytes.
 pub(crate) fn smallest_standby_logs(running: &Running) -> Vec<(String, u64)> {
     let smallest = |standby: &Remote| {
         let groups = standby.observation.as_ref()?.status["log"]["groups"].as_array()?;
@@ -112,7 +114,7 @@ pub(crate) fn smallest_standby_logs(running: &Running) -> Vec<(String, u64)> {
     standbys.iter().filter_map(|standby| Some((standby.name.clone(), smallest(standby)?))).collect()
 }
 
-/// All destinations are asked at the same time: one that is away does not hold the others up.
+/// Queries all standbys in parallel, so an unreachable one does not delay the others.
 fn ask_standbys(running: &Running, history: bool) -> Vec<Remote> {
     let Some(primary) = running.primary() else { return Vec::new() };
     let destinations = primary.destinations().status();

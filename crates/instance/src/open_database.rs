@@ -1,4 +1,4 @@
-//! Opening a protected database: the connection of the instance, by the guard VFS.
+//! Opens a protected database: the instance's own connection, through the guard VFS.
 
 use crate::database::Database;
 use crate::error::InstanceError;
@@ -10,14 +10,14 @@ use standfast_sqlite_wal::opening;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long to wait for those who recover the database when it is opened.
+/// How long to wait for other processes that recover the database when it is opened.
 pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to wait for another process's checkpoint.
 pub(crate) const CHECKPOINT_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a checkpoint waits for readers.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// A connection through the guard VFS that never checkpoints by itself and never removes the WAL.
+/// Opens a connection through the guard VFS that never checkpoints by itself and never removes the WAL.
 pub fn open_guarded(path: &Path, vfs_base: Option<&str>) -> Result<Connection, InstanceError> {
     open_guarded_within(path, vfs_base, OPEN_TIMEOUT)
 }
@@ -37,15 +37,18 @@ pub(crate) fn open_guarded_within(
 
 fn open_and_prepare(path: &Path, vfs_base: Option<&str>) -> Result<Connection, InstanceError> {
     if vfs_base.is_none() {
-        // A link by another user, in the place of the file or of a directory on the way, leads to what is not his.
+        // Refuses a path in which another user has placed a symbolic link, for the file or a directory: it could lead
+        // to a file that is not that user's.
         outside::look(path).map_err(InstanceError::io("open", path))?;
     }
     let vfs = register_guard_vfs(vfs_base)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags_and_vfs(path, flags, vfs.as_str())?;
-    // An application may be recovering the wal-index after a crash of all, which takes as long as its log is.
+    // After a crash of all processes an application may be recovering the wal-index, which takes time in proportion to
+    // the WAL.
     connection.busy_timeout(OPEN_TIMEOUT)?;
-    // Before anything makes it read the schema: one that only a newer SQLite understands is no concern of an instance that reads pages.
+    // Set before any statement reads the schema: an instance only reads pages, and a schema that needs a newer SQLite
+    // must not stop it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
@@ -78,7 +81,7 @@ pub(crate) fn hold_checkpoint_lock(guard: &Guard<'_>, limit: Duration) -> Result
     }
 }
 
-/// SQLITE_FCNTL_PERSIST_WAL: the last connection to close leaves the WAL where it is.
+/// Sets SQLITE_FCNTL_PERSIST_WAL: the last connection to close keeps the WAL.
 fn keep_wal(connection: &Connection) {
     let mut on: std::ffi::c_int = 1;
     // SAFETY: the connection is open and the control reads and writes one int.

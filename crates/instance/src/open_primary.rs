@@ -25,34 +25,33 @@ use standfast_types::{DatabaseId, Scn};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A primary whose databases are recovered and served, not yet running.
+/// A primary whose databases are recovered and served, before its threads run.
 pub struct OpenedPrimary {
     /// The commit path.
     pub primary: Primary,
-    /// What the stations share.
+    /// State shared between the threads.
     pub shared: Arc<PrimaryShared>,
-    /// The redo log.
     pub log: Arc<RedoLog>,
-    /// Databases that other processes hold.
+    /// Databases that other processes hold locked.
     pub late: Late,
 }
 
-/// Databases to be opened by [`open_late`] while the others are served.
+/// Databases that [`open_late`] opens while the others are served.
 #[derive(Debug, Default)]
 pub struct Late {
-    /// Their numbers.
     pub databases: Vec<DatabaseId>,
-    /// Whether the shared memory is that of before the start.
+    /// Whether the shared memory survived from before the start.
     pub sessions_vouch: bool,
 }
 
-/// How long a start waits for databases that other processes have locked, altogether. The other databases are served after that.
+/// How long a start waits, in total, for databases that other processes have locked. Then it serves the other
+/// databases.
 const LOCKED_TIMEOUT: Duration = Duration::from_secs(4);
-/// How long it waits for one, at most: a transaction that is under way, or a recovery by an application.
+/// Longest wait for one database: a transaction in progress, or a recovery by an application.
 const ONE_TIMEOUT: Duration = Duration::from_millis(1_000);
-/// And at least.
+/// Shortest wait for one database.
 const TIMEOUT_MIN: Duration = Duration::from_millis(10);
-/// How long a database waits beside those that are served, at a time.
+/// Wait per attempt for a database that is opened late, while the others are served.
 const LATE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What is left of [`LOCKED_TIMEOUT`].
@@ -79,8 +78,8 @@ struct Reconciled {
 /// Recovers and opens everything. Sessions are let in when the caller sets the databases' states.
 ///
 /// # Errors
-/// When the redo log cannot be opened. A database that cannot be opened is reported and left out; the control file
-/// remembers from where on it may lack redo.
+/// When the redo log cannot be opened. A database that cannot be opened is reported and excluded; the control file
+/// records from which SCN on it may lack redo.
 pub fn open_primary(
     environment: &Arc<Environment>,
     helper: Box<dyn SwitchHelper>,
@@ -99,7 +98,8 @@ pub fn open_primary(
             .say(format!("opened until SCN {from}: {}", error.to_string().replace("\nhint: ", " | hint: ")));
     }
     log.set_checkpoint(control.checkpoint);
-    // The newest redo before the checkpoint says what the files should hold, too. At a failover they were just written.
+    // The newest redo before the checkpoint also says what the files should hold. At a failover the files were just
+    // written.
     let is_new = control.incarnation().branch == control.checkpoint;
     let earlier = match reconcile::log_before(&log, control.checkpoint) {
         Some(from) if !is_new => reconcile::checksums_between(&log, from, control.checkpoint),
@@ -107,7 +107,7 @@ pub fn open_primary(
     };
     let scan = reconcile::scan(&log, control.checkpoint, recovered.end, earlier)?;
     if scan.end < recovered.end {
-        // A batch that was torn by a power loss: it was never acknowledged.
+        // A batch torn by a power loss; it was never acknowledged.
         writer.cut(scan.end, recovered.confirmed)?;
     }
     let access = environment.access()?;
@@ -155,9 +155,9 @@ pub fn open_primary(
     Ok(OpenedPrimary { primary, shared, log, late })
 }
 
-/// The redo from `end` on, durable, says where every database stands that is served, so recovery of these begins
-/// there: the next switch may need the group that it has begun in until now, and a checkpoint of the running
-/// instance follows a switch.
+/// Moves the start of recovery to `end`: the redo from there on, which is durable, says where each served database
+/// stands. Otherwise the next log switch might need the group in which recovery began until now, and a running instance
+/// checkpoints only after a switch.
 fn begin_recovery_here(
     environment: &Environment,
     shared: &PrimaryShared,
@@ -174,8 +174,8 @@ fn begin_recovery_here(
     Ok(())
 }
 
-/// The database is not served. It may lack redo from `from` on, or from where it was known to: that is remembered
-/// before the checkpoint moves on, and keeps the archived logs.
+/// Excludes the database from service. It may lack redo from `from` on, or from an SCN recorded earlier. The control
+/// file records that before the checkpoint advances, which keeps the archived logs.
 fn leave_out(
     environment: &Environment,
     segment: &Segment,
@@ -200,7 +200,7 @@ fn is_written_to(error: &InstanceError) -> bool {
     matches!(error, InstanceError::Guard(GuardError::Busy { lock: "write" }))
 }
 
-/// The database is left out for as long as another process holds it. Its sessions wait.
+/// Excludes the database while another process holds it. Its sessions wait.
 fn wait_for_others(
     environment: &Environment,
     segment: &Segment,
@@ -229,11 +229,11 @@ fn wait_for_others(
     Ok(())
 }
 
-/// Opens a database of [`Late`] beside those that are served. The caller keeps other commands away.
+/// Opens a database of [`Late`] while the others are served. The caller keeps other commands away.
 ///
 /// # Errors
-/// One that [is by others](InstanceError::is_held_by_others) while they hold it: to be called again. Any other one leaves the database
-/// out until the next start, and is reported.
+/// One that [is caused by other processes](InstanceError::is_held_by_others) while they hold the database: call again.
+/// Any other error excludes the database until the next start, and is reported.
 pub fn open_late(
     environment: &Arc<Environment>,
     threads: &PrimaryThreads,
@@ -262,10 +262,10 @@ pub fn open_late(
     }
 }
 
-/// Opens a database that is left out, as a start does, beside those that are served.
+/// Opens an excluded database as a start does, while the others are served.
 ///
 /// # Errors
-/// Why it cannot be opened; it is left out as before then.
+/// Why it cannot be opened; it stays excluded.
 pub(crate) fn open_left_out(
     environment: &Arc<Environment>,
     threads: &PrimaryThreads,
@@ -274,7 +274,7 @@ pub(crate) fn open_left_out(
     sessions_vouch: bool,
 ) -> Result<(), InstanceError> {
     let (control, shared, id) = (environment.control(), threads.shared(), record.id);
-    // What was written since the start holds nothing of it.
+    // The redo written since the start contains nothing of this database.
     let scan = Scan { begin: control.checkpoint, end: shared.buffer.durable(), ..Scan::default() };
     let reconciled =
         reconcile_database(environment, log, &shared.segment, sessions_vouch, record, &scan, LATE_TIMEOUT)?;
@@ -303,9 +303,9 @@ pub(crate) fn open_left_out(
     Ok(())
 }
 
-/// All redo is in the databases now, durably, so recovery may begin at the newest position from which on every
-/// database is known. Without this the log could be full before the first checkpoint, and a checkpoint needs room in
-/// the log. Databases that were left out have positions of their own until they are served.
+/// Advances the checkpoint to the newest SCN from which on every database is known, and so frees log groups: all redo
+/// is durably in the databases now. Without this the log could be full before the first checkpoint, which itself needs
+/// room in the log. Excluded databases keep positions of their own until they are served.
 fn free_groups(
     environment: &Environment,
     log: &Arc<RedoLog>,
@@ -349,7 +349,7 @@ fn begin_serving(
         Err(error) => Err(error),
     });
     let copy = copy.transpose()?;
-    // A standby may not know it yet: the crash may have come between the control file and the redo.
+    // A standby may not know the database yet: the crash may have come between the control file and the redo.
     let entry = if copy.is_some() { Entry::NewWithCopy } else { Entry::Known };
     primary.serve(database.clone(), capture, entry)?;
     if let Some((why, job)) = copy {
@@ -364,8 +364,8 @@ fn begin_serving(
     Ok(())
 }
 
-/// Keeps checkpoints of the database behind the redo, and has the control file know of each that moves everything. What the redo
-/// has of the database is before `known_to`, but for what is captured from now on.
+/// Keeps checkpoints of the database behind the redo, and records the file SCN in the control file at each checkpoint
+/// that backfills everything. Apart from what is captured from now on, the redo of the database ends before `known_to`.
 ///
 /// # Errors
 /// When the connection is not guarded.
@@ -400,19 +400,19 @@ fn reconcile_database(
     let database = Arc::new(Database::open_within(record.clone(), environment.vfs_base.as_deref(), limit)?);
     let owed = control.owed_image(record.id);
     database.set_image_may_lack(owed.is_some_and(|owed| owed.may_lack));
-    // One that was made since has not known a generation of the database yet.
+    // A segment created since then has not published a WAL generation of the database yet.
     let is_power_kept = sessions_vouch && segment.epoch(record.id.0).1 != [0, 0];
     let (position, pages, image_reason, stamp) = {
         let connection = database.connection();
         let guard = Guard::of(&connection)?;
-        // Before any redo is read: an attempt that finds the database locked is to cost the others nothing.
+        // Before any redo is read: an attempt that finds the database locked must not delay the others.
         guard.hold_write_lock_within(limit)?;
         let recovery = match left_out {
             Some(from) => Recovery::of_left_out(environment, log, &database, from, scan.end)?,
             None => Recovery::since_checkpoint(environment, log, &database, scan, is_power_kept),
         };
         let mut header = make_log_whole(&guard, &database, segment)?;
-        // Of a database that was left out, the log is believed as it is or not at all.
+        // The WAL of an excluded database is trusted as it is, or not at all.
         let is_known = !reconcile::is_lost(header.position());
         if left_out.is_none()
             && is_known
@@ -426,12 +426,13 @@ fn reconcile_database(
         if is_known {
             check_index(&header, &mut database.wal_file()?, record.page_size)?;
         }
-        // The shared memory may have been made anew at a start that left this database out.
+        // An earlier start that excluded this database may have created the shared memory.
         if !sessions_vouch || left_out.is_some() {
             cut_stale_frames(&mut database.wal_file()?, &header, record.page_size)
                 .map_err(InstanceError::io("cut void frames of the write-ahead log of", &record.path))?;
         }
-        // A sync may have failed, and a later one says nothing of what was lost then.
+        // A sync may have failed while the database was excluded, and a later successful sync does not reveal what was
+        // lost.
         let sure = left_out.is_none()
             || write_again(&mut database.wal_file()?, &header, record.page_size)
                 .map_err(InstanceError::io("write the frames again of", &record.path))?;
@@ -446,7 +447,7 @@ fn reconcile_database(
             .map_err(InstanceError::io("read the write-ahead log of", &record.path))?;
         let found = Found { position: header.position(), bare, vouched_for: known.then_some(header.salts()) };
         let (position, pages, image_reason) = match recovery.plan(&connection, &control, &header, &found)? {
-            // The log begins anew behind a bare header, too.
+            // The WAL also restarts after a bare header (a WAL file without frames).
             Plan::Capture(anchor) if bare.is_some() => (header.position(), anchor.database_pages, None),
             Plan::Capture(anchor) => (anchor.position, anchor.database_pages, None),
             Plan::Reapply(Anchor { redo_from, .. }) => {
@@ -484,8 +485,8 @@ fn reconcile_database(
     Ok(Reconciled { database, capture, image_reason })
 }
 
-/// Whatever else comes of this start, who can see the state of the database goes on reading, and nobody reads by an index
-/// that shows an earlier one. The caller holds the write lock and the checkpoint lock.
+/// Completes the WAL, whatever else this start decides: processes that can see the current state continue to read, and
+/// none reads through a wal-index that shows an earlier state. The caller holds the write lock and the checkpoint lock.
 fn make_log_whole(
     guard: &Guard<'_>,
     database: &Database,
@@ -498,7 +499,7 @@ fn make_log_whole(
         return Ok(header);
     }
     if let Err(error) = guard.mend_torn_log(&mut database.wal_file()?, record.page_size) {
-        // Only the index that is there knows the log.
+        // Only the existing wal-index describes the WAL.
         segment.begin_rewriting(record.id.0);
         return Err(InstanceError::Failed(format!("{}: {error}", record.path.display())));
     }

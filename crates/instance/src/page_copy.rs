@@ -1,4 +1,4 @@
-//! The pages of a database on their way to a peer that copies it.
+//! Sends the pages of a database to a peer that copies it.
 
 use crate::error::InstanceError;
 use rusqlite::Connection;
@@ -6,7 +6,7 @@ use standfast_sqlite_wal::snapshot::read_pages;
 use standfast_transport::SourceError;
 use standfast_types::PageNo;
 
-/// Hands the pages that the read transaction of `reader` sees to `sink`; returns their number.
+/// Passes the pages that the read transaction of `reader` sees to `sink`; returns their number.
 ///
 /// # Errors
 /// The sink's, and when a page cannot be read.
@@ -21,7 +21,7 @@ pub(crate) fn copy_pages(
     })
 }
 
-/// As the transport reports it.
+/// Wraps an error for the transport.
 pub(crate) fn failed(error: InstanceError) -> SourceError {
     SourceError::Failed(Box::new(error))
 }

@@ -1,44 +1,42 @@
-//! What stands where in an instance directory.
+//! Paths of the files in an instance directory.
 
 use crate::config::Config;
 use std::path::{Path, PathBuf};
 
-/// Files and folders of one instance.
+/// Files and directories of one instance.
 #[derive(Clone, Debug)]
 pub struct Paths {
     /// The instance directory, absolute.
     pub directory: PathBuf,
-    /// Identity, role and databases.
+    /// Control file: identity, role and databases.
     pub control: PathBuf,
     /// Locked while the instance runs.
     pub lock: PathBuf,
-    /// Control socket.
     pub socket: PathBuf,
     /// Exists while the instance serves.
     pub ready: PathBuf,
-    /// Alert log.
     pub alert: PathBuf,
     /// Apply journal of a standby.
     pub apply_journal: PathBuf,
     /// Member directories of the redo log.
     pub members: Vec<PathBuf>,
-    /// Archived logs.
     pub archive: PathBuf,
     /// Databases of a standby.
     pub databases: PathBuf,
-    /// Shared memory and sockets, for containers too; `None`: the former in `/dev/shm`.
+    /// Directory of the shared memory and the sockets, usable from containers; `None`: the shared memory is in
+    /// `/dev/shm`.
     pub runtime: Option<PathBuf>,
-    /// In `/dev/shm`, under another name than usual, see [`crate::runtime::other_name`].
+    /// Shared memory in `/dev/shm` under a name other than the usual one, see [`crate::runtime::other_name`].
     pub shared_memory: Option<PathBuf>,
 }
 
 impl Paths {
-    /// Snapshots for reports.
+    /// Repository of snapshots for reports.
     pub fn repository(&self) -> PathBuf {
         self.directory.join(standfast_reports::FILE)
     }
 
-    /// Where the shared memory of sessions is.
+    /// Path of the shared memory of sessions.
     pub fn segment(&self, instance: standfast_types::InstanceId) -> PathBuf {
         let place = segment_path(instance);
         match (&self.runtime, place.file_name()) {
@@ -47,13 +45,13 @@ impl Paths {
         }
     }
 
-    /// The control sockets.
+    /// Paths of the control sockets.
     pub fn sockets(&self) -> impl Iterator<Item = PathBuf> + '_ {
         let of_runtime = self.runtime.iter().map(|runtime| runtime.join("control.sock"));
         std::iter::once(self.socket.clone()).chain(of_runtime)
     }
 
-    /// Of the instance in `directory`, which must exist.
+    /// Paths of the instance in `directory`.
     ///
     /// # Errors
     /// When `directory` does not exist.

@@ -1,9 +1,9 @@
-//! Whether every file that is open is still the one that its path names. A file that was removed while it was open, or in
-//! whose place another one stands, takes reads and writes as before; nothing of that is there after the next start.
+//! Checks that each open file is still the file that its path names. A file that was removed or replaced while open
+//! still accepts reads and writes, but they are lost at the next start.
 //!
-//! Owners register what they have open, with device and inode of the descriptor; [`Places::look`] compares once a second,
-//! on a thread of its own, because a path may lie on a file system that does not answer. What differs is told to the owner,
-//! once, and stays in the list that status shows for as long as it differs. The comparison is [`judge`], a pure function.
+//! Owners register their open files with the device and inode of the descriptor. [`Places::look`] compares once a
+//! second, on its own thread, because a path may lie on a file system that does not answer. It reports a difference to
+//! the owner once, and lists it in the status while it lasts. [`judge`], a pure function, compares.
 
 use serde::Serialize;
 use standfast_io::FileIdentity;
@@ -16,33 +16,31 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often the places are looked at.
+/// Interval between comparisons.
 pub const EVERY: Duration = Duration::from_secs(1);
 
-/// What a file is for.
+/// Purpose of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// The directory of the instance, or one that it keeps files in.
+    /// The instance directory, or a directory in which the instance keeps files.
     Directory,
-    /// The lock by which the directory has one instance only.
+    /// The lock that limits the directory to one instance.
     Lock,
-    /// The control file.
     Control,
-    /// The shared memory of sessions.
+    /// Shared memory of sessions.
     Segment,
     /// A member of a redo log group.
     LogMember,
-    /// A database.
     Database,
-    /// The write-ahead log of a database.
+    /// The WAL of a database.
     Wal,
-    /// The shared memory of a database.
+    /// The wal-index of a database.
     WalIndex,
 }
 
 impl What {
-    /// As in messages.
+    /// Name in messages.
     pub fn words(self) -> &'static str {
         match self {
             What::Directory => "directory",
@@ -57,55 +55,54 @@ impl What {
     }
 }
 
-/// What has to be at a path.
+/// The file expected at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// The file that is open.
     Is(FileIdentity),
-    /// Any file: one that is replaced by each change, as the control file is.
+    /// Any file: for files that each change replaces, like the control file.
     Exists,
 }
 
-/// One path that is watched.
+/// One watched path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What the file is for.
+    /// Purpose of the file.
     pub what: What,
-    /// Name of the database that it belongs to; empty when to none.
+    /// Name of the database that the file belongs to; empty if none.
     pub database: String,
-    /// The path.
     pub path: PathBuf,
-    /// What has to be there.
+    /// Expected file.
     pub expected: Expected,
 }
 
 impl Place {
-    /// A file of the instance.
+    /// Returns a place that belongs to no database.
     pub fn new(what: What, path: &Path, expected: Expected) -> Place {
         Place { what, database: String::new(), path: path.to_owned(), expected }
     }
 
-    /// What stands at `path` now; to be used where nothing is held open.
+    /// Expects the file that is at `path` now; for paths that nothing holds open.
     pub fn as_found(what: What, path: &Path) -> Place {
         let expected = identity_of(path).map_or(Expected::Exists, Expected::Is);
         Place::new(what, path, expected)
     }
 }
 
-/// What is found instead.
+/// Difference from what is expected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
-    /// Nothing.
+    /// No file at the path.
     Gone,
-    /// Another file.
+    /// A different file.
     Other,
-    /// It cannot be said.
+    /// The path cannot be examined.
     Unknown(String),
 }
 
 impl Finding {
-    /// Whether it is certain that the open file is not the one that the path names.
+    /// Whether the open file is certainly not the one that the path names.
     pub fn is_certain(&self) -> bool {
         !matches!(self, Finding::Unknown(_))
     }
@@ -121,12 +118,10 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A place that is not as it has to be.
+/// A place that is not as expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Which.
     pub place: Place,
-    /// What is there.
     pub finding: Finding,
 }
 
@@ -136,7 +131,7 @@ impl fmt::Display for Moved {
     }
 }
 
-/// What `found` at a path means; `None`: all is as it has to be.
+/// Compares `found` at a path with what is expected; `None` if they agree.
 pub fn judge(expected: Expected, found: Result<FileIdentity, Error>) -> Option<Finding> {
     match (expected, found) {
         (Expected::Exists, Ok(_)) => None,
@@ -149,18 +144,18 @@ pub fn judge(expected: Expected, found: Result<FileIdentity, Error>) -> Option<F
     }
 }
 
-/// Called with what has changed of an owner's places; on the thread that looks.
+/// Called with the new differences of an owner's places, on the thread that compares.
 pub type Changed = Arc<dyn Fn(&[Moved]) + Send + Sync>;
 
 struct Owner {
-    /// Grows with every registration: what was looked at for an earlier one says nothing.
+    /// Incremented by each registration; the result of a comparison for an older version is discarded.
     version: u64,
     places: Vec<Place>,
     changed: Changed,
     moved: Vec<Moved>,
 }
 
-/// See the module.
+/// All watched paths by owner.
 #[derive(Default)]
 pub struct Places {
     owners: Mutex<BTreeMap<String, Owner>>,
@@ -171,7 +166,7 @@ impl Places {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on `owner` has these places, and no others. What was found of those that it had before is not told again.
+    /// Replaces the places of `owner`. Differences already found in places that stay are not reported again.
     pub fn register(&self, owner: &str, places: Vec<Place>, changed: Changed) {
         let mut owners = self.owners();
         let (version, mut moved) =
@@ -180,24 +175,26 @@ impl Places {
         owners.insert(owner.to_owned(), Owner { version, places, changed, moved });
     }
 
-    /// As [`Places::register`], when they are others than before: what was found of the same ones is not told again.
+    /// Registers the places of `owner` if they differ from the registered ones. Differences already found in places
+    /// that stay are not reported again.
     pub fn keep(&self, owner: &str, places: Vec<Place>, changed: impl FnOnce() -> Changed) {
         if self.owners().get(owner).is_none_or(|known| known.places != places) {
             self.register(owner, places, changed());
         }
     }
 
-    /// `owner` has none any more.
+    /// Removes the places of `owner`.
     pub fn forget(&self, owner: &str) {
         self.owners().remove(owner);
     }
 
-    /// Everything that was not as it has to be at the last look.
+    /// Returns everything that was not as expected at the last comparison.
     pub fn moved(&self) -> Vec<Moved> {
         self.owners().values().flat_map(|owner| owner.moved.iter().cloned()).collect()
     }
 
-    /// Compares all, and tells each owner what is new. Holds no lock while it asks the file systems or calls anybody.
+    /// Compares all places and reports new differences to their owners. Holds no lock during file system calls and
+    /// callbacks.
     pub fn look(&self) {
         let all: Vec<(String, u64, Vec<Place>)> = {
             let owners = self.owners();
@@ -232,32 +229,32 @@ fn found_at(path: &Path) -> Result<FileIdentity, Error> {
     std::fs::metadata(path).map(|metadata| FileIdentity::of(&metadata))
 }
 
-/// Device and inode of what `path` names.
+/// Device and inode of the file that `path` names.
 pub fn identity_of(path: &Path) -> Option<FileIdentity> {
     found_at(path).ok()
 }
 
-/// The files that this process has open, by path. One that was removed since has none.
+/// The files that this process has open, by path.
 pub struct OpenFiles(HashMap<PathBuf, FileIdentity>);
 
 impl OpenFiles {
-    /// As of now; empty where /proc is not there.
+    /// Takes the list from /proc; empty without /proc.
     pub fn now() -> OpenFiles {
         let open = |entry: std::fs::DirEntry| {
             let (path, is_removed) = opened_as(std::fs::read_link(entry.path()).ok()?);
-            // Of the descriptor, not of what the path names by now.
+            // Metadata of the descriptor, not of the file that the path names by now.
             let metadata = std::fs::metadata(entry.path()).ok()?;
             Some((is_removed, path, FileIdentity::of(&metadata)))
         };
         let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
         let mut found: Vec<_> = entries.flatten().filter_map(open).collect();
-        // Of two files that were opened by one path the removed one is to be found.
+        // If two open files share a path, the removed one must win: it is inserted last.
         found.sort_by_key(|(is_removed, ..)| *is_removed);
         OpenFiles(found.into_iter().map(|(_, path, identity)| (path, identity)).collect())
     }
 
-    /// The place of a file that was opened by `path`, by others in this process (SQLite). Where no descriptor can be
-    /// found for it, what the path names now.
+    /// Returns the place of a file that other code in this process (SQLite) opened by `path`. If no descriptor is found
+    /// for it, expects the file that the path names now.
     pub fn place(&self, what: What, database: &str, path: &Path) -> Place {
         let resolved = path.parent().and_then(|parent| parent.canonicalize().ok());
         let resolved = resolved.zip(path.file_name()).map(|(parent, name)| parent.join(name));
@@ -270,13 +267,13 @@ impl OpenFiles {
         }
     }
 
-    /// A database with its WAL and its shared memory.
+    /// Places of a database, its WAL and its wal-index.
     pub fn database(&self, name: &str, path: &Path) -> [Place; 3] {
         files_of(path).map(|(what, path)| self.place(what, name, &path))
     }
 }
 
-/// A database with its WAL and its shared memory, as their paths name them now. To be called when they have just been opened.
+/// Places of a database, its WAL and its wal-index as their paths name them now. Call it directly after opening them.
 pub fn database_as_found(name: &str, path: &Path) -> [Place; 3] {
     files_of(path).map(|(what, path)| Place { database: name.to_owned(), ..Place::as_found(what, &path) })
 }
@@ -285,7 +282,8 @@ fn files_of(path: &Path) -> [(What, PathBuf); 3] {
     [(What::Database, path.to_owned()), (What::Wal, wal_path(path)), (What::WalIndex, wal_index_path(path))]
 }
 
-/// The path by which a descriptor was opened, of which /proc/self/fd has `link`, and whether the file was removed since.
+/// Returns the path by which a descriptor was opened, from its `link` in /proc/self/fd, and whether the file was
+/// removed since.
 fn opened_as(link: PathBuf) -> (PathBuf, bool) {
     match link.as_os_str().as_encoded_bytes().strip_suffix(b" (deleted)") {
         Some(bytes) => (PathBuf::from(std::ffi::OsStr::from_bytes(bytes)), true),
@@ -297,7 +295,7 @@ fn opened_as(link: PathBuf) -> (PathBuf, bool) {
 mod tests {
     use super::*;
 
-    /// A directory of a test, removed at its end.
+    /// A test directory, removed when dropped.
     struct TempDir(PathBuf);
 
     impl TempDir {
@@ -367,7 +365,7 @@ mod tests {
         places.look();
         assert_eq!(*told.lock().unwrap(), ["Gone"], "and not told again");
         places.register("databases", vec![place.clone()], changed.clone());
-        // Another one, with the same content.
+        // Another file, with the same content.
         std::fs::copy(&away, &path).unwrap();
         places.look();
         assert_eq!(*told.lock().unwrap(), ["Gone", "Other"]);
@@ -393,7 +391,7 @@ mod tests {
         std::fs::write(directory.join("other"), "x").unwrap();
         std::fs::rename(directory.join("other"), &path).unwrap();
         assert_eq!(files.place(What::Database, "app.db", &path).expected, Expected::Is(open));
-        // Already replaced when it is first looked at.
+        // Already replaced when the descriptors are listed.
         assert_eq!(OpenFiles::now().place(What::Database, "app.db", &path).expected, Expected::Is(open));
         let [database, wal, _] = files.database("app.db", &path);
         assert_eq!((database.expected, wal.expected), (Expected::Is(open), Expected::Exists));

@@ -1,14 +1,15 @@
-//! The commit path of a primary: capture everything that is dirty, hand it to the destinations, write it,
-//! release who waits. One thread (`lgwr`) runs [`Primary::step`]; nothing here waits for the network.
+//! The commit path of a primary: capture what is dirty, hand it to the destinations, write it, and release waiting
+//! commits. One thread (`lgwr`) runs [`Primary::step`]; nothing here waits for the network.
 //!
-//! Order of events in a step, which is what makes an acknowledged commit safe:
+//! An acknowledged commit is safe because of the order of events in a step:
 //! 1. new frames become records of one chunk, in the order of the stream;
 //! 2. there is room for the chunk in the current log group, else the log is switched first;
 //! 3. the chunk enters the log buffer and is offered to the destinations;
 //! 4. the chunk is written durably in all members;
 //! 5. commits are released as far as the local log and every required destination have them.
 //!
-//! When a round leaves redo for the next one, as a large transaction does, that is captured while its chunk is written.
+//! If an iteration leaves redo for the next one, as a large transaction does, the next one captures while the chunk is
+//! written.
 
 mod chunks;
 pub(crate) mod log_switch;
@@ -37,91 +38,90 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use verification::WatchedPages;
 
-/// A capture round ends once it has produced this much, so that the first commit of a flood is not held up.
+/// A capture iteration ends once it has produced this many bytes, so that a burst does not delay its first commit.
 const ROUND_BYTES: usize = 1 << 20;
-/// Every database is polled for commits without a notice this often, whatever else is captured meanwhile.
+/// Interval at which every database is polled for commits without a notification, whatever else is captured meanwhile.
 const POLL_NS: u64 = 100_000_000;
-/// A generation or a torn header that nobody has put right for this long is seen to by the instance.
+/// If an unannounced generation or a torn header persists for this long, the instance repairs it.
 const HEAL_AFTER: Duration = Duration::from_millis(20);
 
-/// Work for the log writer thread, in the order of the stream.
+/// Work for the log writer thread, in stream order.
 pub type Command = Box<dyn FnOnce(&mut Primary) -> Result<(), InstanceError> + Send>;
 
-/// What a step did, for the loop around it.
+/// Result of a step, for the loop around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Redo was written.
     Wrote {
         /// Commits that shared the write.
         commits: usize,
     },
     /// Nothing to do.
     Idle,
-    /// Something is dirty and cannot be captured just yet; look again within a millisecond or so.
+    /// Something is dirty and cannot be captured yet; retry in about a millisecond.
     Blocked,
 }
 
-/// Who does what the log writer cannot do itself while it waits for a log group.
+/// Helper of the log writer: does what the log writer's thread must not do itself, also while it waits for a log group.
 pub trait SwitchHelper: Send {
-    /// The log cannot be switched; called again and again. Returns an error to give up.
+    /// The log cannot be switched; called repeatedly. An error makes the log writer stop waiting.
     fn blocked(&mut self, why: SwitchBlocked) -> Result<(), InstanceError>;
     /// The log was switched.
     fn switched(&mut self, switch: &LogSwitch);
     /// Recovery can start at `candidate` once every database is synced.
     fn checkpoint_candidate(&mut self, candidate: Scn);
-    /// A database has to be copied afresh; the helper prepares a [`BaselineJob`] and hands it in as a command.
+    /// A database needs a full resync; the helper prepares a [`BaselineJob`] and passes it in as a command.
     fn resynchronise(&mut self, database: Arc<Database>, why: String);
-    /// The fresh copy is in the redo.
+    /// The full resync image is in the redo.
     fn resynchronised(&mut self, database: &Arc<Database>);
 }
 
-/// How a database comes to be served.
+/// State of the redo about a database that begins to be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// The redo knows it.
+    /// The redo knows the database.
     Known,
-    /// It is introduced to standbys that will be copied later.
+    /// Announced by an attach record, for standbys that are copied later.
     New,
-    /// It is introduced to standbys that do not know it; the caller begins a copy, which takes the place of all
-    /// that was.
+    /// Announced by an attach record to standbys that do not know it. The caller begins a full resync, whose image
+    /// replaces everything earlier.
     NewWithCopy,
 }
 
 struct Served {
     capture: Capture,
     shared: Arc<Database>,
-    /// Since when something has kept capture from going on.
+    /// Since when capture is obstructed.
     obstructed: Option<Instant>,
     baseline: Option<BaselineJob>,
-    /// Waiting for a fresh copy: nothing is captured.
+    /// Waiting for a full resync; nothing is captured.
     awaiting_baseline: bool,
-    /// It has failed: nothing is captured or noted of it any more, its redo is kept.
+    /// The database has failed: it is neither captured nor anchored; its redo is kept.
     is_offline: bool,
-    /// Commits may wait that the redo already held when it began to be served.
+    /// Commits may be waiting that the redo held before the database was served.
     release_due: bool,
     foreign: ForeignCommits,
-    /// What the redo held when the database began to be served: commits up to there are not counted.
+    /// Position of the redo when serving began: commits up to here are not counted.
     counted_after: ReleasePosition,
     /// Pages that are being read for a comparison.
     watched: Option<WatchedPages>,
 }
 
 impl Served {
-    /// Epoch and salts of the generation that is published, which sessions wait in.
+    /// Epoch and salts of the published generation, in which sessions wait.
     fn generation(&self, segment: &Segment) -> (u32, [u32; 2]) {
         generation_of(segment, &self.shared, || self.capture.header())
     }
 }
 
-/// As [`Segment::epoch`] says, after it was moved for the generation of `header` if that is a new one with a commit in it. No
-/// commit of it is captured before: what sessions wait for is an epoch that stands for their generation.
+/// Returns [`Segment::epoch`], first advancing it if `header` shows a new generation that contains a commit. No commit
+/// of that generation is captured before, so sessions wait in an epoch that stands for their generation.
 fn generation_of(
     segment: &Segment,
     database: &Database,
     header: impl FnOnce() -> Option<WalIndexHeader>,
 ) -> (u32, [u32; 2]) {
     let id = database.id().0;
-    // In this order: what the header says must not be older.
+    // Read first: the header must not be older than the epoch.
     let published = segment.epoch(id);
     match header().filter(|_| !database.begins_generation()) {
         Some(header) if header.frames() > 0 && header.raw_salts() != published.1 => {
@@ -132,7 +132,7 @@ fn generation_of(
     }
 }
 
-/// See the module.
+/// The commit path; runs on the log writer thread.
 pub struct Primary {
     shared: Arc<PrimaryShared>,
     writer: LogWriter,
@@ -145,20 +145,20 @@ pub struct Primary {
     heal_after: Duration,
     round_bytes: usize,
     anchors_due: bool,
-    /// End of the notes with which the current log begins.
+    /// End of the anchor records at the beginning of the current log.
     noted: Scn,
-    /// Something dirty is left for the next round, because this one has taken enough.
+    /// Something dirty is left for the next iteration, because this one is full.
     left_over: bool,
-    /// When what is gathered in `out` began to be, by [`monotonic_ns`].
+    /// When gathering into `out` began, by [`monotonic_ns`].
     taken_ns: u64,
     /// When the databases were last polled, by [`monotonic_ns`].
     polled_ns: u64,
-    /// What of the writer's counts is in the statistics: these go on when another writer begins.
+    /// Counts of the writer that the statistics already include; the statistics continue when a new writer begins.
     counted: WriteCounts,
 }
 
 impl Primary {
-    /// A primary that writes through `writer`.
+    /// Returns a primary that writes through `writer` and serves no database yet.
     pub fn new(shared: Arc<PrimaryShared>, writer: LogWriter, helper: Box<dyn SwitchHelper>) -> Primary {
         Primary {
             shared,
@@ -180,32 +180,30 @@ impl Primary {
         }
     }
 
-    /// For simulations without time: obstructions are healed at once.
+    /// Repairs obstructions immediately; for simulations without time.
     pub fn heal_at_once(&mut self) {
         self.heal_after = Duration::ZERO;
     }
 
-    /// For simulations with small log groups: what one round gathers must fit a group.
+    /// Limits the redo of one iteration, which must fit into a group; for simulations with small log groups.
     pub fn limit_round(&mut self, bytes: usize) {
         self.round_bytes = bytes;
     }
 
-    /// Replaces the helper.
     pub fn set_helper(&mut self, helper: Box<dyn SwitchHelper>) {
         self.helper = helper;
     }
 
-    /// What the stations share.
+    /// State shared between the threads of the primary.
     pub fn shared(&self) -> &Arc<PrimaryShared> {
         &self.shared
     }
 
-    /// The log writer.
     pub fn writer(&mut self) -> &mut LogWriter {
         &mut self.writer
     }
 
-    /// Ends the commit path and gives the log writer back.
+    /// Ends the commit path and returns the log writer.
     pub fn into_writer(self) -> LogWriter {
         self.writer
     }
@@ -230,7 +228,8 @@ impl Primary {
         }
         let awaiting_baseline = entry == Entry::NewWithCopy;
         if awaiting_baseline {
-            // Before the position, so that a power loss before the copy is complete never finds this database known.
+            // Before the anchor, so that after a power loss before the image is complete recovery does not find this
+            // database known.
             RecordBuilder::baseline(&mut self.out, record.id, !shared.image_may_lack());
         }
         capture.anchor(&mut self.out);
@@ -256,8 +255,8 @@ impl Primary {
         self.write_out(Then::Wait)
     }
 
-    /// Everything that the redo holds of the database counts as captured: commits that waited are released with the chunk
-    /// that is being built. Not while sessions count the frames of another generation: says whether it was done.
+    /// Counts everything that the redo holds of the database as captured; waiting commits are released with the chunk
+    /// in progress. Returns false, without effect, while sessions count frames of another generation.
     fn mark_position(&mut self, shared: &Database, capture: &Capture) -> bool {
         let (epoch, [first, second]) = self.shared.segment.epoch(shared.id().0);
         if capture.position().salts != WalSalts(u32::from_be(first), u32::from_be(second)) {
@@ -268,9 +267,9 @@ impl Primary {
         true
     }
 
-    /// Makes the epoch of sessions stand for the WAL generation that is there, unless a transaction has the write lock:
-    /// this is the log writer's thread, which waits for no database. Then it is done as for a session that has died. Returns
-    /// what is published.
+    /// Makes the sessions' epoch stand for the current WAL generation. Skips this if a transaction has the write lock,
+    /// because the log writer's thread waits for no database; it is then done later, as for a session that has died.
+    /// Returns what is published.
     fn try_settle_epoch(&self, shared: &Database) -> ReleasePosition {
         if let Some(connection) = shared.try_connection()
             && let Ok(guard) = Guard::of(&connection)
@@ -285,7 +284,7 @@ impl Primary {
         ReleasePosition::new(generation_of(&self.shared.segment, shared, || shared.header()).0, frames)
     }
 
-    /// A fresh copy of a database that is served begins as soon as its writers allow.
+    /// Requests a full resync of a served database; it begins as soon as its writers allow.
     pub fn copy_when_possible(&mut self, id: DatabaseId) {
         if let Some(served) = self.served.get_mut(&id.0) {
             served.awaiting_baseline = false;
@@ -294,7 +293,7 @@ impl Primary {
         }
     }
 
-    /// Stops serving a database, which may have been left out; standbys are told.
+    /// Stops serving a database, which may be excluded, and informs standbys.
     ///
     /// # Errors
     /// When the redo cannot be written.
@@ -305,7 +304,7 @@ impl Primary {
         self.write_out(Then::Wait)
     }
 
-    /// A fresh copy of a database goes into the redo, in pieces between the commits of other databases.
+    /// Starts writing a full resync image of a database into the redo, in chunks between commits of other databases.
     pub fn start_baseline(&mut self, job: BaselineJob) {
         if let Some(served) = self.served.get_mut(&job.database().0) {
             let id = job.database().0;
@@ -320,17 +319,17 @@ impl Primary {
         }
     }
 
-    /// Notes in the redo where every database stands. Recovery can start at the position returned once the
-    /// databases are synced: frames that are captured by then are in their WALs, those of a transaction
-    /// captured in part included, because only committed transactions are captured at all.
+    /// Writes anchor records: where every database stands. Recovery can start at the returned position once the
+    /// databases are synced: frames captured by then are in their WALs, including those of a partly captured
+    /// transaction, because only committed transactions are captured.
     ///
     /// # Errors
     /// When the redo cannot be written.
     pub fn anchor_all(&mut self) -> Result<Scn, InstanceError> {
         self.write_out(Then::Wait)?;
         let start = self.shared.buffer.captured();
-        // A database whose copy is not complete is not known: recovery has to copy it again.
-        // Nor is one that has failed noted: what capture last held need not be in the redo.
+        // No anchor while an image is incomplete: recovery has to copy that database again. No anchor for a failed
+        // database either: the redo may lack what capture last held.
         let is_known = |served: &&mut Served| !served.awaiting_baseline && !served.is_offline;
         for served in self.served.values_mut().filter(is_known) {
             served.capture.anchor(&mut self.out);
@@ -339,7 +338,7 @@ impl Primary {
         Ok(start)
     }
 
-    /// Notes a clean end of the redo.
+    /// Writes the record of a clean end of the redo.
     ///
     /// # Errors
     /// When the redo cannot be written.
@@ -359,10 +358,10 @@ impl Primary {
         self.write_out(Then::Wait)
     }
 
-    /// One round: commands, then everything dirty.
+    /// Runs one iteration: commands, then everything dirty.
     ///
     /// # Errors
-    /// Any error here ends the primary: what was not acknowledged stays so.
+    /// Any error here ends the primary; unacknowledged commits stay unacknowledged.
     pub fn step(&mut self) -> Result<Step, InstanceError> {
         let commands = self.shared.take_commands();
         if !commands.is_empty() {
@@ -370,17 +369,17 @@ impl Primary {
             self.do_log_work();
         }
         for command in commands {
-            // What it writes is gathered from now on, and not since the last write, which may be hours ago.
+            // Gathering begins now, not at the last write, which may be hours ago.
             self.taken_ns = monotonic_ns();
             command(self)?;
         }
         self.step_once()
     }
 
-    /// One round without commands, for commands themselves.
+    /// Runs one iteration without commands; callable from a command.
     ///
     /// # Errors
-    /// As [`Primary::step`].
+    /// See [`Primary::step`].
     pub fn step_once(&mut self) -> Result<Step, InstanceError> {
         self.writer.end_those_done()?;
         self.note_ended();
@@ -406,16 +405,16 @@ impl Primary {
         Ok(if self.retry.is_empty() { Step::Idle } else { Step::Blocked })
     }
 
-    /// Captures what is new of a database. Whatever is wrong with it concerns no other one: what was appended of it in
-    /// this call is taken back, and it is copied again or taken offline.
-    /// Returns whether all that was published when it was called is captured.
+    /// Captures what is new in a database. An error concerns no other database: the records that this call appended are
+    /// removed, and the database is resynced or taken offline. Returns whether everything published at the time of the
+    /// call is captured.
     fn capture_database(&mut self, id: u16, now: u64) -> bool {
         let (bytes, marks) = (self.out.len(), self.marks.len());
         let failed = match self.capture_news(id, now) {
             Ok(is_complete) => return is_complete,
             Err(error) => error,
         };
-        // The last record may be half of one.
+        // The last record may be incomplete.
         self.out.truncate(bytes);
         self.marks.truncate(marks);
         match failed {
@@ -429,14 +428,14 @@ impl Primary {
         false
     }
 
-    /// Nothing of the database is captured or acknowledged any more until a restart; its redo is kept for it.
+    /// Stops capturing and acknowledging the database until a restart; its redo is kept.
     fn take_offline(&mut self, id: u16, why: &InstanceError) {
         let Some(served) = self.served.get_mut(&id) else { return };
         served.is_offline = true;
         served.baseline = None;
         served.watched = None;
         served.shared.fail(format!("it cannot be captured: {}", why.to_string().replace("\nhint: ", "; ")));
-        // The checkpointer tells the operator and the control file, within half a second.
+        // The checkpointer reports it to the operator and the control file within half a second.
         self.shared.segment.set_state(id, DatabaseState::Failed);
         self.shared.segment.wake_all(id);
     }
@@ -455,7 +454,8 @@ impl Primary {
                 if position.frame > 0 {
                     served.shared.set_changed(self.shared.buffer.captured() + self.out.len() as u64);
                 }
-                // If the log has begun again meanwhile, what the copy holds is a state that no redo leads on from.
+                // Cleared before `adopt`: if the WAL was restarted meanwhile, no redo continues from the state of the
+                // image, and a capture error must lead to another resync.
                 served.baseline = None;
                 served.capture.adopt(position, pages)?;
                 served.capture.anchor(&mut self.out);
@@ -476,7 +476,7 @@ impl Primary {
             return Ok(false);
         }
         let (number, raw_salts) = served.generation(&self.shared.segment);
-        // Before capture reads what is published: all of these are in it.
+        // Read before capture reads what is published: all announced commits are included.
         let announced = self.shared.segment.announced(id);
         let first_mark = self.marks.len();
         let epoch = Epoch { number, raw_salts };
@@ -497,11 +497,11 @@ impl Primary {
         }
         let found = &self.marks[first_mark..];
         self.shared.instruments.add(Statistic::UserCommits, found.len() as u64);
-        // Ascending: all but the first few after a start are beyond it.
+        // In ascending order: except for the first few after a start, all are beyond `counted_after`.
         let counted = found.iter().rev().take_while(|mark| mark.release > served.counted_after).count();
         served.foreign.captured(counted);
         if served.capture.take_rewritten_entered() {
-            // Frame numbers begin anew, and what the log begins with is in the redo.
+            // Frame numbers restart, and the redo already holds what the rewritten WAL begins with.
             let release = ReleasePosition::new(number, served.capture.position().frame);
             self.marks.push(CommitMark { database: DatabaseId(id), end: self.out.len(), release });
         }
@@ -538,8 +538,8 @@ impl Primary {
         self.retry.insert(id);
     }
 
-    /// Puts right what a session would have, had it lived or known of us: SQLite's recovery of a half
-    /// written header, the announcement of a WAL generation.
+    /// Does what a session would have done, had it survived or used the VFS: recovers a torn header as SQLite does, and
+    /// announces a WAL generation.
     fn heal(&mut self, id: u16) {
         let Some(served) = self.served.get_mut(&id) else { return };
         let shared = served.shared.clone();
@@ -558,7 +558,7 @@ impl Primary {
         }
     }
 
-    /// Has the database copied into the redo as soon as that can begin; its commits wait until then.
+    /// Requests a full resync of the database, to begin as soon as possible; its commits wait until then.
     pub(crate) fn resynchronise(&mut self, id: u16, why: String) {
         if let Some(served) = self.served.get_mut(&id) {
             served.awaiting_baseline = true;
@@ -568,7 +568,7 @@ impl Primary {
         }
     }
 
-    /// Whether it is time to [poll](Primary::poll): by the clock of the last step, which was read already.
+    /// Whether a [poll](Primary::poll) is due, by the clock reading of the last step.
     pub fn poll_is_due(&self) -> bool {
         self.taken_ns.saturating_sub(self.polled_ns) >= POLL_NS
     }
@@ -578,9 +578,9 @@ impl Primary {
         Duration::from_nanos(POLL_NS.saturating_sub(monotonic_ns().saturating_sub(self.polled_ns)))
     }
 
-    /// Marks the databases dirty that have published commits which are not captured, whether a session gave notice of
-    /// them or not: processes without the VFS give none, nor does a session that was killed before it could. Reads mapped
-    /// memory only. What was committed without the VFS is counted in the database.
+    /// Marks databases dirty whose published commits are not all captured, with or without a notification: processes
+    /// without the VFS send none, nor does a session killed before it could. Reads mapped memory only. Counts commits
+    /// made without the VFS per database.
     pub fn poll(&mut self) {
         let now_ns = monotonic_ns();
         self.polled_ns = now_ns;
@@ -600,9 +600,9 @@ impl Primary {
         }
     }
 
-    /// Captures and writes everything that is published now, of whatever connection, and waits up to `limit` for what
-    /// cannot be captured at once: a generation that no session has announced, a header that is being written. Commits
-    /// that follow meanwhile need not be among it: a process without the VFS may go on for ever.
+    /// Captures and writes everything published now, from any connection. Waits up to `limit` for what cannot be
+    /// captured immediately: an unannounced generation, or a header being written. Later commits need not be included:
+    /// a process without the VFS may continue forever.
     ///
     /// # Errors
     /// When the redo cannot be written.
@@ -623,15 +623,15 @@ impl Primary {
                 return Ok(());
             }
             if !matches!(step, Step::Wrote { .. }) {
-                // Until another process publishes or ends; nothing wakes this thread then.
+                // Nothing wakes this thread when another process publishes or ends.
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
     }
 }
 
-/// Whether capture has not reached what was `published` once; `current` is what is published now. None: it was, or is,
-/// being written. Pure.
+/// Whether capture has not yet reached `published`; `current` is published now. `None`: the header was, or is, being
+/// written. Pure.
 fn is_behind(published: Option<WalPosition>, captured: WalPosition, current: Option<WalPosition>) -> bool {
     let Some(published) = published.or(current) else { return true };
     if published.frame == 0 {
@@ -640,12 +640,12 @@ fn is_behind(published: Option<WalPosition>, captured: WalPosition, current: Opt
     if published.salts == captured.salts {
         return captured.frame < published.frame;
     }
-    // Capture may have gone on to a later generation than that one, which it had to capture before.
+    // Capture may have moved to a later generation, after capturing this one.
     current.is_none_or(|current| current.salts != captured.salts)
 }
 
-/// What sessions that stand at `epoch` wait for, when everything up to `captured` is in the redo. A writer may have restarted
-/// the log since: frames of the new generation have the same numbers, and none of them is captured.
+/// Returns what to release to sessions at `epoch` when the redo holds everything up to `captured`. A writer may have
+/// restarted the WAL since: frames of the new generation have the same numbers, and none of them is captured.
 fn release_of((epoch, raw_salts): (u32, [u32; 2]), captured: WalPosition) -> ReleasePosition {
     let [first, second] = raw_salts.map(u32::from_be);
     let is_same = WalSalts(first, second) == captured.salts;

@@ -1,4 +1,5 @@
-//! The threads of a running primary: log writer, checkpointer, database writer, archiver, housekeeper.
+//! The threads of a running primary: log writer, checkpointer, database writer, archiver, session reaper, and watch for
+//! commits without the VFS.
 
 mod wiring;
 
@@ -26,25 +27,26 @@ use std::thread::{Builder, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use wiring::ArchiveOrder;
 
-/// How long a stop waits for what is published and cannot be captured at once.
+/// How long a stop waits for published commits that cannot be captured immediately.
 const LAST_CAPTURE: Duration = Duration::from_secs(2);
-/// From so many commits a round on the log writer lets others run before the next one: who commits meanwhile shares its
-/// write. With fewer it would only come later. See `docs/decisions/0025-yield-between-rounds.md`.
+/// Yield threshold: after an iteration with this many commits the log writer yields the CPU, so that sessions that
+/// commit meanwhile share its next write. With fewer commits a yield would only delay that write. See
+/// `docs/decisions/0025-yield-between-rounds.md`.
 const CROWD: usize = 6;
 const CHECKPOINT_ROUND: Duration = Duration::from_millis(2);
 const QUIET_ROUND: Duration = Duration::from_millis(500);
-/// The database writer looks so often what there is to hand to the disk.
+/// Interval at which the database writer checks what to write to disk.
 const WRITE_BACK_ROUND: Duration = Duration::from_millis(2);
-/// Rounds without activity after which the checkpointer goes quiet.
+/// Number of iterations without activity after which the checkpointer becomes quiescent.
 const QUIET_AFTER: u32 = 25;
-/// After 256 KiB read or written, which take a device about as long.
+/// Pause after reading or writing 256 KiB, which takes a device about as long.
 const ARCHIVE_PAUSE: Duration = Duration::from_millis(1);
 const ARCHIVE_RETRY: Duration = Duration::from_millis(500);
 
-/// What a thread runs.
+/// The function that a thread runs.
 type Work = Box<dyn FnOnce() + Send>;
 
-/// How far archived logs are still needed by destinations.
+/// Returns the SCN from which destinations still need archived logs.
 pub type NeededFrom = Box<dyn Fn() -> Scn + Send>;
 
 /// A running primary.
@@ -76,7 +78,7 @@ impl PrimaryThreads {
         needed_from: NeededFrom,
     ) -> Result<PrimaryThreads, InstanceError> {
         let shared = primary.shared().clone();
-        // A helper that was made before the shared state existed cannot start baselines; give it a new one.
+        // A helper made before the shared state existed cannot start full resyncs; replace it.
         primary.set_helper(wiring.helper_of(environment, Some(shared.clone())));
         let failed: Arc<Mutex<Option<String>>> = Arc::default();
         let checkpointer = Checkpointer::new(shared.clone(), environment.config.checkpoint.clone());
@@ -164,23 +166,23 @@ impl PrimaryThreads {
         })
     }
 
-    /// What the stations share.
+    /// State shared between the threads of the primary.
     pub fn shared(&self) -> &Arc<PrimaryShared> {
         &self.shared
     }
 
-    /// Why the primary has failed, if it has.
+    /// Why the primary has failed; `None` if it has not.
     pub fn failure(&self) -> Option<String> {
         self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    /// What the checkpointer has done since the start.
+    /// Work of the checkpointer since the start.
     pub fn checkpoint_counts(&self) -> CheckpointCounts {
         let counts = *self.counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         CheckpointCounts { early_frames: self.early_frames.load(Relaxed), ..counts }
     }
 
-    /// Runs `work` on the log itself and waits for it, also while a log switch waits.
+    /// Runs `work` on the log and waits for it, even while a log switch waits.
     ///
     /// # Errors
     /// The work's, or that the primary has failed.
@@ -222,8 +224,8 @@ impl PrimaryThreads {
         }
     }
 
-    /// Moves the checkpoint position to the end of the redo and everything into the databases. Returns what stays in their
-    /// WALs, from which it is recovered if need be.
+    /// Backfills everything into the databases and advances the checkpoint position to the end of the redo. Returns
+    /// what stays in the WALs; recovery reads it from there.
     ///
     /// # Errors
     /// When a file cannot be synced.
@@ -234,25 +236,25 @@ impl PrimaryThreads {
         result.recv().unwrap_or_else(|_| Err(InstanceError::Failed("the checkpointer has ended".into())))
     }
 
-    /// A stop comes: a log switch that waits is not waited for much longer.
+    /// Announces a stop: a waiting log switch is waited for only a little longer.
     pub fn announce_stop(&self) {
         let _ = self.stop_begun.set(Instant::now());
     }
 
-    /// Stops in good order: no commit is lost, recovery has nothing to do.
+    /// Stops the threads. After a clean stop no commit is lost and recovery has nothing to do.
     ///
     /// # Errors
-    /// When the last redo or checkpoint could not be written; the threads have ended all the same.
+    /// When the last redo or checkpoint could not be written; the threads have ended nevertheless.
     pub fn stop(&self, clean: bool) -> Result<(), InstanceError> {
         self.announce_stop();
-        // First: the checkpointer takes no order before it is done with the pass under way.
+        // First: the checkpointer takes no order before its current pass is done.
         self.hurry.store(true, SeqCst);
         let mut result = match self.failure() {
             Some(why) if clean => Err(InstanceError::Failed(why)),
             _ => Ok(()),
         };
         if clean && result.is_ok() {
-            // Commits to a database that has failed go on to be told so.
+            // Commits to a failed database continue to get its error.
             let databases = self.shared.all_databases();
             for database in databases.iter().filter(|database| database.failure().is_none()) {
                 self.shared.segment.set_state(database.id().0, DatabaseState::Stopped);
@@ -322,7 +324,8 @@ fn run_log_writer(
                 return None;
             }
         }
-        // Whatever is captured meanwhile: on a machine that is never idle nothing else looks for what gives no notice.
+        // Whatever else is captured: on a machine that is never idle, nothing else finds commits without a
+        // notification.
         if primary.poll_is_due() {
             primary.poll();
         }
@@ -333,7 +336,7 @@ fn run_log_writer(
     Some(primary)
 }
 
-/// A log that is due for its age is switched when that need not wait: nobody has asked for it.
+/// Switches a log that has reached its target age, if that need not wait: no client asked for it.
 fn switch_aged_log(primary: &mut Primary, lag: &mut ArchiveLag, began: Instant) -> Result<(), InstanceError> {
     if lag.is_on() {
         let (sequence, holds_redo) = (primary.writer().sequence(), primary.log_holds_redo());
@@ -344,8 +347,8 @@ fn switch_aged_log(primary: &mut Primary, lag: &mut ArchiveLag, began: Instant) 
     Ok(())
 }
 
-/// The instance stops with commits that could not enter the log. They end as with an instance that is gone, and the
-/// next start captures them: the databases have not failed.
+/// Stops with commits that could not enter the log. Their sessions see a stopped instance, and the next start captures
+/// the commits: the databases have not failed.
 fn give_up(
     environment: &Environment,
     shared: &PrimaryShared,
@@ -359,7 +362,7 @@ fn give_up(
     }
 }
 
-/// The primary cannot go on. Nothing that waits is ever acknowledged by this run.
+/// Ends the primary after a failure. Nothing that waits is ever acknowledged by this run.
 fn fail(
     environment: &Environment,
     shared: &PrimaryShared,
@@ -415,7 +418,7 @@ fn run_checkpointer(
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
-        // Nobody sends it again: while it is not reached the log may be full, and no switch brings another one.
+        // A candidate is not sent again: while it is not reached the log may be full, and no switch brings another one.
         let now = Instant::now();
         let due = candidates.due(now).filter(|scn| {
             let shared = checkpointer.shared();
@@ -446,7 +449,7 @@ fn run_foreign_watch(mut watch: ForeignWatch, stop: &AtomicBool) {
     }
 }
 
-/// While the checkpointer is quiet this thread sleeps, and is woken with it.
+/// Runs the database writer. While the checkpointer is quiescent the thread sleeps; both are woken together.
 fn run_database_writer(mut writer: DatabaseWriter, stop: &AtomicBool, quiet: &AtomicBool) {
     precise_sleeps();
     while !stop.load(SeqCst) {
@@ -463,11 +466,11 @@ fn run_database_writer(mut writer: DatabaseWriter, stop: &AtomicBool, quiet: &At
     }
 }
 
-/// Recovery starts at `scn` from now on. First the databases, then the control file, then the log groups. That of a
-/// database that has failed goes on to start where it did; its redo is kept in archived logs.
+/// Moves the start of recovery to `scn`: syncs the databases first, then updates the control file, then the log groups.
+/// Recovery of a failed database still starts where it did, and its redo is kept in archived logs.
 ///
 /// # Errors
-/// When a database cannot be opened or the control file not be written: recovery starts where it did.
+/// When a database cannot be opened or the control file cannot be written; then recovery starts where it did.
 pub fn advance(
     environment: &Environment,
     checkpointer: &mut Checkpointer,
@@ -481,7 +484,7 @@ pub fn advance(
     // Only this thread backfills.
     let shared = checkpointer.shared();
     let databases = shared.all_databases();
-    // Before the log is asked how far it is durable: the end of an image is, then.
+    // Read before the log's durable position, so that the end of every image no longer owed is durable.
     let owing: Vec<DatabaseId> =
         databases.iter().filter(|database| database.owes_image()).map(|database| database.id()).collect();
     let is_durable = shared.buffer.durable() >= shared.buffer.captured();
@@ -496,7 +499,7 @@ pub fn advance(
             Some(WholeFile { database: database.id(), scn, stamp })
         })
         .collect();
-    // What was captured until now is before their positions, or is not.
+    // A file SCN that no captured change follows is advanced to `scn`.
     let control = environment.control();
     let carried: Vec<WholeFile> = databases
         .iter()
@@ -528,7 +531,7 @@ fn run_archiver(
     let mut retry = false;
     let mut failed_at = Instant::now();
     loop {
-        // A log writer that waits asks again and again: that is no reason to try sooner.
+        // A waiting log writer repeats its order; that is no reason to retry sooner.
         let idle = waiting(Event::RdbmsIpcMessage);
         let order = if retry {
             orders.recv_timeout(ARCHIVE_RETRY.saturating_sub(failed_at.elapsed()))
@@ -543,7 +546,7 @@ fn run_archiver(
         }
         let keep = needed_from().min(environment.control().archives_needed_from()).min(log.reuse_limit());
         let failed = archive_all(log, environment.config.redo.archive_bytes_max, keep).err();
-        // Whoever needs what has just been removed is to be named now, not at the next log switch.
+        // Names a destination that needs what was just removed now, not at the next log switch.
         needed_from();
         if let (Some(error), false) = (&failed, retry) {
             environment.alert.say(format!("archiving failed and will be tried again: {error}"));
@@ -555,7 +558,7 @@ fn run_archiver(
     }
 }
 
-/// Archives all full groups and removes what is beyond the volume of archives.
+/// Archives all full groups and removes archived logs beyond the size limit.
 ///
 /// # Errors
 /// When a copy cannot be written.
@@ -569,14 +572,15 @@ pub fn archive_all(log: &RedoLog, bytes_max: u64, needed_from: Scn) -> Result<()
     Ok(())
 }
 
-/// Between pieces of an archived log: a pause leaves the device to who writes redo, unless he is held up soon.
+/// Pauses between two chunks of an archived log, which leaves the device to redo writers; not when the archiver is so
+/// far behind that they would soon wait for it.
 pub(crate) fn leave_the_device(log: &RedoLog) {
     if !log.archiver_is_behind() {
         std::thread::sleep(ARCHIVE_PAUSE);
     }
 }
 
-/// Sleeps of this thread end when they should, not up to 50 us later.
+/// Sets the timer slack of this thread to 1 ns; by default sleeps may end up to 50 us late.
 fn precise_sleeps() {
     // SAFETY: PR_SET_TIMERSLACK takes one integer and concerns this thread only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };

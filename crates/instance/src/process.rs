@@ -1,17 +1,18 @@
-//! What an instance has to do with its process: signals, and the service manager that has started it.
+//! Process-level concerns of an instance: signals, and the service manager that started it.
 
 use std::os::unix::net::UnixDatagram;
 
-/// Signals that end or stop a process unless it says otherwise: a reader that is gone, a terminal that takes no output of
-/// jobs in the background, a limit on the size of files (the write fails then), and those without a meaning of their own.
+/// Signals whose default action would end or stop the process: a reader that closed its pipe, a terminal that accepts
+/// no output of background jobs, a file size limit (the write then fails), and the user-defined signals.
 const IGNORED: [libc::c_int; 6] =
     [libc::SIGPIPE, libc::SIGTTOU, libc::SIGTTIN, libc::SIGXFSZ, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Keeps SIGTERM, SIGINT and SIGHUP for [`wait_for_signal`], in this thread and all that it starts later, and ignores [`IGNORED`].
+/// Blocks SIGTERM, SIGINT and SIGHUP for [`wait_for_signal`], in this thread and in all threads that it starts later;
+/// ignores [`IGNORED`].
 pub(crate) fn block_signals() -> libc::sigset_t {
     let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigemptyset initialises the set before it is used; the mask of the calling thread, and so of all
-    // threads started later, is changed.
+    // SAFETY: sigemptyset initialises the set before it is used; the mask changes for the calling thread, and so for
+    // all threads started later.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
@@ -25,13 +26,13 @@ pub(crate) fn block_signals() -> libc::sigset_t {
     }
 }
 
-/// Ends this process in good order.
+/// Begins a clean stop of this process.
 pub(crate) fn stop_this_process() {
-    // SAFETY: a signal to this very process; the main thread waits for it.
+    // SAFETY: a signal to this process; the main thread waits for it.
     unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
 }
 
-/// The next of the signals in `set`.
+/// Waits for the next signal in `set`.
 pub(crate) fn wait_for_signal(set: &libc::sigset_t) -> libc::c_int {
     let mut signal = 0;
     // SAFETY: an initialised set and room for the number.
@@ -45,7 +46,7 @@ pub fn end_on_broken_pipe() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
-/// sd_notify: tells systemd, when it is there, in what state the service is.
+/// sd_notify: reports the state of the service to systemd, if present.
 pub(crate) fn notify_service_manager(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let Ok(socket) = UnixDatagram::unbound() else { return };
@@ -58,6 +59,6 @@ pub(crate) fn notify_service_manager(state: &str) {
         }
         None => socket.send_to(state.as_bytes(), &path),
     };
-    // An instance whose service manager is gone goes on.
+    // The instance continues without its service manager.
     let _ = sent;
 }

@@ -1,4 +1,4 @@
-//! Taking a database under protection: everything that can be wrong with it is found before anything changes.
+//! Puts a database under protection: all checks come before any change.
 
 use crate::control::DatabaseRecord;
 use crate::database::Database;
@@ -19,11 +19,11 @@ use std::sync::{Mutex, MutexGuard};
 
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// The SQLite databases that `path` names: itself, or all in a directory. The `protected` ones and what SQLite keeps
-/// beside them are not looked into: closing a file drops the locks that this process holds on it.
+/// Returns the SQLite databases that `path` names: the file itself, or all in a directory. `protected` databases and
+/// their companion files are not opened: closing a file would drop the locks that this process holds on it.
 ///
 /// # Errors
-/// When there is nothing there, or a directory without databases.
+/// When nothing is there, or the directory has no databases.
 pub fn databases_at(path: &Path, protected: &[DatabaseRecord]) -> Result<Vec<PathBuf>, InstanceError> {
     let canonical = path.canonicalize().map_err(|error| {
         InstanceError::refused(
@@ -37,9 +37,9 @@ pub fn databases_at(path: &Path, protected: &[DatabaseRecord]) -> Result<Vec<Pat
     let entries = std::fs::read_dir(&canonical).map_err(InstanceError::io("list", &canonical))?;
     let mut found: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        // A link leads to what somebody else may have put there; it is protected when it is named itself.
+        // A symbolic link may lead to another user's file; it is protected only when named itself.
         .filter(|path| is_plain_file(path) && !is_companion(path))
-        // One that cannot be opened now may be a database, and is refused with the reason.
+        // A file that cannot be opened now may be a database; it is refused later with the reason.
         .filter(|path| {
             is_protected(protected, path) || has_magic(path).unwrap_or_else(|error| is_leased(&error))
         })
@@ -54,17 +54,17 @@ pub fn databases_at(path: &Path, protected: &[DatabaseRecord]) -> Result<Vec<Pat
     Ok(found)
 }
 
-/// Held while a database is taken under protection.
+/// Held while a database is put under protection.
 static SEARCH: Mutex<()> = Mutex::new(());
 
-/// Unprotected databases are not looked for until this is dropped.
+/// Prevents the search for unprotected databases until the guard is dropped.
 pub fn hold_search() -> MutexGuard<'static, ()> {
     SEARCH.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The database files in `directories` that are not protected; `None` while a database is taken under protection: opening
-/// its file and closing it would drop the locks of this process. What cannot be read is not listed, nor what another
-/// instance protects.
+/// Returns the unprotected database files in `directories`; `None` while a database is put under protection, because
+/// opening and closing its file would drop the locks of this process. Files that cannot be read, or that another
+/// instance protects, are not listed.
 pub fn unprotected_in(
     instance: [u8; 16],
     directories: &[PathBuf],
@@ -83,7 +83,7 @@ pub fn unprotected_in(
     Some(found)
 }
 
-/// Whether the file at `path` is one of these, under whatever name.
+/// Whether the file at `path`, under any name, is one of these databases.
 pub fn is_protected(protected: &[DatabaseRecord], path: &Path) -> bool {
     known_as(protected, path).is_some()
 }
@@ -108,7 +108,7 @@ fn has_magic(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// `open` without waiting fails like this on a file with a lease of another process.
+/// A non-blocking `open` fails with this error when another process holds a lease on the file.
 fn is_leased(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
@@ -120,7 +120,8 @@ fn no_header(path: &Path) -> impl FnOnce(io::Error) -> InstanceError + '_ {
     }
 }
 
-/// Checks the file at `path` and opens it for protection under a new number. The redo has nothing of it before `born`.
+/// Checks the file at `path` and opens it for protection under a new number. The redo contains nothing of it before
+/// `born`.
 ///
 /// # Errors
 /// `Refused` with cause and remedy; nothing has changed then.
@@ -204,8 +205,8 @@ pub fn open_for_protection(
     Database::open(record, environment.vfs_base.as_deref()).map_err(|error| explain(path, error))
 }
 
-/// A second name of the file may be in a directory of somebody else, and SQLite finds the log of a database by its name: a
-/// process that opens it by the other one takes no notice of what is committed here.
+/// Refusal of a file with several names. A second name may be in another user's directory, and SQLite finds the WAL of
+/// a database by its name: a process that opens the file by another name does not see commits made here.
 fn hard_links(path: &Path, links: u64) -> (String, String) {
     let (shown, directory) = (path.display(), path.parent().unwrap_or(Path::new("/")).display());
     (
@@ -217,13 +218,14 @@ fn hard_links(path: &Path, links: u64) -> (String, String) {
     )
 }
 
-/// The database that is at `path`, under whatever name.
+/// The database whose file is at `path`, under any name.
 fn known_as<'a>(databases: &'a [DatabaseRecord], path: &Path) -> Option<&'a DatabaseRecord> {
     let file = FileId::of(path)?;
     databases.iter().find(|record| FileId::of(&record.path) == Some(file))
 }
 
-/// The marker of another instance that protects the database at `path`. One that came with a copy protects nothing.
+/// The marker of another instance that protects the database at `path`. A marker that came with a copy protects
+/// nothing.
 fn marker_of_another(path: &Path, instance: [u8; 16]) -> Option<Marker> {
     let marker = Marker::read(path).ok()??;
     let foreign = FileId::of(path).and_then(|file| marker.check(path, file).err());
@@ -231,11 +233,11 @@ fn marker_of_another(path: &Path, instance: [u8; 16]) -> Option<Marker> {
     (marker.instance != instance && !copied).then_some(marker)
 }
 
-/// Writes the marker of a database anew that is served, if something else has taken its place. Returns the name of
-/// the database then.
+/// Writes the marker of a served database again if something else has replaced it. Returns the name of the database in
+/// that case.
 ///
 /// # Errors
-/// When another file has taken the place of the database, or the marker cannot be written.
+/// When another file has replaced the database, or the marker cannot be written.
 pub fn renew_marker(
     environment: &Environment,
     shared: &PrimaryShared,
@@ -274,7 +276,7 @@ pub(crate) fn page_size(path: &Path) -> Result<PageSize, InstanceError> {
     })
 }
 
-/// Whether the header of the database says that it is in WAL mode.
+/// Whether the header of the database shows WAL mode.
 ///
 /// # Errors
 /// When it cannot be read.

@@ -1,6 +1,7 @@
-//! The protection mode of a running instance: what is configured, what must stand for it, and the watch over it.
+//! The protection mode of a running instance: its configuration, its preconditions, and the thread that watches the
+//! protection level.
 //!
-//! The decisions are in `standfast_transport::protection`. What each mode can lose is in docs/guarantees.md.
+//! The decisions are in `standfast_transport::protection`; docs/guarantees.md says what each mode can lose.
 
 use crate::control::Role;
 use crate::destination_config::{DestinationConfig, OnTimeout, State, TransportMode};
@@ -15,10 +16,11 @@ use standfast_transport::protection::{Member, ProtectionLevel, ProtectionMode, S
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// How often the monitor looks.
+/// Interval of the monitor threads.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Checks that an instance may be a primary in `mode` with these destinations: not whether they are there.
+/// Checks that an instance may be a primary in `mode` with these destinations. Does not check whether they are
+/// reachable.
 ///
 /// # Errors
 /// `Refused` with what is missing.
@@ -44,17 +46,17 @@ pub fn check(mode: ProtectionMode, destinations: &[DestinationConfig]) -> Result
 }
 
 impl Running {
-    /// The configured mode, and what commits get now; the level is that of a primary.
+    /// The configured mode, and the current protection level, which only a primary has.
     pub fn protection(&self) -> (ProtectionMode, Option<ProtectionLevel>) {
         let mode = self.environment.of_control(|control| control.protection_mode);
         let now = self.primary().map(|primary| level(mode, &primary.destinations().members()));
         (mode, now)
     }
 
-    /// Changes the protection mode, at once and durably.
+    /// Changes the protection mode, immediately and durably.
     ///
     /// # Errors
-    /// `Refused` when the destinations cannot carry it: for maximum protection one must be synchronised now.
+    /// `Refused` when the destinations do not support it: maximum protection needs one that is synchronised now.
     pub fn set_protection_mode(&self, mode: ProtectionMode) -> Result<(), InstanceError> {
         let environment = &self.environment;
         let _one = self.one_command();
@@ -66,7 +68,7 @@ impl Running {
         let before = environment.control().protection_mode;
         if let Some(primary) = self.primary() {
             let destinations = primary.destinations();
-            // The rule first: whoever protects commits from here on is not let go any more.
+            // Policies first: from here on no destination that protects commits may degrade.
             destinations.set_policies(mode);
             let missing = mode == ProtectionMode::MaximumProtection
                 && !destinations.members().iter().any(Member::protects);
@@ -84,17 +86,17 @@ impl Running {
     }
 }
 
-/// The threads that look after destinations: TMON says when the protection level changes, chooses among the destinations
-/// of groups and stops a primary that nobody can protect any more; ARCL feeds local destinations; MMON takes snapshots, and MMNL
-/// notes metrics.
+/// Monitor threads. TMON reports changes of the protection level, chooses among the destinations of groups, and stops a
+/// primary that no destination can protect any more; ARCL feeds local destinations; MMON takes snapshots and runs
+/// scheduled verifications; MMNL samples metrics.
 pub struct TransportMonitor {
-    /// They end with this.
+    /// Ends the threads when dropped.
     _threads: Watchers,
     enabled: Arc<Mutex<Vec<String>>>,
 }
 
 impl TransportMonitor {
-    /// Starts them over an instance.
+    /// Starts the threads for an instance.
     ///
     /// # Errors
     /// When a thread cannot be started.
@@ -118,7 +120,7 @@ impl TransportMonitor {
         Ok(TransportMonitor { _threads: threads, enabled })
     }
 
-    /// A local destination of this name is tried again.
+    /// Retries the local destination of this name.
     pub fn enable(&self, name: &str) {
         self.enabled.lock().unwrap_or_else(PoisonError::into_inner).push(name.into());
     }
@@ -163,7 +165,7 @@ impl Watch {
         if let Some(now) = now
             && self.level != Some(now)
         {
-            // The first one as well: what was before the first look is not known.
+            // Also at the first check, when the previous level is unknown.
             let was = self.level.map(|before| format!(" (was {})", before.words())).unwrap_or_default();
             running.environment.alert.say(format!("protection level: {}{was}", now.words()));
         }

@@ -1,21 +1,20 @@
-//! Queries on V$ views without a connection to a database: a SQLite in memory, in which the views that the query names are
-//! tables.
+//! Queries on V$ views without a connection to a database: an in-memory SQLite database has the views that the query
+//! names as tables.
 
 use crate::error::InstanceError;
 use rusqlite::Connection;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use standfast_views::{Cell, CellRef, Table, VIEWS, View};
 
-/// What a query gives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// Names of its columns.
+    /// Column names.
     pub columns: Vec<String>,
-    /// Its rows, each with a cell for each column.
+    /// Rows, each with a cell for each column.
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// The views that a query names. One that stands in a text counts as well: what is not needed does no harm.
+/// Returns the views that a query names. A name inside a string literal counts too; an unneeded table does no harm.
 pub fn views_in(query: &str) -> Vec<&'static View> {
     let query = query.to_ascii_lowercase();
     let is_named = |view: &&'static View| {
@@ -30,10 +29,10 @@ pub fn views_in(query: &str) -> Vec<&'static View> {
     VIEWS.into_iter().filter(is_named).collect()
 }
 
-/// Runs one statement; `fetch` gets the rows of a view.
+/// Runs one statement; `fetch` returns the rows of a view.
 ///
 /// # Errors
-/// Those of `fetch`; those of SQLite, with the views that there are when it knows no such table.
+/// Those of `fetch` and of SQLite; an unknown table or column gets a hint where to find the views.
 pub fn run(
     query: &str,
     fetch: &mut dyn FnMut(&'static View) -> Result<Table, InstanceError>,
@@ -119,7 +118,7 @@ mod tests {
         ask(query).unwrap().rows.iter().map(|row| row.iter().map(text).collect()).collect()
     }
 
-    /// The queries of the page, by their headings: what it shows is what is tested.
+    /// Returns a query from docs/views.md by its heading, so that the documented queries are tested.
     fn query_of_the_page(heading: &str) -> String {
         let page = include_str!("../../../docs/views.md");
         let (_, section) = page.split_once(&format!("### {heading}\n")).unwrap();
@@ -138,7 +137,7 @@ mod tests {
 
     #[test]
     fn log_rates_come_from_archived_logs() {
-        // Those of the standby are left out.
+        // Archived logs of the standby are excluded.
         let rows = texts(&query_of_the_page("Log rates"));
         assert_eq!(rows, [["6", "2", "60.000", "0.033"], ["7", "1", "60.000", "0.017"]]);
     }

@@ -1,5 +1,5 @@
-//! The file of a database made again out of the redo: from a full image that the redo holds, or from what a standby holds, and
-//! the redo since. Every page that the redo touches is verified against its checksum at the end.
+//! Rebuilds the file of a database from a base and the redo since: the base is a full resync image in the redo, or a
+//! standby's copy. At the end every page that the redo touches has been verified against its checksum.
 
 use crate::config::DestinationConfig;
 use crate::control::DatabaseRecord;
@@ -24,16 +24,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a database can be made of, with the redo since.
+/// Base from which a database can be rebuilt, with the redo since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// The full image in the redo that begins here.
+    /// The full resync image in the redo that begins here.
     Image(Scn),
-    /// What a standby holds.
+    /// The copy that a standby holds.
     Standby {
-        /// Its name.
+        /// Name of the standby.
         name: String,
-        /// Where it listens.
+        /// Address at which it listens.
         address: String,
     },
 }
@@ -47,7 +47,7 @@ impl std::fmt::Display for Base {
     }
 }
 
-/// What there is to begin with, the cheapest first.
+/// Returns the available bases, cheapest first.
 pub fn bases(
     log: &Arc<RedoLog>,
     record: &DatabaseRecord,
@@ -60,13 +60,13 @@ pub fn bases(
     image.into_iter().chain(standbys).collect()
 }
 
-/// Where the newest full image of the database begins that is complete in the redo at hand.
+/// Returns the beginning of the newest full resync image of the database that is complete in the available redo.
 fn last_image(log: &Arc<RedoLog>, record: &DatabaseRecord, end: Scn) -> Option<Scn> {
     let boundaries = reconcile::boundaries_before(log, end);
     let (mut next, mut step) = (0, 1);
     while next < boundaries.len() {
         let index = (next + step - 1).min(boundaries.len() - 1);
-        // Logs further back may be damaged, or gone meanwhile.
+        // Logs further back may be damaged, or removed meanwhile.
         if let Some(found) = image_since(log, record, boundaries[index], end).ok()? {
             return Some(found);
         }
@@ -84,7 +84,7 @@ fn image_since(
     let mut reader = RecordReader::new(log.clone(), from, end);
     let (mut start, mut begun, mut complete) = (from, None, None);
     while let Some((bytes, scn)) = reader.next_record()? {
-        // The reader has decoded it already.
+        // The reader has already decoded it.
         match decode_record(bytes).map(|(decoded, _)| decoded) {
             Ok(Record::Baseline { database, .. }) if database == record.id && start >= record.start_scn => {
                 begun = Some(start);
@@ -104,25 +104,25 @@ fn image_since(
     Ok(complete)
 }
 
-/// Where the database is made.
+/// Path at which the database is rebuilt.
 pub fn path_of(record: &DatabaseRecord) -> PathBuf {
     let mut name = record.path.as_os_str().to_owned();
     name.push(REBUILDING);
     name.into()
 }
 
-/// Removes what is being made.
+/// Removes the files of a rebuild.
 pub fn discard(path: &Path) {
     for file in [wal_path(path), wal_index_path(path), journal_path(path), path.to_owned()] {
         let _ = outside::remove(&file);
     }
 }
 
-/// Makes the database as the redo has it at `end`, in one file without a WAL at [`path_of`], on the disk. `from`: redo that is
-/// applied to what a standby holds begins here at the latest.
+/// Rebuilds the database as of `end`, at [`path_of`], as one synced file without a WAL. Redo applied to a standby's
+/// copy begins at `from` at the latest.
 ///
 /// # Errors
-/// Why it cannot be made of `base`. Nothing is left then.
+/// Why it cannot be rebuilt from `base`. No file is left then.
 pub fn rebuild(
     environment: &Environment,
     log: &Arc<RedoLog>,
@@ -170,7 +170,7 @@ fn make(
     is_still(made, path)
 }
 
-/// Who may write the directory may have put another file in the place of the one that is being made.
+/// Checks that the path still names the file being rebuilt: users who may write the directory may have replaced it.
 fn is_still(made: FileIdentity, path: &Path) -> Result<(), InstanceError> {
     match outside::look(path).map_err(InstanceError::io("look at", path))? {
         found if found == made => Ok(()),
@@ -178,16 +178,16 @@ fn is_still(made: FileIdentity, path: &Path) -> Result<(), InstanceError> {
     }
 }
 
-/// No link is followed.
+/// Follows no symbolic link.
 fn open(path: &Path) -> Result<Connection, InstanceError> {
     outside::look(path).map_err(InstanceError::io("look at", path))?;
     Ok(Connection::open_with_flags_and_vfs(path, OpenFlags::default(), register_guard_vfs(None)?.as_str())?)
 }
 
-/// Moves the WAL into the file; what is there afterwards is one file, on the disk.
+/// Backfills the WAL; leaves one synced file.
 fn consolidate(path: &Path) -> Result<(), InstanceError> {
     let connection = open(path)?;
-    // A schema that only a newer SQLite understands does not matter here.
+    // A schema that needs a newer SQLite does not matter here.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
     let busy: i64 = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
     drop(connection);
@@ -200,10 +200,10 @@ fn consolidate(path: &Path) -> Result<(), InstanceError> {
         .map_err(InstanceError::io("sync the rebuilt database", path))
 }
 
-/// An empty file with the owner and the permissions of the database.
+/// Creates an empty file with the owner and the permissions of the database.
 fn create(record: &DatabaseRecord, path: &Path) -> Result<File, InstanceError> {
     let file = outside::create_new(path, 0o600).map_err(InstanceError::io("create", path))?;
-    // Of a link, what it leads to is none of the database's.
+    // If the path is a symbolic link, its target is not the database's file.
     let original = std::fs::symlink_metadata(&record.path).ok().filter(|found| found.is_file());
     if let Some(original) = original {
         outside::give_as(&file, &original);
@@ -212,7 +212,7 @@ fn create(record: &DatabaseRecord, path: &Path) -> Result<File, InstanceError> {
     Ok(file)
 }
 
-/// Copies what a standby holds to `file`; returns the SCN before which all commits are in it.
+/// Copies the database from a standby to `file`; returns the SCN before which the copy holds all commits.
 fn fetch(
     environment: &Environment,
     log: &Arc<RedoLog>,
@@ -222,7 +222,7 @@ fn fetch(
 ) -> Result<Scn, InstanceError> {
     let mut copy = Copy { record, manifest: None, file: BufWriter::with_capacity(1 << 20, file), info: None };
     let own = &environment.config.instance.name;
-    // Another member that answers there has other redo, or something else in its place.
+    // Accepts only this member: another one at that address has other redo, or other data.
     let security = environment.security().only([name.to_owned()]);
     let start = fetch_database(address, &security, own, record.id, &mut copy)
         .map_err(|error| InstanceError::Failed(format!("standby {name} gives no copy: {error}")))?;
@@ -247,7 +247,7 @@ fn fetch(
     Ok(info.scn)
 }
 
-/// Takes the copy of one database.
+/// Receives the copy of one database.
 struct Copy<'a> {
     record: &'a DatabaseRecord,
     manifest: Option<Manifest>,

@@ -1,10 +1,11 @@
-//! The standby log when whole logs are missing: it goes on beyond the gap, archived logs fill it, and whatever ends that
-//! early leaves redo without a hole.
+//! The standby redo log while whole logs are missing: it continues beyond the gap, archived logs fill the gap, and any
+//! early end leaves redo without a gap.
 //!
-//! Order of events, each durable before the next: everything before the gap is archived; the control file knows the gap;
-//! the log begins beyond it. Then archived logs come, one by one. At the end: the groups before the gap are void, since
-//! archived logs hold what they held; the control file forgets the gap. A stop in between is settled at the next start
-//! ([`RedoLog::open_after_hole`]): what lies beyond counts if the gap is filled, else it is dropped and sent again.
+//! Order of events, each durable before the next: everything before the gap is archived; the control file records the
+//! gap; the log begins beyond it. Then archived logs arrive, one by one. At the end the groups before the gap are
+//! voided, since archived logs hold their content, and the control file forgets the gap. After a stop in between, the
+//! next start decides ([`RedoLog::open_after_hole`]): redo beyond the gap counts if the gap is filled; otherwise it is
+//! dropped and sent again.
 
 use crate::archive_source::is_of_history;
 use crate::archive_store::{self, Expected, FetchedLogs};
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-/// The first log that is missing.
+/// The first log of the gap.
 struct FirstLog {
     identity: LogIdentity,
     sequence: u64,
@@ -75,7 +76,8 @@ impl ReceivedLog {
         Ok(OpenedGap { store: Arc::new(store), held })
     }
 
-    /// Of the archived logs beyond the end, those stay that are logs of the gap, whole. Returns which of its logs are there.
+    /// Deletes archived logs past the end unless they are complete logs of this gap. Returns which logs of the gap are
+    /// present.
     fn keep_only(&self, gap: &Gap, crc: StreamCrc) -> Result<Vec<bool>, InstanceError> {
         let (log, family) = (&self.shared.log, self.environment.control().family);
         let archived = log.archived();
@@ -97,7 +99,7 @@ impl ReceivedLog {
         Ok(held)
     }
 
-    /// Goes on at `switch`, beyond what `record` says is missing, the first log of which is `first`.
+    /// Continues the log at `switch`, beyond the gap in `record`, whose first log is `first`.
     fn jump(
         &mut self,
         record: GapRecord,
@@ -106,7 +108,8 @@ impl ReceivedLog {
         identity: LogIdentity,
         stream_crc: StreamCrc,
     ) -> Result<(), InstanceError> {
-        // The source has later redo in archived logs, hence all that is held before: it is confirmed.
+        // The source has later redo in archived logs, so it has made durable all redo held here: that redo is
+        // confirmed.
         let end = self.writer.position();
         if end > self.shared.confirmed() {
             self.writer.write_confirmed(end)?;
@@ -116,7 +119,8 @@ impl ReceivedLog {
             && first_scn == end
             && (sequence, identity) != (self.writer.sequence(), self.writer.identity())
         {
-            // What is held ends where a log ends: none of the gap holds it, so that one has to be archived here.
+            // The redo held here ends exactly at the end of a log. No log of the gap contains it, so the last group
+            // must be archived here.
             let (time_us, first_record) = (crate::now_us(), self.writer.first_record());
             let switch = LogSwitch { sequence, first_scn, time_us, first_record };
             self.await_group(|writer| writer.switch_to(&switch, identity))?;
@@ -128,7 +132,7 @@ impl ReceivedLog {
         Ok(())
     }
 
-    /// Repeats `begin` until there is a group for it.
+    /// Repeats `begin` until a group is free.
     fn await_group(
         &mut self,
         mut begin: impl FnMut(&mut LogWriter) -> Result<Result<LogSwitch, SwitchBlocked>, LogError>,
@@ -144,7 +148,8 @@ impl ReceivedLog {
         Ok(())
     }
 
-    /// Two must not archive one group at a time: while there is a thread for it, that does it.
+    /// Waits until all full groups are archived. Archives them itself only if there is no archiver thread: two threads
+    /// must not archive one group at the same time.
     fn archive_full_groups(&self) -> Result<(), InstanceError> {
         let began = Instant::now();
         loop {
@@ -168,7 +173,7 @@ impl ReceivedLog {
         }
     }
 
-    /// Archived logs fill the gap: what lies beyond counts.
+    /// The archived logs fill the gap: redo beyond it counts from now on.
     pub(crate) fn fill(&mut self) -> Result<(), InstanceError> {
         self.writer.fill_hole()?;
         self.environment.update_control(|control| control.gap = None)?;
@@ -181,7 +186,7 @@ impl ReceivedLog {
         Ok(())
     }
 
-    /// The stream has ended before the gap was filled.
+    /// Discards the redo beyond a gap that was not filled when the stream ended.
     pub(crate) fn give_up(&mut self) -> Result<Option<GivenUp>, InstanceError> {
         let Some(hole) = self.shared.log.hole() else { return Ok(None) };
         let received = self.writer.position();
@@ -197,8 +202,8 @@ impl ReceivedLog {
         Ok(Some(given_up))
     }
 
-    /// Goes on where the archived logs end that lead on from the end of the log: those that were fetched before a gap was
-    /// given up, or that an operator has registered. Returns how many they are.
+    /// Continues at the end of the archived logs that follow the end of the log: logs fetched before a gap was
+    /// discarded, or registered by an operator. Returns their number.
     pub(crate) fn lead_on(&mut self) -> Result<usize, InstanceError> {
         let control = self.environment.control();
         let of_stream = |header: &LogFileHeader| {
@@ -248,12 +253,12 @@ impl ReceivedLog {
         Ok((chain.last_record + length).0.saturating_sub(chain.end.0) as u32)
     }
 
-    /// Removes archived logs that end after `end`: nobody may ever read them as part of this stream.
+    /// Removes archived logs that end after `end`: they must never be read as part of this stream.
     pub(crate) fn remove_archived_beyond(&self, end: Scn) -> Result<(), InstanceError> {
         self.remove_archived(&|header| header.next_scn.is_some_and(|next| next > end))
     }
 
-    /// Of what was fetched beyond the end, only logs of the stream that is followed now stay.
+    /// Removes fetched logs beyond the end that do not belong to the stream now followed.
     pub(crate) fn forget_strangers(&self) -> Result<(), InstanceError> {
         let (end, history) = (self.writer.position(), self.environment.control().incarnations);
         self.remove_archived(&|header| {
@@ -262,7 +267,8 @@ impl ReceivedLog {
         })
     }
 
-    /// Listed or not: a copy may just have been finished of a group that is void by now.
+    /// Removes unwanted archived logs, in the catalog or not: a copy of a group that has since become void may just
+    /// have been finished.
     fn remove_archived(&self, unwanted: &dyn Fn(&LogFileHeader) -> bool) -> Result<(), InstanceError> {
         self.shared.log.remove_archived_if(unwanted)?;
         let (disk, directory) = (&self.environment.disk, &self.environment.paths.archive);
@@ -277,7 +283,7 @@ impl ReceivedLog {
 }
 
 impl GapRecord {
-    /// As the log speaks of it.
+    /// Converts the record to the log's type.
     pub fn hole(&self) -> Hole {
         Hole { from: self.from, to: self.to }
     }

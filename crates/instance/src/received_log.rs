@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// The standby redo log on the receiver's side.
 pub struct ReceivedLog {
     pub(crate) environment: Arc<Environment>,
     pub(crate) shared: Arc<StandbyShared>,
@@ -33,9 +33,9 @@ pub struct ReceivedLog {
     /// What the newest stream brought beyond a gap that was not filled.
     pub(crate) given_up: Option<GivenUp>,
     pub(crate) archive: Arc<dyn Fn() + Send + Sync>,
-    /// A thread archives what is full.
+    /// A thread archives full groups.
     pub(crate) has_archiver: bool,
-    /// Who has introduced itself for the stream that is to begin.
+    /// The authenticated source of the stream that is about to begin.
     upstream: Option<Upstream>,
 }
 
@@ -66,7 +66,7 @@ impl ReceivedLog {
             }
             environment.update_control(|control| control.gap = None)?;
         }
-        // What is in synced databases counts as confirmed: it was when it was applied.
+        // Redo in synced databases counts as confirmed: it was confirmed before it was applied.
         let confirmed = recovered.confirmed.max(checkpoint).min(recovered.end);
         log.set_checkpoint(checkpoint);
         let verified = Verified::new(&environment.control().differing);
@@ -88,28 +88,27 @@ impl ReceivedLog {
         Ok(received)
     }
 
-    /// What is called when a log is full, and again and again while the next group cannot be used yet.
+    /// Sets the function that is called when a log is full, and repeatedly while the next group cannot be used yet.
     pub fn when_full(&mut self, archive: Arc<dyn Fn() + Send + Sync>) {
         self.archive = archive;
         self.has_archiver = true;
     }
 
-    /// The log writer.
     pub(crate) fn writer(&mut self) -> &mut LogWriter {
         &mut self.writer
     }
 
-    /// Positions.
+    /// Positions of the standby.
     pub fn shared(&self) -> &Arc<StandbyShared> {
         &self.shared
     }
 
-    /// Counts all that was received as confirmed, durably: nobody else decides on it any more.
+    /// Durably counts all received redo as confirmed: no source decides about it any more.
     ///
     /// # Errors
     /// When the log cannot be written.
     pub fn confirm_everything(&mut self) -> Result<(), InstanceError> {
-        // The threads of the standby have ended. Normally done when the stream ended.
+        // The threads of the standby have ended. Usually the gap was already discarded when the stream ended.
         self.has_archiver = false;
         self.give_up()?;
         let end = self.writer.position();
@@ -120,14 +119,14 @@ impl ReceivedLog {
         Ok(())
     }
 
-    /// Ends the log at `end`, the end of the last whole record, and archives all of it. Returns the running
-    /// sum there.
+    /// Ends the log at `end`, the end of the last complete record, and archives all of it. Returns the running checksum
+    /// at `end`.
     ///
     /// # Errors
     /// When the log cannot be written or archived.
     pub fn close_at(&mut self, end: Scn) -> Result<StreamCrc, InstanceError> {
         self.writer.cut(end, end)?;
-        // Of an abandoned branch from now on.
+        // From now on these belong to an abandoned branch.
         self.remove_archived_beyond(end)?;
         let crc = self.writer.stream_crc();
         let log = self.shared.log.clone();
@@ -141,7 +140,8 @@ impl ReceivedLog {
         Ok(crc)
     }
 
-    /// For a failover: all redo is in the databases, so only a standby that lacks it needs the logs.
+    /// Archives the logs that can be read, for a failover: all redo is in the databases, so only a standby that lacks
+    /// it needs the logs.
     fn archive_what_can_be_read(&self, keep: Scn) -> Result<(), InstanceError> {
         match crate::primary_threads::archive_all(&self.shared.log, u64::MAX, keep) {
             Err(error @ LogError::Lost { .. }) => {
@@ -168,7 +168,7 @@ impl ReceivedLog {
         self.look_for_lost_redo(None);
     }
 
-    /// Whether redo that was damaged here has come again.
+    /// Checks whether lost redo has arrived again.
     fn look_for_lost_redo(&self, source_end: Option<Scn>) {
         if !self.shared.lacks_redo.load(SeqCst) {
             return;
@@ -176,15 +176,15 @@ impl ReceivedLog {
         let end = self.contiguous_end();
         match lost_redo::is_still_missing(&self.environment, end, source_end) {
             Ok(missing) => self.shared.lacks_redo.store(missing, SeqCst),
-            // It is looked at again with what comes next.
+            // Checked again when more redo arrives.
             Err(error) => self.environment.alert.say(error.to_string()),
         }
     }
 
-    /// A whole batch may be larger than what is left in the group: the rest goes to a group of its own only
-    /// when the primary says so, hence groups here are at least as large as the primary's.
+    /// Writes a batch into the current group. This log switches only when the primary does, so groups here are at least
+    /// as large as the primary's.
     fn write(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError> {
-        // Recovery believes the newest block.
+        // Recovery trusts the confirmed position in the newest block.
         let confirmed = confirmed.max(StandbyLog::confirmed(self));
         let end = self.writer.write(slices, confirmed)?;
         let bytes = slices.concat();
@@ -272,7 +272,7 @@ impl StandbyLog for ReceivedLog {
         })?;
         let upstream = forwarding::upstream(&self.environment.control(), hello)?;
         if let Some(online) = &hello.logs {
-            // As they are by now, not as they were configured.
+            // The actual sizes, not the configured ones.
             let sizes = self.shared.log.layout().groups;
             let smallest = sizes.values().min().copied().unwrap_or(0);
             let name = &self.environment.config.instance.name;
@@ -419,12 +419,12 @@ impl LentLog {
     /// See [`ReceivedLog::confirm_everything`].
     ///
     /// # Errors
-    /// As there.
+    /// See there.
     pub fn confirm_everything(&self) -> Result<(), InstanceError> {
         self.log().confirm_everything()
     }
 
-    /// What had come beyond a gap that was not filled, and is lost with its source.
+    /// Redo that had arrived beyond a gap that was not filled; it is lost with its source.
     pub fn given_up(&self) -> Option<GivenUp> {
         self.log().given_up
     }
@@ -432,7 +432,7 @@ impl LentLog {
     /// See [`ReceivedLog::close_at`].
     ///
     /// # Errors
-    /// As there.
+    /// See there.
     pub fn close_at(&self, end: Scn) -> Result<StreamCrc, InstanceError> {
         self.log().close_at(end)
     }
@@ -514,7 +514,7 @@ impl StandbyLog for LentLog {
     }
 }
 
-/// Archives the full groups whose redo the primary has confirmed: what is not confirmed may still be cut.
+/// Archives the full groups whose redo the primary has confirmed; unconfirmed redo may still be truncated.
 ///
 /// # Errors
 /// When a copy cannot be written.

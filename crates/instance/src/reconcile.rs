@@ -1,22 +1,22 @@
 //! After a stop of any kind: what do the redo and each database know that the other does not?
 //!
-//! The database file with the valid prefix of its WAL is exactly the state after some commit m: frames are synced before
-//! they are moved into the file, and a new WAL header is synced before any frame behind it.
-//! - The WAL goes further than the redo: capture picks the surplus up. It was never acknowledged.
-//! - The redo goes further than the WAL (power loss): what comes after m is applied before anyone may open
-//!   the database.
-//! - The WAL was being written anew by the instance (`standfast_sqlite_wal::rewrite`) and nothing of it counts: the
-//!   database file holds what recovery begins with, perhaps more, and everything from there on is applied.
-//! - The WAL is of a generation that the redo does not know and that no session vouches for, or it is gone, or the pages
-//!   are not those of the position where the files claim to stand: what the files hold is found out from the page
-//!   checksums in the redo (`crate::evidence`), going back to older logs as far as it takes. What is behind the redo is
-//!   rolled forward. What a process without the VFS has changed on top of the newest state is recorded as a full image.
-//!   Anything else is left alone: the redo may be the better copy.
+//! The database file with the valid prefix of its WAL is exactly the state after some commit m: frames are synced
+//! before they are backfilled, and a new WAL header is synced before any frame after it.
+//! - The WAL is ahead of the redo: capture picks up the additional frames. They were never acknowledged.
+//! - The redo is ahead of the WAL (power loss): everything after m is applied before any session may open the database.
+//! - The instance was rewriting the WAL (`standfast_sqlite_wal::rewrite`) and none of it is valid: the database file
+//!   holds everything before the start of recovery, perhaps more, and everything from there on is applied.
+//! - The WAL is of a generation that the redo does not know and that no session endorses, or it is gone, or the pages
+//!   are not those of the position where the files claim to stand: the page checksums in the redo show what the files
+//!   hold (`crate::evidence`), going back to older logs as far as necessary. Files behind the redo are rolled forward.
+//!   Changes that a process without the VFS made on top of the newest state are recorded as a full resync image. In all
+//!   other cases nothing is changed: the redo may be the better copy.
 //!
-//! A log of which a power loss left the header alone is none to SQLite. Here it is the beginning of its generation, or
-//! none, whichever the redo says last: a database that was taken up in that state is on record as one without a log.
+//! SQLite takes a WAL of which a power loss left only the header for no WAL. Here it is the beginning of its
+//! generation, or no WAL, whichever the redo says last: a database that began to be served in that state is on record
+//! as one without a WAL.
 //!
-//! [`decide`] and [`conclude`](crate::conclusion::conclude) are pure; the rest carries them out.
+//! [`decide`] and [`conclude`](crate::conclusion::conclude) are pure; the rest carries out their decisions.
 
 use crate::conclusion::{Conclusion, Foreign, conclude};
 use crate::control::DatabaseRecord;
@@ -33,62 +33,62 @@ use std::sync::Arc;
 /// A state of a database that the redo names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Anchor {
-    /// Where in the WAL.
+    /// Position in the WAL.
     pub position: WalPosition,
-    /// Where in the redo: everything before is in that state, nothing after.
+    /// Position in the redo: everything before it is in that state, nothing after it.
     pub scn: Scn,
-    /// Start of the oldest piece before `scn` of a transaction that was open there, else `scn`.
+    /// Start of the first record of a transaction that was open at `scn`, else `scn`.
     pub redo_from: Scn,
-    /// Size of the database then.
+    /// Size of the database in that state.
     pub database_pages: u32,
-    /// Page in the frame at `position` and checksum of its image, where the redo says: with them the position names one
-    /// frame and not every one with that number in a WAL with these salts.
+    /// Page in the frame at `position` and checksum of its image, if the redo has them. They identify one frame, not
+    /// every frame with that number in a WAL with these salts.
     pub frame_page: Option<(PageNo, u32)>,
 }
 
-/// What the redo since the last checkpoint says of one database.
+/// History of one database in the redo since the last checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// Named states, in the order of the stream.
+    /// Named states, in stream order.
     pub anchors: Vec<Anchor>,
-    /// A full copy began and did not end.
+    /// A full resync image began and did not end.
     pub unfinished_baseline: bool,
-    /// Where the newest record starts that says where the database stands: recovery may begin there once
-    /// everything is in the database.
+    /// Start of the newest record that says where the database stands: recovery may begin there once everything is in
+    /// the database.
     pub stands_at: Option<Scn>,
     /// End of the last commit.
     pub last_commit: Option<Scn>,
     salts: WalSalts,
-    /// Where the transaction begins that is open at this point of the stream.
+    /// Begin of the transaction that is open at this point of the stream.
     open_since: Option<Scn>,
 }
 
-/// What the redo since the last checkpoint holds.
+/// Content of the redo since the last checkpoint.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// By database.
+    /// Histories by database.
     pub histories: BTreeMap<DatabaseId, History>,
-    /// Where it begins.
+    /// Where the scan begins.
     pub begin: Scn,
-    /// End of the last whole record.
+    /// End of the last complete record.
     pub end: Scn,
     /// The redo ends with a clean stop.
     pub ended_cleanly: bool,
-    /// The newest page images, of redo before `begin` as well.
+    /// The newest page images, including those of redo before `begin`.
     pub checksums: BTreeMap<DatabaseId, PageChecksums>,
 }
 
-/// The newest image of each page that a stretch of redo touches.
+/// The newest image of each page that a range of redo touches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageChecksums {
     /// Checksum, and the end of the commit that left the image.
     newest: HashMap<PageNo, (u32, Scn)>,
-    /// Of the transaction that is open at this point of the stream.
+    /// Pages of the transaction that is open at this point of the stream.
     open: Vec<(PageNo, u32)>,
     database_pages: u32,
 }
 
-/// Pages that are compared where the files stand at a position that the redo knows.
+/// Largest number of pages compared when the files stand at a position that the redo knows.
 const COMPARED_MAX: usize = 4096;
 
 impl PageChecksums {
@@ -98,7 +98,7 @@ impl PageChecksums {
             Record::Commit { vectors, database_pages, frame, .. } => {
                 self.note_vectors(*vectors)?;
                 if *frame == 0 {
-                    // A full image: what was before is void.
+                    // A full resync image: earlier images are void.
                     self.newest.clear();
                 }
                 self.newest.extend(self.open.drain(..).map(|(page_no, checksum)| (page_no, (checksum, scn))));
@@ -120,7 +120,8 @@ impl PageChecksums {
         Ok(())
     }
 
-    /// A page that is not, in `pages`, what the redo says of the state at `scn`, the newest changes first.
+    /// Returns a page in `pages` that differs from the redo's state at `scn`; the most recently changed pages are
+    /// compared first.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -155,7 +156,7 @@ impl PageChecksums {
 /// Newest page images by database.
 pub type AllChecksums = BTreeMap<DatabaseId, PageChecksums>;
 
-/// Reads the redo from `from`, a record boundary, to its end. `earlier`: what redo before it has left.
+/// Reads the redo from `from`, a record boundary, to its end. `earlier`: page images of the redo before it.
 ///
 /// # Errors
 /// When the log cannot be read.
@@ -174,8 +175,8 @@ pub fn scan(log: &Arc<RedoLog>, from: Scn, upto: Scn, earlier: AllChecksums) -> 
     Ok(scan)
 }
 
-/// What the redo between two record boundaries has left; nothing where it cannot be read to its end. Where an incarnation ends
-/// within, its last record may be half of one.
+/// Returns the page images of the redo between two record boundaries; empty if it cannot be read to its end. Where an
+/// incarnation ends in between, its last record may be incomplete.
 pub fn checksums_between(log: &Arc<RedoLog>, from: Scn, to: Scn) -> AllChecksums {
     let mut reader = RecordReader::new(log.clone(), from, to);
     let mut checksums = AllChecksums::new();
@@ -195,23 +196,25 @@ fn note_checksums(checksums: &mut AllChecksums, record: &Record<'_>, scn: Scn) -
     }
 }
 
-/// The first record boundary of the log before the one that holds `from`, else of that one.
+/// Returns the first record boundary of the log before the one that holds `from`; without an earlier log, that of the
+/// latter.
 pub fn log_before(log: &RedoLog, from: Scn) -> Option<Scn> {
     let boundaries = boundaries_before(log, from);
     boundaries.get(1).or(boundaries.first()).copied()
 }
 
-/// First record boundaries of the logs at hand that begin before `from`, the newest first.
+/// First record boundaries of the available logs that begin before `from`, newest first.
 pub(crate) fn boundaries_before(log: &RedoLog, from: Scn) -> Vec<Scn> {
     let switches = log.switches(Scn::ZERO, from).into_iter().rev();
     let boundaries = switches.map(|switch| switch.first_scn + u64::from(switch.first_record));
     boundaries.filter(|boundary| *boundary < from).collect()
 }
 
-/// Whether redo of the database at hand, up to `end`, names a WAL with these salts. Reads all of it in the worst case.
+/// Whether the available redo of the database, up to `end`, names a WAL with these salts. In the worst case reads all
+/// of it.
 ///
 /// # Errors
-/// When redo that is at hand cannot be read.
+/// When available redo cannot be read.
 pub(crate) fn names_generation(
     log: &Arc<RedoLog>,
     record: &DatabaseRecord,
@@ -238,9 +241,8 @@ pub(crate) fn names_generation(
     Ok(false)
 }
 
-/// Compares files with the redo from `begin` on, and with as much of what is before as it takes to prove something.
-/// `open` gives the pages of the state to compare, and how many it has. `foreign`: see [`Foreign`]. `whole_at`: see
-/// [`Comparison::new`].
+/// Compares files with the redo from `begin` on, and with as much earlier redo as a proof needs. `open` returns the
+/// pages of the state to compare, and their number. `foreign`: see [`Foreign`]. `whole_at`: see [`Comparison::new`].
 ///
 /// # Errors
 /// When the redo from `begin` on, or a file, cannot be read.
@@ -260,7 +262,7 @@ pub fn find_out<P: Pages>(
         let (pages, found) = open()?;
         let comparison = Comparison::new(record, pages, found, from, at_boundary, whole_at);
         let compared = compare(log, comparison, from, end);
-        // Logs before `begin` may be gone: what is at hand has to do.
+        // Logs before `begin` may be gone; the available ones must suffice.
         let (evidence, is_longest) = match compared {
             Err(_) if !at_boundary => (last, true),
             other => (other?, next >= earlier.len()),
@@ -287,7 +289,7 @@ fn compare<P: Pages>(
         comparison.take(bytes, scn)?;
     }
     if reader.position() != end {
-        // Without what follows an older state would pass for the newest.
+        // Without the redo that follows, an older state would pass for the newest.
         let reached = reader.position();
         return Err(InstanceError::Failed(format!(
             "the redo from SCN {from} on ends at {reached}, before {end}"
@@ -323,12 +325,12 @@ fn note(histories: &mut BTreeMap<DatabaseId, History>, record: &Record<'_>, star
             history.open_since = None;
             history.last_commit = Some(scn);
             if frame == 0 {
-                // The end of a baseline: which WAL position it stands for is said by the record that follows.
+                // The end of a full resync image; the record that follows names its WAL position.
                 history.unfinished_baseline = false;
                 history.anchors.clear();
             } else {
                 let position = WalPosition { salts: history.salts, frame };
-                // Capture codes frames in their order, so the last vector is the page of the commit frame.
+                // Capture encodes frames in order, so the last vector is the page of the commit frame.
                 let last = vectors.last().and_then(Result::ok);
                 let frame_page = last.map(|vector| (vector.page_no, vector.sum_after));
                 history.anchors.push(Anchor { position, scn, redo_from: scn, database_pages, frame_page });
@@ -346,43 +348,42 @@ fn note(histories: &mut BTreeMap<DatabaseId, History>, record: &Record<'_>, star
     }
 }
 
-/// What SQLite's own recovery has made of a database, and what vouches for it.
+/// Result of SQLite's own recovery of a database, and what endorses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The committed state.
     pub position: WalPosition,
-    /// Salts of a log that is nothing but its header, where SQLite found none.
+    /// Salts of a WAL that consists only of its header, where SQLite found no WAL.
     pub bare: Option<WalSalts>,
-    /// Every WAL generation since the redo's last one was seen by sessions under the write lock; they
-    /// stand at this one now.
+    /// Current WAL generation, if sessions saw it and every generation since the redo's last one under the write lock.
     pub vouched_for: Option<WalSalts>,
 }
 
 impl Found {
-    /// What stands at the beginning of a generation, for a log that is nothing but its header.
+    /// The beginning of the generation of a WAL that consists only of its header.
     pub fn beginning(&self) -> Option<WalPosition> {
         self.bare.map(|salts| WalPosition { salts, frame: 0 })
     }
 }
 
-/// What has to be done before a database may be opened.
+/// What to do before a database may be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Capture goes on behind this state; nothing is missing.
+    /// Capture continues after this state; nothing is missing.
     Capture(Anchor),
     /// The database lacks everything after this state, up to the end of the redo.
     Reapply(Anchor),
-    /// The files are at no position that the redo knows, for this reason: what they hold has to be found out.
+    /// The files are at no position that the redo knows, for this reason; their content must be found out.
     FindOut(&'static str),
 }
 
-/// Whether the log was being written anew and nothing of it counts.
+/// Whether the WAL was being rewritten and none of it is valid.
 pub fn is_lost(found: WalPosition) -> bool {
     found.salts.is_of_rewritten_log() && found.frame == 0
 }
 
-/// Compares a database with its history, which begins at `begin`: recovery starts there, so the files held everything
-/// before.
+/// Compares a database with its history, which begins at `begin`. Recovery starts there, so the files held everything
+/// before it.
 pub fn decide(history: &History, found: &Found, begin: Scn) -> Plan {
     if history.unfinished_baseline {
         return Plan::FindOut("the last full copy into the redo was not finished");
@@ -394,7 +395,7 @@ pub fn decide(history: &History, found: &Found, begin: Scn) -> Plan {
         let position = found.position;
         return Plan::Reapply(Anchor { position, scn: begin, redo_from: begin, frame_page: None, ..*last });
     }
-    // The newest mention counts: after a recovery frame numbers of one generation may occur twice.
+    // The newest occurrence counts: after a recovery the frame numbers of one generation may occur twice.
     let is_it =
         |anchor: &Anchor| anchor.position == found.position || Some(anchor.position) == found.beginning();
     if let Some(index) = history.anchors.iter().rposition(is_it) {
@@ -414,20 +415,20 @@ pub fn decide(history: &History, found: &Found, begin: Scn) -> Plan {
     }
     let is_next = found.position.salts.is_rewritten_of(last.position.salts);
     if found.bare.is_none() && (is_next || found.vouched_for == Some(found.position.salts)) {
-        // Reset, or written anew, after everything before was captured and in the database file or in the new log; only
-        // the record of the new generation is missing from the redo.
+        // The WAL was reset or rewritten after everything before was captured and was in the database file or in the
+        // new WAL; the redo lacks only the record of the new generation.
         let position = WalPosition { salts: found.position.salts, frame: 0 };
         return Plan::Capture(Anchor { position, frame_page: None, ..*last });
     }
     Plan::FindOut("its write-ahead log was reset by a process that does not use Standfast")
 }
 
-/// Applies what the redo holds of a database from `from` on up to `upto`, in one transaction, and makes it
-/// durable. The database may hold more than what is before `from`, but nothing that is not before `upto`. Nobody
-/// else may write to it; the caller holds no lock on it.
+/// Applies the redo of a database from `from` to `upto` in one transaction and makes it durable. The database may hold
+/// redo from after `from`, but none from after `upto`. No other process may write to it; the caller holds no lock on
+/// it.
 ///
 /// # Errors
-/// When a page does not have the sum that the redo says (nothing is changed then), or SQLite's.
+/// When a page does not have the checksum in the redo (nothing is changed then), or SQLite's.
 pub fn reapply(
     log: &Arc<RedoLog>,
     record: &DatabaseRecord,
@@ -448,7 +449,8 @@ pub fn reapply(
     })
 }
 
-/// What apply says of a page that differs is meant for a standby. Here redo is applied to the database that it was made of.
+/// Refusal for a differing page. Apply's own error is meant for a standby; here redo is applied to the database from
+/// which it was captured.
 fn not_descended(record: &DatabaseRecord, page: PageNo, scn: Scn) -> InstanceError {
     InstanceError::refused(
         format!(
@@ -460,22 +462,22 @@ fn not_descended(record: &DatabaseRecord, page: PageNo, scn: Scn) -> InstanceErr
     )
 }
 
-/// Whether SQLite may have made `later` out of `earlier` by resetting the WAL: each reset adds one to the first salt and draws
-/// the second. A WAL that is made for a file without one has two random ones, and a rewritten one holds what the file
-/// lacks.
+/// Whether SQLite may have derived `later` from `earlier` by resetting the WAL: each reset increments the first salt
+/// and draws a random second one. The WAL of a file without one has two random salts, and a rewritten WAL holds what
+/// the file lacks.
 pub fn may_follow(earlier: WalSalts, later: WalSalts) -> bool {
     !later.is_of_rewritten_log() && (1..=RESETS_MAX).contains(&later.0.wrapping_sub(earlier.0))
 }
 
-/// Resets between two records of a WAL generation in the redo.
+/// Largest number of resets between two WAL generation records in the redo.
 const RESETS_MAX: u32 = 16;
 
-/// The remedy where neither the file nor the redo may be given up.
+/// Remedy when neither the file nor the redo may be discarded.
 pub(crate) fn keep_or_fail_over(record: &DatabaseRecord) -> String {
     format!("restore the file that was here, fail over to a standby, or {}", give_up(record))
 }
 
-/// How to decide what counts, the file or the redo.
+/// Remedy: how to decide between the file and the redo.
 pub(crate) fn give_up(record: &DatabaseRecord) -> String {
     format!(
         "decide which of the two counts: `standfast database resolve {}` shows what each choice would lose, and how to make it",

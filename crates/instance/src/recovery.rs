@@ -1,4 +1,4 @@
-//! Recovery of one database at a start: where its files stand, what proves that, and what is done about it.
+//! Recovery of one database at a start: determines where its files stand, proves it, and acts on it.
 
 use crate::conclusion::{Action, Conclusion, Foreign, Standing, may_be_half_written};
 use crate::control::{Control, DatabaseRecord, FileStamp, LastingIdentity};
@@ -18,11 +18,11 @@ use standfast_types::{DatabaseId, PageNo, Scn, WalPosition, WalSalts};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long it waits, after redo was applied, for a transaction that was begun meanwhile. One that takes longer is waited for by its
-/// own database, see [`crate::open_primary::open_late`].
+/// How long recovery, after applying redo, waits for a transaction begun meanwhile. A longer one is waited for
+/// separately, see [`crate::open_primary::open_late`].
 const WRITER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Positions in a WAL, and the redo, mean something for the file that the instance had open, and for no other.
+/// Refuses a file other than the one that the instance had open: WAL positions and redo have no meaning for it.
 pub(crate) fn check_identity(control: &Control, record: &DatabaseRecord) -> Result<(), InstanceError> {
     let known = control.known_file(record.id).map(|known| known.identity);
     let found = LastingIdentity::of(&record.path).ok();
@@ -42,18 +42,18 @@ pub(crate) fn check_identity(control: &Control, record: &DatabaseRecord) -> Resu
     }
 }
 
-/// One database at a start, and what the redo says of it.
+/// Recovery of one database at a start, with the redo about it.
 pub(crate) struct Recovery<'a> {
     environment: &'a Environment,
     log: &'a Arc<RedoLog>,
     database: &'a Database,
     history: History,
     checksums: PageChecksums,
-    /// Recovery begins here, so the files held everything before.
+    /// Recovery begins here, so the files held everything before it.
     begin: Scn,
     end: Scn,
     left_out: bool,
-    /// The shared memory of the last run is there: the power has not failed since.
+    /// The shared memory of the last run still exists: there was no power failure since.
     is_power_kept: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Recovery<'a> {
         Recovery { environment, log, database, history, checksums, begin, end, left_out, is_power_kept }
     }
 
-    /// The checkpoint has moved on without the database, so its redo may be in archived logs.
+    /// Recovers an excluded database. The checkpoint has advanced without it, so its redo may be in archived logs.
     pub(crate) fn of_left_out(
         environment: &'a Environment,
         log: &'a Arc<RedoLog>,
@@ -109,7 +109,7 @@ impl<'a> Recovery<'a> {
         self.database.record()
     }
 
-    /// Where the files claim to stand, if their pages are those of that state.
+    /// Returns the plan for the position at which the files claim to stand, if their pages are those of that state.
     pub(crate) fn plan(
         &self,
         connection: &Connection,
@@ -119,7 +119,7 @@ impl<'a> Recovery<'a> {
     ) -> Result<Plan, InstanceError> {
         if let Some((_, from)) = control.replays.iter().find(|(id, _)| *id == self.record().id) {
             let position = found.beginning().unwrap_or(found.position);
-            // Every file without a WAL stands there, whatever it holds.
+            // Every file without a WAL stands there, whatever its content.
             let is_any = self.left_out && position == WalPosition::default();
             if is_any && !is_marked(control, self.record()) {
                 return Ok(Plan::FindOut("it has no write-ahead log"));
@@ -130,7 +130,8 @@ impl<'a> Recovery<'a> {
             let (position, scn) = (header.position(), self.end);
             let database_pages = committed_pages(connection, header)?;
             let anchor = Anchor { position, scn, database_pages, ..Anchor::default() };
-            // A page that differs here was damaged on its disk, and is not to be taken for what another process has written.
+            // A page that differs here was damaged on its disk, and must not be mistaken for a write of another
+            // process.
             return Ok(Plan::Capture(anchor));
         }
         let plan = reconcile::decide(&self.history, found, self.begin);
@@ -153,7 +154,7 @@ impl<'a> Recovery<'a> {
         let visible = if anchor.position.salts != salts {
             0
         } else if anchor.position.frame == 0 && present > 0 && salts.is_of_rewritten_log() {
-            // Its first transaction is what the log before held.
+            // The first transaction is what the previous WAL held.
             first_commit_frame(&mut self.database.wal_file()?, record.page_size, salts, present)
                 .map_err(read)?
         } else {
@@ -196,11 +197,11 @@ impl<'a> Recovery<'a> {
             .map_err(InstanceError::io("read the pages of", &record.path))
     }
 
-    /// Carries out what the redo proves about files that stand at no position that it knows. Returns where capture goes on,
-    /// the size of the database there, and why a full image is needed, if it is.
+    /// Acts on what the redo proves about files at a position that it does not know. Returns where capture continues,
+    /// the size of the database there, and why a full resync image is needed, if it is.
     ///
     /// # Errors
-    /// When the redo proves nothing: the database is left out, and file and redo stay as they are.
+    /// When the redo proves nothing: the database is excluded, and file and redo stay unchanged.
     pub(crate) fn settle(
         &self,
         connection: &Connection,
@@ -209,14 +210,14 @@ impl<'a> Recovery<'a> {
         why: &'static str,
     ) -> Result<(WalPosition, u32, Option<&'static str>), InstanceError> {
         let record = self.record();
-        // An image that was begun and not finished is still owed to the standbys, wherever the files stand.
+        // The standbys are still owed an image that was begun and not finished, wherever the files stand.
         let owes_image = self.owes_image();
-        // Frames of a WAL that the redo knows were written by sessions and captured: nothing foreign is among them.
+        // Frames of a WAL that the redo knows were written by sessions and captured: none is foreign.
         let is_ours =
             header.frames() > 0 && self.history.anchors.iter().any(|a| a.position.salts == header.salts());
         let has_unknown_wal = header.frames() > 0 && !is_ours;
         let foreign = match (is_ours, has_unknown_wal) {
-            // What the image was owed for may be foreign.
+            // The reason for the owed image may be foreign changes.
             (true, _) if owes_image => Foreign::InFile,
             (true, _) => Foreign::Excluded,
             (false, true) => Foreign::InWal,
@@ -267,8 +268,8 @@ impl<'a> Recovery<'a> {
         self.search(foreign, frames, pages, whole_at)
     }
 
-    /// Whether the file holds the newest state, as if the WAL, of a generation that is not ours, were not there. Its commits
-    /// may have made the database smaller: all pages that the file has count.
+    /// Whether the file holds the newest state if the WAL, of a foreign generation, is ignored. Commits in that WAL may
+    /// have shrunk the database, so all pages of the file count.
     fn is_newest_beneath(&self, whole_at: Option<Scn>) -> Result<bool, InstanceError> {
         let none = Frames { salts: WalSalts::default(), visible: 0, present: 0 };
         Ok(matches!(self.search(Foreign::Excluded, none, u32::MAX, whole_at)?, Conclusion::Newest { .. }))
@@ -291,19 +292,20 @@ impl<'a> Recovery<'a> {
         may_be_half_written(self.is_power_kept, whole.map(|whole| whole.scn), last_commit)
     }
 
-    /// Whether the standbys wait for an image: one was begun and is not complete, or the redo does not say where the database
-    /// stands because it was begun before.
+    /// Whether the standbys wait for an image: one was begun and is incomplete, or the redo does not say where the
+    /// database stands, because the image was begun earlier.
     fn owes_image(&self) -> bool {
         self.history.unfinished_baseline || self.history.anchors.is_empty()
     }
 
-    /// Whether its protection began in the redo that recovery reads, which does not say where the database stands.
+    /// Whether the protection of the database began in the redo that recovery reads, without a record of where it
+    /// stands.
     fn is_new(&self) -> bool {
         !self.left_out && self.history.anchors.is_empty() && self.record().start_scn >= self.begin
     }
 
-    /// Whether the files still hold what they held when an image was begun that is not complete: nothing is captured
-    /// meanwhile, so nothing that was acknowledged is missing.
+    /// Whether the files still hold what they held when the incomplete image was begun. Nothing is captured meanwhile,
+    /// so no acknowledged commit is missing.
     fn is_as_when_image_began(&self, header: &WalIndexHeader) -> bool {
         let Some(owed) = self.environment.control().owed_image(self.record().id) else { return false };
         let is_current = !self.left_out
@@ -318,23 +320,23 @@ impl<'a> Recovery<'a> {
         is_current && is_there
     }
 
-    /// Whether SQLite may have made this WAL out of the last one that the redo names, by resetting it: then all of that one is
-    /// in the file.
+    /// Whether SQLite may have derived this WAL, by a reset, from the last one that the redo names; then the file holds
+    /// all of that one.
     fn follows(&self, found: &Found) -> bool {
         let last = self.history.anchors.last().map(|anchor| anchor.position.salts);
         let salts = found.bare.unwrap_or(found.position.salts);
         last.is_some_and(|last| reconcile::may_follow(last, salts))
     }
 
-    /// A position before which the file alone held everything once. What is before the beginning of recovery was in the WAL
-    /// that the redo names last, durably, if it was not in the file.
+    /// File SCN: a position before which the file alone held everything at some time. What is before the start of
+    /// recovery was durably in the WAL that the redo names last, if not in the file.
     fn whole_at(&self, found: &Found) -> Option<Scn> {
         let noted = self.environment.control().whole_file(self.record().id).map(|whole| whole.scn);
         noted.max((!self.left_out && self.follows(found)).then_some(self.begin))
     }
 
-    /// Whether the file alone holds everything by what was noted of it: it was not written to since, and the redo has no
-    /// commit since.
+    /// Whether the file alone holds everything according to its recorded file SCN: since then the file was not written
+    /// and the redo has no commit.
     fn is_as_noted(&self) -> bool {
         let control = self.environment.control();
         let stamp = FileStamp::of(self.environment.disk.as_ref(), &self.record().path);
@@ -368,7 +370,7 @@ impl<'a> Recovery<'a> {
         Ok((done.position, committed_pages(connection, &guard.wal_header()?)?))
     }
 
-    /// Why an image is needed when the database is not at `applied`, where recovery has left it.
+    /// Returns why an image is needed if the database is not at `applied`, where recovery left it.
     pub(crate) fn foreign_meanwhile(
         &self,
         guard: &Guard<'_>,
@@ -379,8 +381,8 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// What a database holds while redo is applied to it cannot be told from its write-ahead log, which may begin anew
-/// then: another recovery has to begin where this one does.
+/// Records that redo is being applied to the database. Its WAL may restart meanwhile and then does not show what the
+/// database holds, so another recovery must begin where this one does.
 fn mark_replay(environment: &Environment, id: DatabaseId, from: Scn) -> Result<(), InstanceError> {
     environment.update_control(|control| {
         if control.replays.iter().all(|(known, _)| *known != id) {
@@ -389,7 +391,8 @@ fn mark_replay(environment: &Environment, id: DatabaseId, from: Scn) -> Result<(
     })
 }
 
-/// The redo may be the better copy: an image of what the file holds would take the place of those of the standbys.
+/// Refusal when nothing is proven. The redo may be the better copy: an image of the file would replace the standbys'
+/// copies.
 fn not_proven(record: &DatabaseRecord, why: &str, page: Option<PageNo>) -> InstanceError {
     let example = page.map_or(String::new(), |page_no| {
         format!("; page {page_no} is neither what the redo says nor what it was before")
@@ -403,8 +406,8 @@ fn not_proven(record: &DatabaseRecord, why: &str, page: Option<PageNo>) -> Insta
     )
 }
 
-/// Whether the file is the one beside which this instance has last written a marker. A failover that left it out did not write
-/// another one, and the checksums of the redo from there on prove the rest.
+/// Whether the file is the one beside which this instance last wrote a marker. A failover that excluded the file wrote
+/// no other marker, and the checksums of the redo from there on prove the rest.
 fn is_marked(control: &Control, record: &DatabaseRecord) -> bool {
     let marker = Marker::read(&record.path).ok().flatten();
     marker.zip(FileId::of(&record.path)).is_some_and(|(marker, file)| {

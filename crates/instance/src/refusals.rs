@@ -1,25 +1,26 @@
-//! A sender that is refused tries again, every second perhaps: the alert log has it once until something changes.
+//! Filters repeated refusals: a refused sender retries, perhaps every second; the alert log gets each refusal once
+//! until something changes.
 
 use standfast_transport::{ReceiverEvent, Refusal};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// What goes on for longer is said again.
+/// A refusal that persists is reported again after this time.
 const SAID_AGAIN: Duration = Duration::from_secs(600);
-/// Different refusals that are remembered: several peers may be refused in turn.
+/// Number of different refusals remembered: several peers may be refused in turn.
 const KEPT: usize = 16;
 
-/// The newest refusals that were said, oldest first.
+/// The refusals reported last, oldest first.
 #[derive(Default)]
 pub struct Refusals(Mutex<VecDeque<(Refusal, Instant)>>);
 
 impl Refusals {
-    /// Whether the event belongs into the alert log.
+    /// Whether the event goes into the alert log.
     pub fn is_news(&self, event: &ReceiverEvent) -> bool {
         let mut said = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match event {
-            // Nothing has happened to a peer that is refused.
+            // A count of suppressed refusals: the state of refused peers has not changed.
             ReceiverEvent::LeftOut { .. } => true,
             ReceiverEvent::Refused { refusal, .. } => {
                 said.retain(|(_, when)| when.elapsed() < SAID_AGAIN);

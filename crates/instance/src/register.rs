@@ -1,8 +1,8 @@
-//! `standfast register logfile`: an archived log that an operator has copied to a standby by hand, because its source
-//! cannot be reached or has it no more.
+//! `standfast register logfile`: takes an archived log that an operator copied to a standby by hand because its source
+//! is unreachable or no longer has it.
 //!
-//! Nothing is believed that is not checked: family, branch, place in the stream, every block, and the running sum where it
-//! joins what is held. A log that fails leaves everything as it was.
+//! Everything is verified: family, branch, position in the stream, every block, and the running checksum where the log
+//! joins the redo held here. A log that fails changes nothing.
 
 use crate::archive_source::is_of_history;
 use crate::control::Control;
@@ -17,20 +17,20 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// What was registered.
+/// Result of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registered {
     /// Sequence of the log.
     pub sequence: u64,
-    /// End of the redo of this standby now.
+    /// End of this standby's redo after the registration.
     pub end: Scn,
 }
 
 impl Running {
-    /// Takes the archived log in `path` into the redo of this standby.
+    /// Adds the archived log at `path` to the redo of this standby.
     ///
     /// # Errors
-    /// `Refused` with cause and remedy when it is not the one that is missing; when it cannot be read or kept.
+    /// `Refused` with cause and remedy when it is not the missing log; when it cannot be read or stored.
     pub fn register_logfile(&self, path: &Path) -> Result<Registered, InstanceError> {
         let header = header_of(path)?;
         fits_control(path, &header, &self.environment.control())?;
@@ -40,7 +40,7 @@ impl Running {
             let hint = "register it at the standby that lacks it";
             return Err(InstanceError::refused("this instance is no standby", hint));
         };
-        // A stream would write where the redo ends now. It begins anew afterwards.
+        // A stream would write at the current end of the redo, so it ends first; it begins again afterwards.
         let receiver = self.receiver();
         let lent = receiver.as_ref().and_then(|receiver| receiver.detach());
         let registered = {
@@ -75,14 +75,14 @@ fn header_of(path: &Path) -> Result<LogFileHeader, InstanceError> {
     })
 }
 
-/// What can be said without looking at the redo of this standby.
+/// Checks the header against the control file, without the redo of this standby.
 fn fits_control(path: &Path, header: &LogFileHeader, control: &Control) -> Result<(), InstanceError> {
     let (path, sequence) = (path.display(), header.sequence);
     let next = header.next_scn.unwrap_or_default();
     let history = &control.incarnations;
     let is_known = history.iter().any(|incarnation| incarnation.id == header.incarnation_id);
     if header.instance != control.family {
-        // An older release has named the logs of a copy after the primary of that day.
+        // An older release named the logs of a copy after the primary at that time.
         let hint = if is_known {
             "this standby was created by a release that named its logs otherwise: let the primary connect, which sends the \
              redo, or create the standby again with `standfast standby create`"
@@ -110,7 +110,7 @@ fn fits_control(path: &Path, header: &LogFileHeader, control: &Control) -> Resul
     Ok(())
 }
 
-/// A copy in the archive directory, checked, under a name that nobody reads.
+/// A verified copy in the archive directory, under a name that is never read as an archived log.
 struct Copy<'a> {
     environment: &'a Environment,
     place: PathBuf,
@@ -119,7 +119,7 @@ struct Copy<'a> {
 
 impl Drop for Copy<'_> {
     fn drop(&mut self) {
-        // Gone when it has become the archived log; else the next start removes what this cannot.
+        // After a successful rename the file is gone; a file that cannot be removed here is removed by the next start.
         let _ = self.environment.disk.remove(&self.place);
     }
 }
@@ -151,7 +151,7 @@ impl<'a> Copy<'a> {
         Ok(copy)
     }
 
-    /// Makes it the archived log that it is, when it leads on from the end of `log`.
+    /// Renames the copy to its archived log name and continues `log` with it, if it follows the end of its redo.
     fn join(&self, log: &mut ReceivedLog, path: &Path) -> Result<Registered, InstanceError> {
         let (end, sequence) = (log.writer.position(), self.header.sequence);
         let next = self.header.next_scn.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Which commits may return: the queue between capture and the sessions that wait.
+//! The queue of commits between capture and the waiting sessions.
 
 use standfast_sqlite_wal::capture::CommitMark;
 use standfast_types::{DatabaseId, ReleasePosition, Scn};
@@ -13,16 +13,16 @@ struct Commit {
     round: u64,
 }
 
-/// Captured commits that are not released, in the order of the stream. Pure: the caller publishes.
+/// Captured commits that are not released, in stream order. Pure: the caller publishes.
 #[derive(Default)]
 pub struct ReleaseQueue {
     commits: VecDeque<Commit>,
-    /// Kept between calls for its memory.
+    /// Kept between calls to reuse its memory.
     newest: HashMap<DatabaseId, ReleasePosition>,
 }
 
 impl ReleaseQueue {
-    /// Adds the commits of one chunk that begins at `first`, captured in that round of the log writer.
+    /// Adds the commits of one chunk that begins at `first`, captured in iteration `round` of the log writer.
     pub fn push(&mut self, first: Scn, marks: &[CommitMark], round: u64) {
         for mark in marks {
             let end = first + mark.end as u64;
@@ -30,8 +30,8 @@ impl ReleaseQueue {
         }
     }
 
-    /// Takes all commits up to `upto` and hands the newest position of each database in each round to `publish`, with
-    /// the number of the round, the rounds in their order.
+    /// Takes all commits up to `upto` and passes the newest position of each database in each iteration to `publish`,
+    /// with the number of the iteration, iterations in order.
     pub fn release(&mut self, upto: Scn, mut publish: impl FnMut(DatabaseId, ReleasePosition, u64)) {
         let mut round = None;
         while let Some(commit) = self.commits.front().copied().filter(|commit| commit.end <= upto) {
@@ -47,12 +47,12 @@ impl ReleaseQueue {
         }
     }
 
-    /// Commits that wait.
+    /// Number of waiting commits.
     pub fn len(&self) -> usize {
         self.commits.len()
     }
 
-    /// Whether none waits.
+    /// Whether no commit waits.
     pub fn is_empty(&self) -> bool {
         self.commits.is_empty()
     }
@@ -66,7 +66,7 @@ mod tests {
         CommitMark { database: DatabaseId(database), end, release: ReleasePosition::new(1, frame) }
     }
 
-    /// Database, frame and round of what is published.
+    /// Returns database, frame and iteration of each published position.
     fn release(queue: &mut ReleaseQueue, upto: u64) -> Vec<(u16, u32, u64)> {
         let mut released = Vec::new();
         queue.release(Scn(upto), |database, position, round| {

@@ -1,10 +1,11 @@
-//! `standfast database resolve`: what the file of an offline database and its redo have that the other has not, and what becomes
-//! of it when an operator has decided which of the two counts.
+//! `standfast database resolve`: shows what the file of an offline database and its redo have that the other lacks, and
+//! carries out an operator's decision which of the two counts.
 //!
-//! A start takes a database offline when its file is not shown to descend from the redo; both are kept then (decision 0041). With
-//! `--keep redo` the file is made again out of the redo (`rebuild`), and the one that was there is kept beside it. With `--keep
-//! file` the file counts as it is: a full image of it goes into the redo, marked as one that may lack redo of before, so that
-//! standbys keep what it replaces. The redo is archived as before. See `docs/decisions/0051-the-operator-decides.md`.
+//! A start takes a database offline when its file is not proven to descend from the redo; both are kept (decision
+//! 0041). With `--keep redo` the file is rebuilt from the redo (`rebuild`), and the old one is kept beside it. With
+//! `--keep file` the file counts as it is: a full resync image of it goes into the redo, marked as possibly lacking
+//! earlier redo, so that standbys keep what it replaces. The redo is archived as before. See
+//! `docs/decisions/0051-the-operator-decides.md`.
 
 use crate::baseline::{BaselineJob, owed_image};
 use crate::control::{DatabaseRecord, FileStamp, LastingIdentity};
@@ -38,85 +39,85 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Redo that is read to find out what a file holds, at most, beyond what is needed for the database anyway.
+/// Limit of redo read to find out what a file holds, beyond the redo that the database needs anyway.
 const COMPARED_BYTES_MAX: u64 = 1 << 30;
-/// How long an attempt keeps other commands from their turn while it waits for a writer.
+/// How long one attempt holds off other commands while it waits for a writer.
 const ATTEMPT: Duration = Duration::from_millis(500);
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long writers are waited for.
+/// Timeout for writers.
 const WRITERS: Duration = Duration::from_secs(30);
 
-/// What is to count.
+/// The choice between file and redo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Keep {
-    /// The redo: the file is made again.
+    /// The redo counts: rebuild the file.
     Redo,
-    /// The file as it is.
+    /// The file counts as it is.
     File,
 }
 
-/// A database that is offline, and where its redo stands.
+/// An offline database and the range of its redo.
 struct Offline {
     record: DatabaseRecord,
     log: Arc<RedoLog>,
-    /// The redo that it may lack begins here.
+    /// Begin of the redo that it may lack.
     from: Scn,
-    /// The redo ends here; none of the database is added while it is offline.
+    /// End of the redo; none of the database is added while it is offline.
     end: Scn,
-    /// Its file as it was before it was looked at.
+    /// Its file before it was examined.
     looked_at: Looked,
 }
 
-/// Which file is in the place of a database, and whether it has been written to.
+/// Identity of a database's file, and whether it was written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Looked {
     identity: Option<LastingIdentity>,
     stamp: Option<FileStamp>,
 }
 
-/// The file of an offline database.
+/// State of the file of an offline database.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FileFound {
-    /// It is there.
+    /// The file exists.
     pub exists: bool,
-    /// It is the one that the instance had open last, by inode and time of creation; `None`: not known.
+    /// Whether it is the file that the instance last had open, by inode and creation time; `None`: unknown.
     pub is_known: Option<bool>,
-    /// Its size.
+    /// File size.
     pub bytes: u64,
-    /// When it was last written to, microseconds since the Unix epoch.
+    /// Last modification, microseconds since the Unix epoch.
     pub modified_us: u64,
-    /// Size of its WAL; 0: there is none.
+    /// Size of its WAL; 0 if there is none.
     pub wal_bytes: u64,
-    /// When the WAL was last written to, microseconds since the Unix epoch.
+    /// Last modification of the WAL, microseconds since the Unix epoch.
     pub wal_modified_us: Option<u64>,
-    /// What it was when it was last known to hold everything before a position.
+    /// State of the file at its last recorded file SCN.
     pub noted: Option<Noted>,
-    /// It is not in WAL mode, as a copy that `VACUUM INTO` has made.
+    /// It is not in WAL mode, like a copy made by `VACUUM INTO`.
     pub is_not_in_wal_mode: bool,
     /// Why it cannot be used as it is.
     pub unusable: Option<String>,
 }
 
-/// See [`FileFound::noted`].
+/// File SCN with the state of the file then, see [`FileFound::noted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Noted {
-    /// The position.
+    /// File SCN.
     pub scn: Scn,
-    /// Its size then.
+    /// File size then.
     pub bytes: u64,
-    /// When it had been written to, microseconds since the Unix epoch.
+    /// Last modification then, microseconds since the Unix epoch.
     pub modified_us: u64,
 }
 
-/// Only one database is being decided about at a time.
+/// Held while a database is being resolved: one at a time.
 static RESOLVING: Mutex<()> = Mutex::new(());
 
 impl Running {
-    /// What each choice would lose, as JSON; with `keep` that choice is carried out first.
+    /// Returns as JSON what each choice would lose; with `keep`, carries out that choice first.
     ///
     /// # Errors
-    /// `Refused` when the database is not offline, or the choice cannot be carried out: nothing has changed then.
+    /// `Refused` when the database is not offline, or the choice cannot be carried out; nothing has changed then.
     pub fn resolve(&self, name: &str, keep: Option<Keep>) -> Result<Value, InstanceError> {
         let _one = match RESOLVING.try_lock() {
             Ok(one) => one,
@@ -196,7 +197,7 @@ impl Running {
         Ok(Offline { record, log, from, end, looked_at })
     }
 
-    /// An earlier decision may have been cut short.
+    /// Completes an earlier decision that was interrupted.
     fn settle_before(&self, offline: Offline, keep: Keep) -> Result<Offline, InstanceError> {
         let record = &offline.record;
         match swap::settle(&self.environment, record)? {
@@ -218,8 +219,8 @@ impl Running {
         }
     }
 
-    /// By what the file system says only: this may be called while the database is served, and opening and closing its file would
-    /// drop the locks of this process.
+    /// Uses file system metadata only: this may be called while the database is served, and opening and closing its
+    /// file would drop the locks of this process.
     fn look(&self, record: &DatabaseRecord) -> Looked {
         Looked {
             identity: LastingIdentity::of(&record.path).ok(),
@@ -227,7 +228,7 @@ impl Running {
         }
     }
 
-    /// What was compared and read is what is there. `is_whole`: it has not been written to since, either.
+    /// Checks that the file is still the one that was compared. `is_whole`: also that it was not written to since.
     fn check_unchanged(&self, offline: &Offline, is_whole: bool) -> Result<(), InstanceError> {
         let (before, now) = (offline.looked_at, self.look(&offline.record));
         let is_same = before.identity == now.identity;
@@ -285,10 +286,10 @@ impl Running {
         found
     }
 
-    /// Compares what the file holds with the redo, as far back as it takes to explain all of its pages.
+    /// Compares the content of the file with the redo, as far back as necessary to explain all of its pages.
     ///
     /// # Errors
-    /// Why that is not possible, in words.
+    /// Why that is not possible, as text.
     fn compare(&self, offline: &Offline, file: &FileFound) -> Result<Divergence, String> {
         if let Some(why) = &file.unusable {
             return Err(why.clone());
@@ -319,7 +320,7 @@ impl Running {
         }
     }
 
-    /// Takes the file as it is.
+    /// Serves the file as it is.
     fn keep_file(
         &self,
         offline: &Offline,
@@ -358,7 +359,7 @@ impl Running {
                 Err(InstanceError::Guard(GuardError::Busy { .. }))
                     if Instant::now() < end && !self.is_stopping() =>
                 {
-                    // Nothing tells when a lock of another process is free.
+                    // Nothing reports when another process releases its lock.
                     std::thread::sleep(ATTEMPT_PAUSE);
                 }
                 Err(error @ InstanceError::Guard(GuardError::Busy { .. })) => {
@@ -372,7 +373,7 @@ impl Running {
         }
     }
 
-    /// Whatever can fail or has to be waited for comes first, on this thread; the log writer is handed what is ready.
+    /// Does everything that can fail or must wait first, on this thread; the log writer gets only what is ready.
     fn take_file(&self, primary: &RunningPrimary, offline: &Offline) -> Result<(), InstanceError> {
         self.check_still_offline(primary, offline)?;
         self.check_unchanged(offline, true)?;
@@ -394,7 +395,7 @@ impl Running {
         let capture = database.capture_from(position, pages)?;
         let copy = BaselineJob::begin_within(&database, ATTEMPT)?;
         let owed = owed_image(environment, &database, copy.position(), decided)?;
-        // A writer may have been waited for.
+        // The file may have changed while this waited for a writer.
         self.check_unchanged(offline, true)?;
         environment.write_marker(&record, database.file())?;
         shared.segment.forget_generation(id.0);
@@ -425,7 +426,7 @@ impl Running {
         Ok(())
     }
 
-    /// Makes the file again. Returns what it was made of, and where the one that was there is kept.
+    /// Rebuilds the file. Returns the base used, and the path of the kept old file.
     fn keep_redo(
         &self,
         offline: &Offline,
@@ -466,7 +467,7 @@ impl Running {
             };
             let kept = self.with_primary(|primary| self.take_rebuilt(primary, offline, &made));
             let kept = kept.inspect_err(|_| {
-                // A swap that has begun may go on with it.
+                // A swap that has begun may still need it.
                 if environment.of_control(|control| control.file_swap(record.id)).is_none() {
                     rebuild::discard(&made);
                 }
@@ -487,7 +488,7 @@ impl Running {
         ))
     }
 
-    /// Whether a start may use the file: it is the one of before, or a copy of it as it was when it held everything.
+    /// Whether a start may use the file: it is the previous file, or a copy in the state recorded with the file SCN.
     fn is_file_of_before(&self, record: &DatabaseRecord, file: &FileFound) -> bool {
         if file.is_known != Some(false) {
             return true;
@@ -504,14 +505,14 @@ impl Running {
         let found = LastingIdentity::of(&record.path).ok();
         environment.update_control(|control| control.know_file(record.id, found))?;
         open_left_out(environment, &primary.threads, &offline.log, record, false).inspect_err(|_| {
-            // It is remembered as the file that is to be there, or found again by the next attempt.
+            // The control file again names the expected file; else the next attempt finds it again.
             let known = before.map(|known| known.identity);
             let _ = environment.update_control(|control| control.know_file(record.id, known));
             primary.threads.shared().segment.set_state(record.id.0, DatabaseState::Offline);
         })
     }
 
-    /// Puts `made` in the place of the file of the database and serves it. Returns where the other one is kept.
+    /// Puts `made` in the place of the database's file and serves it. Returns where the old file is kept.
     fn take_rebuilt(
         &self,
         primary: &RunningPrimary,
@@ -520,7 +521,7 @@ impl Running {
     ) -> Result<Option<PathBuf>, InstanceError> {
         let (environment, record) = (&self.environment, &offline.record);
         self.check_still_offline(primary, offline)?;
-        // What is written to it meanwhile is kept with it.
+        // Later writes to the file are kept with it.
         self.check_unchanged(offline, false)?;
         self.check_unused(record)?;
         let _no_copy_begins = primary.source.hold_copies();
@@ -554,7 +555,7 @@ impl Running {
         self.end_resolving(primary, offline, &database, begun)
     }
 
-    /// Lets sessions in when the log writer serves the database; else it is offline as before.
+    /// Lets sessions in if the log writer serves the database; otherwise it stays offline.
     fn end_resolving(
         &self,
         primary: &RunningPrimary,
@@ -573,7 +574,7 @@ impl Running {
         begun
     }
 
-    /// Other commands had their turn meanwhile.
+    /// Other commands may have run meanwhile.
     fn check_still_offline(&self, primary: &RunningPrimary, offline: &Offline) -> Result<(), InstanceError> {
         let now = self.find_offline(primary, &offline.record.name)?;
         if now.record == offline.record {
@@ -583,7 +584,7 @@ impl Running {
         Err(InstanceError::refused(what, "`standfast status` shows the state of every database"))
     }
 
-    /// A process that has the file open would go on with it under its new name.
+    /// A process that has the file open would continue to use it under its new name.
     fn check_unused(&self, record: &DatabaseRecord) -> Result<(), InstanceError> {
         let Some(file) = KernelFile::of(&record.path) else { return Ok(()) };
         let segment = self.environment.segment_path.file_name().unwrap_or_default().to_string_lossy();
@@ -604,13 +605,13 @@ impl Running {
     }
 }
 
-/// Nothing is kept for the database as one that is offline.
+/// Removes the records of the database as excluded.
 fn served(control: &mut crate::control::Control, id: DatabaseId) {
     control.replays.retain(|(other, _)| *other != id);
     control.left_out.retain(|(other, _)| *other != id);
 }
 
-/// A file that is not in WAL mode is opened for reading only: whatever it is, nothing of it changes.
+/// Opens a file that is not in WAL mode read-only, so that it does not change.
 fn open_to_compare(
     record: &DatabaseRecord,
     file: &FileFound,
@@ -664,7 +665,7 @@ impl Pages for PagesOf<'_> {
     }
 }
 
-/// What takes the place of the standbys' copies must be a database that can be read.
+/// Checks the file with `PRAGMA quick_check`: what replaces the standbys' copies must be a readable database.
 fn check_content(record: &DatabaseRecord, vfs_base: Option<&str>) -> Result<(), InstanceError> {
     let connection = open_guarded(&record.path, vfs_base)?;
     let said: Result<String, _> = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
@@ -679,7 +680,8 @@ fn check_content(record: &DatabaseRecord, vfs_base: Option<&str>) -> Result<(), 
     }
 }
 
-/// Frames that SQLite before 3.50.2 has left without checksums get them: a later start reads the WAL without its index.
+/// Completes frames that SQLite before 3.50.2 left without checksums: a later start reads the WAL without its
+/// wal-index.
 fn complete_wal(database: &Database) -> Result<(), InstanceError> {
     let path = &database.record().path;
     let connection = database.connection();

@@ -1,37 +1,37 @@
-//! Which archived logs are kept for destinations, and for standbys that are being copied. Pure.
+//! Decides which archived logs are kept for destinations, and for standbys that are being copied. Pure.
 //!
-//! - A destination that commits wait for keeps what it lacks, whatever `archive_bytes_max` says. That is little: commits
-//!   wait until it has it or is degraded. One that has not been heard of since the start keeps everything: what it lacks
-//!   is not known, and a restart of the primary must not lose it.
-//! - One that commits do not wait for, asynchronous or degraded, keeps nothing beyond `archive_bytes_max`: a standby that
-//!   is away must not fill the volume and hold up the primary. When redo that it lacks is removed, that is said once.
+//! - A destination that commits wait for keeps the redo that it lacks, regardless of `archive_bytes_max`. That is
+//!   little: commits wait until the destination has it or is degraded. One that has not connected since the start keeps
+//!   everything: what it lacks is unknown, and a restart of the primary must not lose it.
+//! - A destination that commits do not wait for, asynchronous or degraded, keeps nothing beyond `archive_bytes_max`: an
+//!   unreachable standby must not fill the volume and stop the primary. The removal of redo that it lacks is reported
+//!   once.
 
 use standfast_types::Scn;
 use std::time::{Duration, Instant};
 
-/// A standby that was copied has this long to connect after the end of the copy.
+/// Time for a copied standby to connect after the end of the copy.
 const CONNECT_WITHIN: Duration = Duration::from_secs(600);
 
-/// A destination, as far as archived logs are concerned.
+/// State of a destination that matters for archived logs.
 #[derive(Clone, Copy, Debug)]
 pub struct Holder {
     /// Commits wait for it.
     pub required: bool,
-    /// End of the redo on disk there; `None` when it has not been heard of since the start.
+    /// End of its redo on disk; `None` if it has not connected since the start.
     pub hardened: Option<Scn>,
 }
 
-/// Copies for new standbys: redo from where a copy stands is kept while any copy is in progress, and then until the standby
-/// has connected, which has all its databases by then. Nobody else knows that it needs that redo.
+/// Copies for new standbys. Redo from the position of a copy on is kept while any copy is in progress, and then until
+/// the standby has connected, when it has all its databases. Nothing else records that the standby needs that redo.
 #[derive(Debug, Default)]
 pub struct Copies(Vec<Copy>);
 
-/// A destination, as far as it may be the new standby.
+/// A destination that may be the new standby.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Its name.
     pub name: String,
-    /// End of the redo on disk there; zero when it has not been heard of.
+    /// End of its redo on disk; zero if it has not connected.
     pub hardened: Scn,
     /// Redo is sent to it.
     pub connected: bool,
@@ -40,14 +40,14 @@ pub struct Known {
 #[derive(Debug)]
 struct Copy {
     from: Scn,
-    /// The destinations when it began. One that was connected is not the new standby; another one may be made again
-    /// under its name.
+    /// The destinations when the copy began. A destination connected then is not the new standby; another one may be
+    /// recreated under its name.
     before: Vec<Known>,
     ended: Option<Instant>,
 }
 
 impl Copy {
-    /// Whether it is the new standby, which has connected, now or before.
+    /// Whether the destination is the new standby and has connected, now or earlier.
     fn is_of(&self, destination: &Known) -> bool {
         let before = self.before.iter().find(|before| before.name == destination.name);
         destination.hardened >= self.from
@@ -56,19 +56,19 @@ impl Copy {
 }
 
 impl Copies {
-    /// A copy that stands at `from` or later begins.
+    /// Records the begin of a copy that stands at `from` or later.
     pub fn begin(&mut self, from: Scn, destinations: Vec<Known>) {
         self.0.push(Copy { from, before: destinations, ended: None });
     }
 
-    /// The copy that began at `from` has ended, complete or not.
+    /// Records the end, successful or not, of the copy that began at `from`.
     pub fn end(&mut self, from: Scn, now: Instant) {
         if let Some(copy) = self.0.iter_mut().find(|copy| copy.from == from && copy.ended.is_none()) {
             copy.ended = Some(now);
         }
     }
 
-    /// Forgets the copies that are done with, and says from where on redo is kept for the others.
+    /// Forgets the copies that are no longer needed; returns the position from which redo is kept for the others.
     pub fn needed_from(&mut self, destinations: &[Known], now: Instant) -> Scn {
         let in_progress = self.0.iter().any(|copy| copy.ended.is_none());
         self.0.retain(|copy| {
@@ -79,27 +79,27 @@ impl Copies {
     }
 }
 
-/// Archived logs that end after this position are kept, whatever their volume.
+/// Returns the position beyond which archived logs are kept, regardless of their size.
 pub fn needed_from(holders: impl IntoIterator<Item = Holder>) -> Scn {
     let required = holders.into_iter().filter(|holder| holder.required);
     required.map(|holder| holder.hardened.unwrap_or(Scn::ZERO)).min().unwrap_or(Scn(u64::MAX))
 }
 
-/// What removed redo means for a destination.
+/// Consequence of removed redo for a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftBehind {
     /// It has what was removed.
     No,
-    /// It has not been heard of, and redo was removed meanwhile.
+    /// It has not connected, and redo was removed meanwhile.
     Perhaps,
-    /// It lacks redo that exists no more.
+    /// It lacks redo that no longer exists.
     Yes {
-        /// It would have to go on here.
+        /// Position from which it needs redo.
         needs: Scn,
     },
 }
 
-/// Judges a destination when the oldest redo begins at `oldest`, and at `oldest_then` when it was last started.
+/// Judges a destination, given the begin of the oldest redo now (`oldest`) and at its last start (`oldest_then`).
 pub fn left_behind(holder: Holder, oldest_then: Scn, oldest: Scn) -> LeftBehind {
     match holder.hardened {
         Some(needs) if needs < oldest => LeftBehind::Yes { needs },
@@ -124,7 +124,7 @@ mod tests {
             needed_from([holder(true, Some(30)), holder(true, Some(20)), holder(false, Some(10))]),
             Scn(20)
         );
-        // Not heard of since the start: nobody knows what it lacks.
+        // Not connected since the start: what it lacks is unknown.
         assert_eq!(needed_from([holder(true, Some(30)), holder(true, None)]), Scn::ZERO);
     }
 
@@ -136,16 +136,16 @@ mod tests {
         assert_eq!(copies.needed_from(&[], begun), Scn(u64::MAX));
         copies.begin(Scn(10), vec![at("old", 9)]);
         copies.begin(Scn(20), vec![at("old", 19), away("again", 20)]);
-        // As long as it takes, while a copy is in progress, also that of another database.
+        // Kept without a time limit while a copy is in progress, even one of another standby.
         copies.end(Scn(10), begun);
         let later = begun + CONNECT_WITHIN;
         assert_eq!(copies.needed_from(&[at("old", 99)], later), Scn(10));
         copies.end(Scn(20), later);
         let soon = later + CONNECT_WITHIN / 2;
-        // The time of the first one is over; another destination says nothing, nor does the new one with less.
+        // The first one has timed out; another destination proves nothing, nor does the new one with less redo.
         assert_eq!(copies.needed_from(&[at("old", 99), at("new", 19)], soon), Scn(20));
         assert_eq!(copies.needed_from(&[away("again", 20)], soon), Scn(20));
-        // It may have gone again meanwhile.
+        // It may have disconnected again meanwhile.
         assert_eq!(copies.needed_from(&[at("old", 99), away("new", 20)], soon), Scn(u64::MAX));
         copies.begin(Scn(30), vec![away("again", 20)]);
         copies.end(Scn(30), soon);

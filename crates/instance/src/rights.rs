@@ -1,9 +1,9 @@
-//! Who may do what over the control socket. The kernel says who is at the other end ([`Peer`]); what a request takes is a
+//! Access control of the control socket. The kernel identifies the peer ([`Peer`]); the right that a request needs is a
 //! property of the request ([`Request::needs`]). Docs: docs/security.md, "Three permissions".
 //!
-//! - *Use* a database: its file and the shared memory, guarded by their permissions; no request is needed.
-//! - *Look*: every user who may connect to the socket, so that applications can ask for views through SQL.
-//! - *Administer*: root and the user of the instance, and no permission of a file gives it to anybody else.
+//! - *Use* a database: its file and the shared memory, protected by their permissions; needs no request.
+//! - *Look*: every user who may connect to the socket, so that applications can query views through SQL.
+//! - *Administer*: root and the user of the instance; no file permission grants it to another user.
 
 use crate::error::InstanceError;
 use crate::server::Request;
@@ -11,17 +11,17 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-/// What a request takes.
+/// Right that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlRight {
-    /// It shows what the instance does, and changes nothing.
+    /// The request shows what the instance does, and changes nothing.
     Look,
-    /// It changes something, or gives out what opens something.
+    /// The request changes something, or returns a secret that grants access.
     Administer,
 }
 
 impl Request {
-    /// The right that the request takes. There is no other way in: a new request has to say it here.
+    /// The right that the request needs. The match is exhaustive: a new request must be added here.
     pub fn needs(&self) -> ControlRight {
         match self {
             Request::Status
@@ -56,29 +56,29 @@ impl Request {
         }
     }
 
-    /// Its name on the wire, for messages.
+    /// Name on the wire, for messages.
     pub fn name(&self) -> String {
         let value = serde_json::to_value(self).unwrap_or_default();
         value["op"].as_str().unwrap_or("request").to_owned()
     }
 }
 
-/// Who has connected. It stays who it was then, whatever becomes of the process.
+/// The user who connected. The identity is fixed at connect time, whatever the process does later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// User, as numbered in the user namespace of this process.
+    /// User ID in the user namespace of this process.
     pub uid: u32,
 }
 
 impl Peer {
-    /// Of a connection.
+    /// Returns the peer of a connection.
     ///
     /// # Errors
     /// The system's.
     pub fn of(stream: &UnixStream) -> io::Result<Peer> {
         let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
         let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-        // SAFETY: an open socket, and room of the size given for the result.
+        // SAFETY: an open socket, and room of the given size for the result.
         let rc = unsafe {
             libc::getsockopt(
                 stream.as_raw_fd(),
@@ -92,32 +92,32 @@ impl Peer {
     }
 }
 
-/// Users of other namespaces that have no number in this one appear as this one, so it identifies no user.
+/// Users of other namespaces without a number in this one appear as this one, so it identifies no user.
 const OVERFLOW: u32 = 65_534;
 
-/// Who may administer this instance.
+/// The users who may administer this instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Administrators {
-    /// The user whose process serves.
+    /// User of the process that serves the instance.
     pub instance: u32,
 }
 
 impl Administrators {
-    /// Of the instance that this process serves.
+    /// Returns the administrators of the instance that this process serves.
     pub fn of_this_process() -> Administrators {
         // SAFETY: has no preconditions.
         Administrators { instance: unsafe { libc::geteuid() } }
     }
 
-    /// Whether `peer` is one of them.
+    /// Whether `peer` is an administrator.
     pub fn has(self, peer: Peer) -> bool {
         peer.uid == 0 || (peer.uid == self.instance && peer.uid != OVERFLOW)
     }
 
-    /// Whether `peer` may make the request.
+    /// Checks that `peer` may make the request.
     ///
     /// # Errors
-    /// `Refused`: who it is, what it wanted, who may.
+    /// `Refused`, with the user, the request, and who may make it.
     pub fn check(self, peer: Peer, request: &Request) -> Result<(), InstanceError> {
         if request.needs() == ControlRight::Look || self.has(peer) {
             return Ok(());

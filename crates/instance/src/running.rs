@@ -1,4 +1,4 @@
-//! A running instance in its role, and what can be asked of it.
+//! A running instance in its role, and the requests it serves.
 
 mod databases;
 mod destinations;
@@ -45,9 +45,8 @@ use standfast_types::Scn;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
-/// A primary with everything around it.
+/// A running primary with its threads, redo source and destinations.
 pub struct RunningPrimary {
-    /// Its threads.
     pub threads: PrimaryThreads,
     /// Its redo for senders.
     pub source: Arc<PrimarySource>,
@@ -60,7 +59,7 @@ impl RunningPrimary {
         self.destinations.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    /// Nothing is acknowledged any more, also of what waits.
+    /// Refuses all commits from now on, including waiting ones.
     fn refuse_commits(&self) {
         let shared = self.threads.shared();
         for database in shared.all_databases() {
@@ -69,22 +68,21 @@ impl RunningPrimary {
         }
     }
 
-    /// Another instance is primary now.
+    /// Ends this primary because another instance has taken over.
     fn end_fenced(&self) {
         self.refuse_commits();
         self.destinations().stop();
         let _ = self.threads.stop(false);
-        // Threads that end in trouble may have said otherwise.
+        // Threads that end with an error may have set another state.
         self.refuse_commits();
     }
 }
 
-/// A standby with everything around it.
+/// A running standby with its log, sessions and destinations.
 pub struct RunningStandby {
-    /// Apply.
     pub standby: Standby,
     log: Arc<Mutex<ReceivedLog>>,
-    /// Keeps sessions from writing.
+    /// Shared memory; keeps sessions from writing.
     pub segment: Segment,
     /// Its own destinations.
     pub forwarding: Arc<Forwarding>,
@@ -97,7 +95,7 @@ impl RunningStandby {
     }
 }
 
-/// What the instance is at the moment.
+/// Current mode of the instance.
 pub enum Mode {
     /// Applications write here.
     Primary(Arc<RunningPrimary>),
@@ -105,33 +103,33 @@ pub enum Mode {
     Standby(Box<RunningStandby>),
     /// Redo is received and forwarded.
     FarSync(Box<FarSync>),
-    /// Another instance has taken over.
+    /// Another instance has taken over; the reason.
     Fenced(String),
     /// Between two roles.
     Changing,
-    /// Failed between two roles, and why: only a restart helps.
+    /// Failed between two roles, with the reason: only a restart helps.
     Stuck(String),
 }
 
-/// See the module.
+/// A running instance.
 pub struct Running {
-    /// What every part is given.
+    /// State shared by all parts.
     pub environment: Arc<Environment>,
-    /// Held for moments only: who asks for the state must not wait for a command.
+    /// Held only briefly: a status request must not wait for a command.
     mode: Mutex<Mode>,
-    /// Commands are carried out one at a time.
+    /// Commands run one at a time.
     commands: Mutex<()>,
     receiver: Mutex<Option<Receiver>>,
     configured: Mutex<Vec<DestinationConfig>>,
     pub(crate) me: Weak<Running>,
-    /// Why it stops by itself.
+    /// Why the instance stops by itself.
     stops_for: OnceLock<String>,
     monitor: Mutex<Option<TransportMonitor>>,
     local: Mutex<Vec<LocalStatus>>,
     notes: SharedNotes,
     marks: Mutex<Marks>,
     stopping: AtomicBool,
-    /// For reports.
+    /// Snapshots for reports.
     pub(crate) snapshots: Snapshots,
     live: Mutex<Option<LiveWatch>>,
     watching: Mutex<Option<Watchers>>,
@@ -141,7 +139,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Opens the instance in the role that its control file says and lets applications in.
+    /// Opens the instance in the role in its control file and lets applications in.
     ///
     /// # Errors
     /// When it is fenced, or anything it needs cannot be opened.
@@ -179,7 +177,7 @@ impl Running {
             verification: Verification::default(),
         });
         running.listen()?;
-        // First: what is wrong with its configuration is to be known before anything is opened.
+        // First, so that an error in its configuration is reported before anything is opened.
         *running.live() = Some(LiveWatch::start(&running)?);
         let opened = match control.role {
             Role::Primary => running.open_as_primary(),
@@ -187,7 +185,7 @@ impl Running {
             Role::FarSync => running.open_as_far_sync(),
         };
         match opened {
-            // As when it happens later: the instance serves nobody and says why, until it is stopped.
+            // Handled like a later fence: the instance serves no session and shows the reason until it is stopped.
             Err(_) if matches!(*running.mode(), Mode::Fenced(_)) => {}
             opened => opened?,
         }
@@ -212,22 +210,23 @@ impl Running {
         self.live.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The newest comparison with standbys.
+    /// The newest verification against standbys.
     pub(crate) fn verification(&self) -> &Verification {
         &self.verification
     }
 
-    /// Itself, for a thread that outlives the call; `None` while it is taken down.
+    /// Returns a strong reference to this instance, for a thread that outlives the call; `None` while it is being
+    /// dropped.
     pub(crate) fn me(&self) -> Option<Arc<Running>> {
         self.me.upgrade()
     }
 
-    /// Begins to compare databases with those of the standbys; returns the number of the run.
+    /// Begins a verification against the standbys; returns the number of the run.
     ///
     /// # Errors
-    /// See [`Verification::begin`], and when this instance is no primary.
+    /// See [`Verification::begin`], and when this instance is not a primary.
     pub fn verify(&self, wanted: &Wanted) -> Result<u64, InstanceError> {
-        // Not kept from other commands: a run takes long.
+        // Releases the command lock immediately: a run takes long.
         self.with_primary(|_| Ok(()))?;
         match self.primary() {
             Some(primary) => self.verification.begin(self, primary, wanted),
@@ -235,13 +234,13 @@ impl Running {
         }
     }
 
-    /// Whether it is being stopped in good order.
+    /// Whether a clean stop is in progress.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(SeqCst)
     }
 
-    /// In maximum protection nobody has been able to protect commits for too long: ends this process in good order.
-    /// Commits that wait get "outcome unknown".
+    /// Begins a clean stop of this process: in maximum protection no standby has protected commits for too long.
+    /// Waiting commits get "outcome unknown".
     pub(crate) fn stop_for_protection(&self) {
         let why =
             "maximum protection: no standby with SYNC AFFIRM can be reached, and none could for too long";
@@ -261,7 +260,7 @@ impl Running {
         self.mode.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The primary that it is.
+    /// The running primary, if it is one.
     pub fn primary(&self) -> Option<Arc<RunningPrimary>> {
         match &*self.mode() {
             Mode::Primary(primary) => Some(primary.clone()),
@@ -269,7 +268,7 @@ impl Running {
         }
     }
 
-    /// The senders of the standby that it is.
+    /// The senders of a standby or far sync.
     fn forwarding(&self) -> Option<Arc<Forwarding>> {
         match &*self.mode() {
             Mode::Standby(standby) => Some(standby.forwarding.clone()),
@@ -338,8 +337,8 @@ impl Running {
         let control = environment.control();
         let access = environment.access()?;
         let (segment, _) = access.segment(&environment.segment_path, control.instance.0)?;
-        // Before apply begins, which writes markers too when the redo brings a new database: two writers of one file
-        // take its new version away from each other.
+        // Before apply begins, which also writes markers when the redo brings a new database: two concurrent writers
+        // would lose each other's version of the file.
         environment.tell_standby_sessions(Some(segment));
         for record in &control.databases {
             segment.set_state(record.id.0, DatabaseState::Standby);
@@ -376,7 +375,7 @@ impl Running {
         let wiring = Wiring::default();
         let OpenedPrimary { primary, shared, log, late } =
             open_primary(environment, wiring.helper(environment))?;
-        // Until it is known what the others have, if logs wait for others.
+        // If the reuse of logs depends on destinations, no log is reused until their positions are known.
         let waits = environment.config.redo.archive_min_succeed > 1;
         if waits || self.configured().iter().any(|at| at.mandatory) {
             log.set_reuse_limit(Scn::ZERO);
@@ -396,7 +395,7 @@ impl Running {
                 Ok(()) => {
                     foreign_watch::let_sessions_in(environment, &shared.segment, &database);
                 }
-                // Told to its sessions by the checkpointer. The others are served.
+                // The checkpointer reports it to the sessions of the database. The other databases are served.
                 Err(error) => database.fail(error.to_string().replace('\n', " | ")),
             }
         }
@@ -404,7 +403,8 @@ impl Running {
         environment.update_control(|control| control.clean = false)?;
         let opened = RunningPrimary { threads, source, destinations: Mutex::new(destinations) };
         let mut mode = self.mode();
-        // A destination may have said meanwhile that another instance has taken over: the fence found no primary to end.
+        // A destination may have reported meanwhile that another instance has taken over; the fence then found no
+        // primary to end.
         if let Mode::Fenced(why) = &*mode {
             let error = fenced_error(why);
             drop(mode);
@@ -424,12 +424,12 @@ impl Running {
     fn needed_from(&self) -> Scn {
         match self.mode.try_lock().as_deref() {
             Ok(Mode::Primary(primary)) => primary.destinations().needed_from(),
-            // Busy with a change: nothing is removed meanwhile.
+            // The mode is locked for a change; nothing is removed meanwhile.
             _ => Scn::ZERO,
         }
     }
 
-    /// Another instance is primary now: nothing is accepted any more, now or after a restart.
+    /// Fences this instance because another one is primary: it accepts nothing any more, now or after a restart.
     fn fence(&self, why: &str, by: FencedBy) {
         let before = {
             let mut mode = self.mode();
@@ -454,7 +454,7 @@ impl Running {
         }
     }
 
-    /// Runs `work` on the primary.
+    /// Runs `work` on the primary while it holds the command lock.
     pub(crate) fn with_primary<T>(
         &self,
         work: impl FnOnce(&RunningPrimary) -> Result<T, InstanceError>,
@@ -477,7 +477,7 @@ impl Running {
         }
     }
 
-    /// Begins a new log sequence.
+    /// Begins a new log sequence; returns its number.
     ///
     /// # Errors
     /// When the log cannot be written.
@@ -490,11 +490,11 @@ impl Running {
         })
     }
 
-    /// Moves everything into the databases and the start of recovery to the end of the redo. Returns, in words, what stays in
-    /// WALs because transactions are open.
+    /// Backfills everything into the databases and moves the start of recovery to the end of the redo. Returns, as
+    /// text, what stays in WALs because transactions are open.
     ///
     /// # Errors
-    /// When a file cannot be written or synced: what is in the databases is said then.
+    /// When a file cannot be written or synced; the error names the affected databases.
     pub fn checkpoint(&self) -> Result<Vec<String>, InstanceError> {
         let remainders = self.with_primary(|primary| primary.threads.checkpoint())?;
         let failed: Vec<String> = remainders
@@ -512,12 +512,12 @@ impl Running {
         Ok(remainders.into_iter().map(words).collect())
     }
 
-    /// Stops in good order.
+    /// Stops the instance cleanly.
     ///
     /// # Errors
     /// When the last redo could not be written.
     pub fn stop(&self) -> Result<(), InstanceError> {
-        // A command under way may wait for a log switch, and the stop for the command.
+        // A command in progress may wait for a log switch, and this stop for the command.
         if let Some(primary) = self.primary() {
             primary.threads.announce_stop();
         }
@@ -531,7 +531,7 @@ impl Running {
         let result = match mode {
             Mode::Primary(primary) => {
                 let shared = primary.threads.shared().clone();
-                // Senders first see the end of the redo, then end.
+                // Senders see the end of the redo before they end.
                 let result = primary.threads.stop(true);
                 primary.destinations().stop();
                 shared.segment.set_running(false, &self.environment.segment_config());
@@ -569,7 +569,7 @@ impl Running {
             }
             Mode::Fenced(_) | Mode::Changing | Mode::Stuck(_) => Ok(()),
         };
-        // Threads of connections may ask for the receiver: it is not held while they are waited for.
+        // Released before waiting: threads of connections may lock the receiver.
         let receiver = self.receiver().take();
         if let Some(receiver) = receiver {
             receiver.stop();
@@ -579,9 +579,9 @@ impl Running {
     }
 }
 
-/// After a clean stop: of databases whose file holds everything by itself, how it is now. Their WALs are cut to nothing, as by
-/// SQLite's own TRUNCATE checkpoint, so that a plain reader who recovers the WAL, and is the last to close, has no reason to
-/// write to the file.
+/// Records, after a clean stop, the file SCN of each database whose file alone holds everything. Truncates their WALs
+/// to zero bytes, as SQLite's own TRUNCATE checkpoint does, so that a plain reader that recovers the WAL and closes
+/// last has no reason to write to the file.
 fn note_files_at_rest(control: &mut Control, disk: &dyn Disk, databases: &[Arc<Database>], scn: Scn) {
     for database in databases.iter().filter(|database| database.failure().is_none()) {
         let path = &database.record().path;
@@ -602,5 +602,4 @@ fn fenced_error(why: &str) -> InstanceError {
     )
 }
 
-/// Makes a directory for tests and the command line alike.
 pub use create::{create_standby, init};

@@ -1,8 +1,8 @@
-//! The runtime directory: shared memory, sockets and a lock of their own, in a directory that can be mounted into containers.
+//! The runtime directory: shared memory, sockets and a lock, in a directory that can be mounted into containers.
 //!
-//! It is named by `runtime_directory` in `[instance]`, or made by systemd for the unit whose state directory the instance
-//! directory is. Without one the shared memory is in `/dev/shm` and the sockets are in the instance directory, where they are in any case:
-//! commands and sessions of this machine's own namespace find them there.
+//! It is configured as `runtime_directory` in `[instance]`, or made by systemd for the unit whose state directory is
+//! the instance directory. Without one the shared memory is in `/dev/shm`. The sockets are always in the instance
+//! directory too: commands and sessions in this machine's own namespace find them there.
 
 use crate::error::InstanceError;
 use crate::lock;
@@ -19,25 +19,25 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// File of the instance directory that says where the shared memory is.
+/// File in the instance directory that names the path of the shared memory.
 const NOTE: &str = "runtime";
-/// Writable by others than the owner.
+/// Write permission for group and others.
 const WRITE_OF_OTHERS: u32 = 0o022;
 
-/// What an instance has in its runtime directory for as long as it runs.
+/// Lock and liveness socket of an instance in its runtime directory, held while it runs.
 pub(crate) struct Runtime {
     _lock: File,
     _alive: OwnedFd,
 }
 
-/// The runtime directory of an instance that is about to run: the one that is configured, or its unit's.
+/// Runtime directory of an instance that is about to run: the configured one, or its unit's.
 pub(crate) fn place(paths: &Paths) -> Option<PathBuf> {
     let of_unit = || of_unit(&paths.directory, |name| std::env::var_os(name));
     paths.runtime.clone().or_else(of_unit)
 }
 
-/// The directory that systemd has made for the unit, if `directory` is the state directory of that: the variables are inherited
-/// by whatever a unit begins.
+/// The directory that systemd made for the unit, if `directory` is the state directory of that unit. The check is
+/// necessary because every process that a unit starts inherits the variables.
 fn of_unit(directory: &Path, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let state = variable("STATE_DIRECTORY")?;
     let is_own = |path: PathBuf| path.canonicalize().is_ok_and(|path| path == directory);
@@ -47,12 +47,12 @@ fn of_unit(directory: &Path, variable: impl Fn(&str) -> Option<OsString>) -> Opt
     std::env::split_paths(&variable("RUNTIME_DIRECTORY")?).next().filter(|path| path.is_absolute())
 }
 
-/// The name that the shared memory of an instance without a runtime directory gets in `/dev/shm` when another user has taken the usual
-/// one: who has once seen that can make a file of that name as soon as the instance does not run. `None`: the usual one. What
-/// is in its way root removes.
+/// Returns a name in `/dev/shm` for the shared memory of an instance without a runtime directory, when another user has
+/// taken the usual name: a user who has once seen the usual name can create a file with it while the instance is not
+/// running. `None`: use the usual name. An instance run by root removes such files instead.
 ///
 /// # Errors
-/// When the system gives no random number.
+/// When the system returns no random number.
 pub(crate) fn other_name(paths: &Paths, instance: InstanceId) -> std::io::Result<Option<PathBuf>> {
     let usual = segment_path(instance);
     if paths.runtime.is_some() || own_user() == 0 {
@@ -73,18 +73,18 @@ pub(crate) fn other_name(paths: &Paths, instance: InstanceId) -> std::io::Result
     Ok(Some(name.into()))
 }
 
-/// `None`: there is no such file.
+/// Owner of the file; `None` if there is no such file.
 fn owner(path: &Path) -> Option<u32> {
     path.symlink_metadata().ok().map(|found| found.uid())
 }
 
-/// Where the shared memory was when the instance ran last; `None`: under its usual name.
+/// Path of the shared memory when the instance last ran; `None`: the usual name.
 fn noted(paths: &Paths) -> Option<PathBuf> {
     std::fs::read(paths.directory.join(NOTE)).ok().map(|path| PathBuf::from(OsString::from_vec(path)))
 }
 
-/// Takes the runtime directory, if there is one, for the instance whose directory is locked. Sessions that have the shared memory
-/// of another place mapped are told.
+/// Takes the runtime directory, if there is one, for the instance whose directory is locked. Notifies sessions that
+/// have shared memory at another path mapped.
 ///
 /// # Errors
 /// `Refused` when others may write there, or another instance runs in it.
@@ -101,7 +101,8 @@ pub(crate) fn open(paths: &Paths, instance: InstanceId) -> Result<Option<Runtime
     Ok(runtime)
 }
 
-/// Keeps where the shared memory is: one that was elsewhere before has to go, and sessions do not see that by its path.
+/// Records the path of the shared memory and retires shared memory at a previous path, whose sessions would not notice
+/// the change of path.
 fn remember(paths: &Paths, instance: InstanceId) -> Result<(), InstanceError> {
     let (note, now) = (paths.directory.join(NOTE), paths.segment(instance));
     let before = noted(paths).unwrap_or_else(|| segment_path(instance));
@@ -109,7 +110,7 @@ fn remember(paths: &Paths, instance: InstanceId) -> Result<(), InstanceError> {
         return Ok(());
     }
     match Segment::retire(&before) {
-        // Its directory was removed, as systemd does with those of services that have ended.
+        // Its directory was removed, as systemd does for services that have ended.
         Err(standfast_session::SegmentError::Io(error)) if error.kind() == ErrorKind::NotFound => {}
         retired => retired?,
     }
@@ -120,7 +121,7 @@ fn remember(paths: &Paths, instance: InstanceId) -> Result<(), InstanceError> {
 fn prepare(directory: &Path) -> Result<(), InstanceError> {
     let failed = || InstanceError::io("make the runtime directory", directory);
     match DirBuilder::new().mode(modes::DIRECTORY).create(directory) {
-        // The umask has taken something away.
+        // The umask may have removed bits.
         Ok(()) => {
             std::fs::set_permissions(directory, Permissions::from_mode(modes::DIRECTORY)).map_err(failed())?
         }

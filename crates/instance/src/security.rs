@@ -1,4 +1,4 @@
-//! The certificates of an instance, the tokens it has given out, and who may do what here.
+//! Certificates of an instance, the tokens it has issued, and the rights of its peers.
 //!
 //! `docs/security.md` says what protects against what, and how the files are handled.
 
@@ -27,22 +27,21 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Everything about the certificates of one instance. Files may be replaced while it runs.
+/// Manages the certificates of one instance. Files may be replaced while it runs.
 pub struct Keeper {
     files: Files,
-    /// `db_unique_name` of this instance.
     name: String,
     loaded: Mutex<Option<Loaded>>,
-    /// Held while the members' file is changed.
+    /// Held while the members file is changed.
     members: Mutex<()>,
-    /// For how many seconds certificates are valid that are given out here.
+    /// Validity of issued certificates, seconds.
     valid_seconds: u64,
     renewal: Mutex<renewal::Progress>,
     /// Held while the certificate is renewed.
     renewing: Mutex<()>,
     /// See [`Keeper::rights_version`].
     rights: AtomicU64,
-    /// The files that rights come from, as they were when it was last looked.
+    /// Versions, at the last check, of the files that rights come from.
     seen: Mutex<Option<[Option<files::Stamp>; 2]>>,
     /// Open streams over which other members can be asked for a certificate.
     channels: Mutex<Vec<Weak<CertificateChannel>>>,
@@ -53,14 +52,14 @@ struct Loaded {
     identity: Arc<Identity>,
 }
 
-/// What `standfast cert show` and status say.
+/// Certificates as shown by `standfast cert show` and in the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The certificate.
+    /// The certificate of this instance.
     pub info: CertificateInfo,
-    /// The authorities that are trusted.
+    /// The trusted authorities.
     pub authorities: Vec<CertificateInfo>,
-    /// Whether this instance gives certificates out.
+    /// Whether this instance issues certificates.
     pub is_issuer: bool,
 }
 
@@ -73,7 +72,7 @@ impl From<TlsError> for InstanceError {
 }
 
 impl Keeper {
-    /// Of the instance `name`, whose files are in `directory`; they need not exist.
+    /// Returns the keeper of the instance `name`, with its files in `directory`; they need not exist.
     pub fn new(directory: PathBuf, name: &str) -> Keeper {
         Keeper {
             files: Files::new(directory),
@@ -89,13 +88,13 @@ impl Keeper {
         }
     }
 
-    /// Certificates that it gives out are valid for so many seconds.
+    /// Sets the validity of issued certificates, seconds.
     #[must_use]
     pub fn valid_for(self, seconds: u64) -> Keeper {
         Keeper { valid_seconds: seconds, ..self }
     }
 
-    /// Where its files are.
+    /// Directory of its files.
     pub fn directory(&self) -> &Path {
         &self.files.directory
     }
@@ -105,9 +104,9 @@ impl Keeper {
         self.files.identity.exists()
     }
 
-    /// A new authority for the family, and a certificate of it for this instance, unless it has one. Authorities that
-    /// were trusted before still are, and a certificate of theirs is shown until it is renewed: the others of the family
-    /// do not know the new authority yet, and ask for certificates of it with those that they have.
+    /// Creates a new authority for the family and, if this instance has no certificate, issues one to it. Authorities
+    /// already trusted stay trusted, and an existing certificate stays in use until it is renewed: the other members do
+    /// not know the new authority yet, and use their present certificates to request new ones from it.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -120,7 +119,7 @@ impl Keeper {
             Ok(_) => None,
             Err(_) => Some(self.signed_by(&authority)?),
         };
-        // A crash in between leaves a key without its certificate, which is found out, and the old identity.
+        // A crash in between leaves a key without its certificate, which is detected, and the old identity.
         files::replace(&self.files.authority_key, &authority.key_pem())?;
         files::replace(&self.files.authorities, &(authority.certificate_pem().to_owned() + &before))?;
         identity.map_or(Ok(()), |identity| files::replace(&self.files.identity, &identity))
@@ -138,10 +137,10 @@ impl Keeper {
         Ok(Some(Authority::from_pem(&certificates, &key)?))
     }
 
-    /// A new token with which a host may join as `name`.
+    /// Issues a token with which a host may join as `name`.
     ///
     /// # Errors
-    /// When this instance has no authority's key.
+    /// When this instance does not have the authority's key.
     pub fn issue_token(&self, name: &str, rights: Rights, ttl_seconds: u64) -> Result<Token, InstanceError> {
         let authority = self.authority()?.ok_or_else(no_issuer)?;
         if name == self.name {
@@ -155,7 +154,7 @@ impl Keeper {
             .map_err(InstanceError::from)
     }
 
-    /// Puts a host on the list by hand, as if it had joined with a token of this instance.
+    /// Puts a host on the allow-list by hand, as if it had joined with a token of this instance.
     ///
     /// # Errors
     /// When the list cannot be written.
@@ -163,15 +162,16 @@ impl Keeper {
         self.change_members(|members| members.allow(name, rights))
     }
 
-    /// What this instance may do in its family, as far as it has been told.
+    /// Rights of this instance in its family; `None` if none were reported.
     pub fn own_rights(&self) -> Option<Rights> {
         self.members().ok()?.listed_rights(&self.name).cloned()
     }
 
-    /// Takes all rights from a host, where `destinations` are configured.
+    /// Removes all rights of a host. `destinations` are the configured ones.
     ///
     /// # Errors
-    /// When it has none, or is one of the destinations: redo would be refused to it from then on, and commits may wait for it.
+    /// When the host has no rights, or is one of the destinations: redo for it would be refused from then on, and
+    /// commits may wait for it.
     pub fn remove(&self, name: &str, destinations: &[String]) -> Result<(), InstanceError> {
         if name == self.name {
             return Err(InstanceError::refused(
@@ -194,7 +194,7 @@ impl Keeper {
         ))
     }
 
-    /// Answers who asks for a certificate; the text for the alert log, and the answer.
+    /// Answers a request for a certificate.
     ///
     /// # Errors
     /// The refusal.
@@ -247,15 +247,15 @@ impl Keeper {
         })
     }
 
-    /// A listed source vouches for others.
+    /// Records the members that an authenticated source on the allow-list endorses.
     ///
     /// # Errors
-    /// When it cannot be remembered.
+    /// When the list cannot be written.
     pub fn vouched(&self, source: &str, said: &[MemberRights]) -> Result<(), InstanceError> {
         self.change_members(|members| members.vouch_as(source, said))
     }
 
-    /// Who is listed.
+    /// Reads the allow-list.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -269,7 +269,8 @@ impl Keeper {
         })
     }
 
-    /// Writes the list again if an earlier release wrote it: that kept of tokens what a proof can be made with.
+    /// Rewrites the list if an earlier release wrote it, because that release stored token secrets with which a proof
+    /// can be made.
     ///
     /// # Errors
     /// When it cannot be read or written.
@@ -293,14 +294,14 @@ impl Keeper {
         Ok(result)
     }
 
-    /// Grows when it may have changed who may do what: then what streams are open for is asked again, and their destinations
-    /// are told the list.
+    /// Incremented when rights may have changed. The rights of open streams are then checked again, and their
+    /// destinations get the list.
     pub fn rights_version(&self) -> u64 {
         self.rights.load(Relaxed)
     }
 
-    /// Notices when the list, or `config` with the destinations, was changed in another way than through this. To be called
-    /// every now and then.
+    /// Detects changes of the list, or of the destinations in `config`, that were not made through this keeper. Call it
+    /// periodically.
     pub fn look_at_rights(&self, config: &Path) {
         let now = [files::stamp_of(&self.files.members), files::stamp_of(config)];
         if locked(&self.seen).replace(now).is_some_and(|before| before != now) {
@@ -308,12 +309,12 @@ impl Keeper {
         }
     }
 
-    /// How connections of this instance are protected; `insecure`: with plain TCP.
+    /// Security settings for connections of this instance; `insecure`: allow plain TCP.
     pub fn security(self: &Arc<Keeper>, insecure: bool) -> Security {
         Security::with_certificates(self.clone(), insecure)
     }
 
-    /// What there is to show; `None` without a certificate.
+    /// Returns the certificates to show; `None` without a certificate.
     ///
     /// # Errors
     /// When a file cannot be read or used.
@@ -365,7 +366,7 @@ fn members_text(members: &Members) -> Result<String, InstanceError> {
     serde_json::to_string_pretty(members).map_err(|error| InstanceError::Failed(error.to_string()))
 }
 
-/// What gives the instance `name` its first certificate. For messages.
+/// How the instance `name` gets its first certificate, for messages.
 pub fn how_to_get_one(name: &str) -> String {
     format!(
         "at the primary `standfast standby token --name {name} > token`, then here `standfast cert join --from HOST:PORT \
@@ -374,7 +375,7 @@ pub fn how_to_get_one(name: &str) -> String {
     )
 }
 
-/// What operators are told of an instance that allows plain TCP, at each start.
+/// Warning in the alert log at each start of an instance that allows plain TCP.
 pub const INSECURE: &str = "INSECURE: plain TCP is allowed, no name is proved, and every user and host that reaches the port, from this machine \
                             too, can read and write redo and databases | hint: give each instance a certificate \
                             (`standfast standby token` at the primary, `standfast cert join` at the others), then take \
@@ -479,7 +480,7 @@ mod tests {
         let again = Keeper::new(paris.files.directory.clone(), "paris");
         let refused = again.certify(&wish, &right, &[]).unwrap_err();
         assert!(refused.code == RefuseCode::NotAllowed && refused.message.contains("used already"));
-        // By its certificate it gets another one, as long as it is listed.
+        // A host on the list gets another certificate by presenting its current one.
         assert!(again.certify(&wish, &CertificateRight::Certificate, &[]).is_ok());
         again.remove("oslo", &[]).unwrap();
         assert!(again.certify(&wish, &CertificateRight::Certificate, &[]).is_err());

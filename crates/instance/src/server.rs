@@ -1,8 +1,8 @@
-//! The life of an instance process: lock, start, control socket, signals, stop.
+//! Life cycle of an instance process: lock, start, control socket, signals, stop.
 //!
 //! The control socket takes one JSON line per connection and answers with one: `{"ok":...}` or
-//! `{"error":...,"hint":...,"code":n}`; only the rows of views come as bytes behind that line. Who may connect is decided by its file permissions,
-//! and what a request takes beyond that by [`crate::rights`].
+//! `{"error":...,"hint":...,"code":n}`; only the rows of views follow that line as bytes. The file permissions of the
+//! socket decide who may connect, and [`crate::rights`] what a request needs beyond that.
 
 use crate::alert::AlertLog;
 use crate::config::{Config, DestinationConfig};
@@ -40,29 +40,29 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What can be asked of a running instance.
+/// A request to a running instance.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum Request {
     /// State as JSON.
     Status,
-    /// Everything that can be observed, of the standbys as well, as JSON.
+    /// Everything observable, optionally including the standbys, as JSON.
     Observe {
-        /// With what was noted over time.
+        /// Include samples over time.
         #[serde(default)]
         history: bool,
-        /// With the answers of the standbys.
+        /// Include the answers of the standbys.
         #[serde(default)]
         standbys: bool,
     },
     /// The rows of a V$ view; they follow the answer, see [`crate::view_request`].
     View {
-        /// Its name.
+        /// Name of the view.
         name: String,
     },
     /// Take a snapshot now.
     Snapshot,
-    /// Stop in good order.
+    /// Stop cleanly.
     Stop,
     /// Protect a database or a directory of them.
     Protect {
@@ -76,119 +76,118 @@ pub enum Request {
         /// Name or absolute path.
         name: String,
     },
-    /// What the file of an offline database and its redo would lose, and the decision for one of them.
+    /// Show what the file of an offline database and its redo would each lose, and decide for one of them.
     Resolve {
         /// Name or absolute path.
         name: String,
-        /// What counts; `None`: only show it.
+        /// What counts; `None`: only show.
         keep: Option<Keep>,
     },
     /// The files that were set aside.
     Kept,
-    /// Remove one of them.
+    /// Remove a file that was set aside.
     RemoveKept {
-        /// Its path or file name.
+        /// Path or file name.
         file: String,
     },
-    /// New log sequence.
+    /// Begin a new log sequence.
     SwitchLogfile,
     /// Change groups or members of the redo log.
     ChangeLog {
-        /// How.
+        /// See [`LogChange`].
         change: LogChange,
     },
-    /// An archived log that was copied to this standby by hand.
+    /// Register an archived log that was copied to this standby by hand.
     RegisterLogfile {
-        /// It, absolute.
+        /// Path of the log, absolute.
         path: PathBuf,
     },
     /// Checkpoint everything.
     Checkpoint,
-    /// Begin to compare databases with those of the standbys.
+    /// Begin a verification against the standbys.
     Verify {
-        /// One, by name or absolute path; `None`: all.
+        /// Database by name or absolute path; `None`: all.
         database: Option<String>,
         /// Send the pages that differ.
         repair: bool,
-        /// Bytes read a second; `None`: as configured.
+        /// Bytes read per second; `None`: as configured.
         bytes_per_s: Option<u64>,
     },
-    /// How far the newest comparison is, and what it has found.
+    /// Progress and findings of the newest verification.
     Verification,
-    /// Standby becomes primary.
+    /// Failover: this standby becomes primary.
     Failover {
-        /// How long to wait for what its source still has, seconds.
+        /// How long to wait for redo that its source still has, seconds.
         #[serde(default)]
         wait_s: Option<u64>,
-        /// Also when databases have to be left out.
+        /// Even if databases have to be excluded.
         #[serde(default)]
         force: bool,
     },
     /// Start or stop apply.
     Apply {
-        /// Start it.
+        /// True: start.
         on: bool,
-        /// Hold nothing back.
+        /// Apply without the configured delay.
         no_delay: bool,
     },
     /// Add or change a destination.
     SetDestination {
-        /// It.
         destination: Box<DestinationConfig>,
-        /// Connect to it first, and leave all as it was when that fails.
+        /// Connect to it first, and change nothing when that fails.
         #[serde(default)]
         connect: bool,
     },
     /// Remove the destination with this number, if there is one.
     ClearDestination {
-        /// Its number.
+        /// Destination number.
         id: u8,
     },
     /// Enable or defer a destination.
     SetDestinationState {
-        /// Its name.
+        /// Destination name.
         name: String,
         /// enable or defer.
         state: State,
     },
-    /// All destinations and their attributes.
+    /// All destinations with their attributes.
     ListDestinations,
     /// Show or change the protection mode.
     ProtectionMode {
-        /// The new one; `None`: only show it.
+        /// New mode; `None`: only show it.
         mode: Option<ProtectionMode>,
     },
     /// Make a token with which a host may join.
     IssueToken {
-        /// As whom.
+        /// Name under which the host joins.
         name: String,
-        /// What it may do then.
+        /// Rights that the host gets.
         rights: Rights,
-        /// For how long it is good.
+        /// Validity of the token, seconds.
         ttl_s: u64,
     },
-    /// Renew the certificate now, over an open stream to the one who gives them if there is one.
+    /// Renew the certificate now, over an open stream to the issuer if there is one.
     RenewCertificate,
-    /// Put a host on that list by hand.
+    /// Put a host on the allow-list by hand.
     AllowMember {
-        /// Its name.
+        /// Host name.
         name: String,
-        /// What it may do.
+        /// Rights of the host.
         rights: Rights,
     },
-    /// Take a host from the list of those that have joined.
+    /// Remove all rights of a host.
     RemoveMember {
-        /// Its name.
+        /// Host name.
         name: String,
     },
     /// Remove a destination.
     RemoveDestination {
-        /// Its name.
+        /// Destination name.
         name: String,
     },
 }
 
-/// How long whoever has asked may leave the answer unread.
+/// Timeout for a client to read the answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a command waits for an instance that is starting: recovery may take a while.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -196,10 +195,10 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the instance in `directory` until SIGTERM, SIGINT or a stop request. `until_scn`: see
-/// [`Environment::until_scn`]. `adopt`: `directory` is a copy that takes the place of the original.
+/// [`Environment::until_scn`]. `adopt`: `directory` is a copy that replaces the original.
 ///
 /// # Errors
-/// When it cannot be started, or not be stopped in good order; `Reported` once the error is in the alert log and on stderr.
+/// When it cannot be started or stopped cleanly; `Reported` once the error is in the alert log and on stderr.
 pub fn run(directory: &Path, until_scn: Option<Scn>, adopt: bool) -> Result<(), InstanceError> {
     let signals = block_signals();
     let config = Config::load(directory)?;
@@ -291,8 +290,9 @@ fn serve(
     }
 }
 
-/// Refuses a copy of an instance directory: it is the same instance a second time, with the same shared memory and, where
-/// places are absolute, the same files. A directory that says nothing yet, or is adopted, is remembered.
+/// Refuses a copy of an instance directory: it is the same instance a second time, with the same shared memory and,
+/// where paths are absolute, the same files. Records the identity of the directory if none is recorded, or if it is
+/// adopted.
 fn settle(paths: &Paths, control: &mut Control, adopt: bool) -> Result<(), InstanceError> {
     let found = LastingIdentity::of(&paths.directory)
         .map_err(InstanceError::io("look at the directory", &paths.directory))?;
@@ -310,8 +310,8 @@ fn settle(paths: &Paths, control: &mut Control, adopt: bool) -> Result<(), Insta
         }
         Some(_) => {
             control.home = Some(found);
-            // The files of the databases may be copies like the directory, with other times; their pages are compared with
-            // the redo.
+            // The database files may be copies like the directory, with other times; their pages are compared with the
+            // redo.
             control.known_files.clear();
             control.resting_files.clear();
             for whole in &mut control.whole_files {
@@ -360,7 +360,7 @@ fn serve_socket(
     let run = move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
-                // No descriptor is left, most likely.
+                // Most likely no descriptor is left.
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };
@@ -387,7 +387,7 @@ fn serve_socket(
     Ok(SocketServer { path })
 }
 
-/// Serves one connection, which is counted until `_served` goes.
+/// Serves one connection, which counts as open until `_served` is dropped.
 fn answer(
     running: &Arc<Running>,
     stream: &UnixStream,
@@ -421,7 +421,7 @@ fn answer(
         Ok((value, rows)) => (json!({ "ok": value }), rows),
         Err(error) => (refusal(&error), Vec::new()),
     };
-    // Who does not read must not keep the rows in memory for ever.
+    // A client that does not read must not keep the rows in memory forever.
     let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let _ = writeln!(&*stream, "{text}").and_then(|()| (&*stream).write_all(&rows));
 }
@@ -437,7 +437,7 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
     Ok(match request {
         Request::Status => crate::status::status(running),
         Request::Observe { history, standbys } => json!(crate::observe::observe(running, history, standbys)),
-        // Its rows are no JSON; answer() sends them.
+        // The rows are not JSON; answer() sends them.
         Request::View { .. } => json!("rows"),
         Request::Snapshot => json!({ "snapshot": running.snapshots.take(running)? }),
         Request::Stop => {
@@ -548,20 +548,20 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
     })
 }
 
-/// Asks the instance in `directory`.
+/// Sends a request to the instance in `directory` and returns its answer.
 ///
 /// # Errors
-/// `NotRunning`, or what the instance answered.
+/// `NotRunning`, or the error that the instance answered.
 pub fn ask(directory: &Path, request: &Request) -> Result<Value, InstanceError> {
     Ok(ask_and_go_on(directory, request)?.0)
 }
 
-/// As [`ask`], with what follows the answer.
+/// Does [`ask`] and also returns the reader for what follows the answer.
 pub(crate) fn ask_and_go_on(
     directory: &Path,
     request: &Request,
 ) -> Result<(Value, BufReader<UnixStream>), InstanceError> {
-    // Who may look does not read the configuration, and nothing of it is needed here.
+    // A user with the right to look may be unable to read the configuration; nothing in it is needed here.
     let config = match Config::load(directory) {
         Err(error) if error.is_denied() => Config::default(),
         loaded => loaded?,
@@ -602,8 +602,8 @@ fn may_not_connect(paths: &Paths) -> InstanceError {
     )
 }
 
-/// The control socket of an instance that runs. One that is starting is waited for; `patient`: also one whose process
-/// has only just been begun, as by the line before in a script.
+/// Connects to the control socket of a running instance, and waits for one that is starting; if `patient`, also for one
+/// whose process was only just started, for example by the previous line of a script.
 fn connect(paths: &Paths, patient: bool) -> std::io::Result<UnixStream> {
     let start = std::time::Instant::now();
     loop {

@@ -1,12 +1,12 @@
-//! What sessions count in the shared memory, since this process was started.
+//! Counts that sessions keep in the shared memory, since this process was started.
 //!
-//! The memory outlives the process, and what sessions do while no instance runs is counted there too. All other counts
-//! begin with the process, and those of a commit add up only when these do as well.
+//! The memory outlives the process, and sessions also count there while no instance runs. All other counts begin with
+//! the process, and the parts of a commit add up only if these do as well.
 
 use standfast_instruments::{CommitPart, Event, HistogramCounts, Sample, Statistic};
 use standfast_session::{Segment, SessionCounts, SessionWait, WaitCounts};
 
-/// Buckets of waits for durability that are long: `redo synch long waits`.
+/// First bucket of long waits for durability: `redo synch long waits`.
 const LONG_WAITS: usize = 18;
 
 /// Counts of all sessions at one moment.
@@ -16,20 +16,20 @@ struct Totals {
     sleeps: SessionCounts,
 }
 
-/// See the module.
+/// Counts of sessions relative to the start of this process.
 pub struct CountedSessions {
     segment: Segment,
-    /// As it was when this process came.
+    /// Totals when this process began.
     before: Totals,
 }
 
 impl CountedSessions {
-    /// From now on.
+    /// Starts counting from now.
     pub fn since_now(segment: Segment) -> CountedSessions {
         CountedSessions { segment, before: Totals::of(segment) }
     }
 
-    /// The same file has been mapped once more, or another one has come in its place.
+    /// The segment was mapped again: the same file, or another one that replaced it.
     pub fn mapped_again(&mut self, segment: Segment) {
         self.segment = segment;
         if Totals::of(segment).since(&self.before).is_none() {
@@ -37,7 +37,7 @@ impl CountedSessions {
         }
     }
 
-    /// Puts what sessions count into `sample`.
+    /// Puts the session counts into `sample`.
     pub fn put_into(&self, sample: &mut Sample) {
         let now = Totals::of(self.segment);
         now.since(&self.before).unwrap_or(now).put_into(sample);
@@ -52,7 +52,7 @@ impl Totals {
         }
     }
 
-    /// `None` when the counts began anew meanwhile.
+    /// Counts since `before`; `None` when the counts restarted meanwhile.
     fn since(&self, before: &Totals) -> Option<Totals> {
         let mut waits: [HistogramCounts; SessionWait::ALL.len()] = Default::default();
         for (between, (now, before)) in waits.iter_mut().zip(self.waits.iter().zip(&before.waits)) {
@@ -95,7 +95,7 @@ impl Totals {
     }
 }
 
-/// What sessions have written there may be garbage, and must end no process.
+/// Wrapping: sessions may have written garbage there, which must not end the process.
 fn sum<'c>(counts: impl IntoIterator<Item = &'c u64>) -> u64 {
     counts.into_iter().fold(0, |sum, count| sum.wrapping_add(*count))
 }
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(commits(&counted), (0, 0, 0));
         session.record(SessionWait::LogFileSync, 200_000_000);
         assert_eq!(commits(&counted), (1, 200_000_000, 1));
-        // The same file, after a role change; and another one that began at nothing.
+        // The same file, after a role change; then another one that began at zero.
         counted.mapped_again(segment("first"));
         assert_eq!(commits(&counted), (1, 200_000_000, 1));
         let other = segment("other");

@@ -1,14 +1,14 @@
-//! Burying sessions whose process has died (PMON): their hints would hold up the living.
+//! Reaps sessions whose process has died (PMON): their hints would delay living sessions.
 
 use standfast_session::Segment;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-/// How often it is looked who has died. Until then those who wait for the write lock look for themselves.
+/// Interval of the check for dead sessions. Until then sessions that wait for the write lock check for themselves.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Frees the slots of sessions that have died, until `stop`. Whether one lives is told by its lock in the shared memory, which is
-/// the same for all users and namespaces; the process numbers there are not.
+/// Frees the slots of dead sessions, until `stop`. A session lives as long as its lock in the shared memory, which is
+/// the same for all users and namespaces; process IDs are not.
 pub fn bury_until(stop: &AtomicBool, segment: Segment) {
     while !stop.load(SeqCst) {
         segment.bury_dead();

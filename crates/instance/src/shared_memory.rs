@@ -1,14 +1,14 @@
-//! Whether the shared memory is what this instance has written: looked at once a second, and put right.
+//! Checks once a second whether the shared memory is what this instance has written, and repairs it.
 
 use crate::environment::Environment;
 use standfast_session::{Repaired, Segment};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Who may write to the shared memory can go on doing so: the alert log says it so often at most.
+/// Shortest interval between alerts: a process that may write to the shared memory can continue to do so.
 const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(3600);
 
-/// When the alert log last said something of it.
+/// Time of the last alert about the shared memory.
 #[derive(Default)]
 pub struct MemoryTold(Mutex<Option<Instant>>);
 
@@ -23,7 +23,7 @@ impl MemoryTold {
     }
 }
 
-/// What the alert log says; `None`: all was as it should be. Pure.
+/// Text for the alert log; `None` if nothing was wrong. Pure.
 fn finding(found: &std::io::Result<Repaired>, path: &str) -> Option<String> {
     let remedy = "hint: find out which process did it: every application that may use a database here can write into it";
     match found {
@@ -44,7 +44,7 @@ fn finding(found: &std::io::Result<Repaired>, path: &str) -> Option<String> {
 }
 
 impl Environment {
-    /// Puts the shared memory right where it is not what this instance has written, and says so.
+    /// Repairs the shared memory where it is not what this instance has written, and reports it.
     pub fn repair_memory(&self, segment: Segment) {
         let found = segment.repair();
         if let Some(finding) = finding(&found, &self.segment_path.display().to_string())

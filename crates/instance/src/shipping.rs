@@ -1,4 +1,4 @@
-//! The primary's redo as its senders read it, and the senders as the commit path sees them.
+//! The primary's redo as its senders read it, and the senders as the commit path uses them.
 
 use crate::archive_source;
 use crate::config::{Compression, DestinationConfig, OnTimeout, TransportMode};
@@ -29,16 +29,16 @@ use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, ReleasePosition, Scn}
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-/// A copy that meets a log switch that waits is tried again after this.
+/// Pause before a copy that met a waiting log switch is retried.
 const SWITCH_PAUSE: Duration = Duration::from_millis(20);
 
-/// Who this instance is, in the words of the transport, with the incarnations of its own stream.
+/// Identity of this instance for the transport, with the incarnations of its own stream.
 pub fn peer_identity(environment: &Environment, role: transport::Role) -> PeerIdentity {
     let control = environment.control();
     identity_with(environment, &control, role, &control.incarnations)
 }
 
-/// As [`peer_identity`], with all incarnations that it knows of.
+/// Identity of this instance for the transport, with all incarnations that it knows.
 pub fn knowing_identity(environment: &Environment, role: transport::Role) -> PeerIdentity {
     let control = environment.control();
     identity_with(environment, &control, role, control.known_incarnations())
@@ -69,7 +69,7 @@ fn identity_with(
     }
 }
 
-/// See the module.
+/// Redo of a primary, for its senders and for copies.
 pub struct PrimarySource {
     environment: Arc<Environment>,
     shared: Arc<PrimaryShared>,
@@ -79,7 +79,6 @@ pub struct PrimarySource {
 }
 
 impl PrimarySource {
-    /// The redo of a primary.
     pub fn new(
         environment: Arc<Environment>,
         shared: Arc<PrimaryShared>,
@@ -88,18 +87,17 @@ impl PrimarySource {
         PrimarySource { environment, shared, log, copies: Mutex::default(), membership: Mutex::default() }
     }
 
-    /// While this is held no copy begins: a database that is protected meanwhile is in the next copy, or in the redo
-    /// of those that were given out.
+    /// Prevents copies from beginning while the guard is held: a database that is protected meanwhile is in the next
+    /// copy, or in the redo after the copies already given out.
     pub fn hold_copies(&self) -> MutexGuard<'_, ()> {
         self.membership.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The redo log.
     pub fn redo_log(&self) -> &Arc<RedoLog> {
         &self.log
     }
 
-    /// Oldest position that a copy still needs, or the standby that was copied.
+    /// Oldest position that a copy, or a standby just copied, still needs.
     pub fn held_from(&self) -> Scn {
         let destinations = self.shared.shipping().destinations();
         self.copies().needed_from(&destinations, Instant::now())
@@ -117,7 +115,7 @@ pub(crate) fn source_error(error: LogError) -> SourceError {
     }
 }
 
-/// A log's beginning in the words of the transport.
+/// Converts the beginning of a log to the transport's type.
 pub fn log_switch(switch: standfast_log::LogSwitch) -> transport::LogSwitch {
     transport::LogSwitch {
         sequence: switch.sequence,
@@ -131,7 +129,7 @@ fn piece(chunk: &Arc<RedoChunk>) -> Piece {
     Piece::new(chunk.first, chunk.clone())
 }
 
-/// What a log buffer holds from `from` on; `None` when that is not in it any more.
+/// Content of a log buffer from `from` on; `None` when that is no longer in it.
 pub(crate) fn pieces(buffer: &LogBuffer, from: Scn, bytes_max: usize) -> Option<Vec<Piece>> {
     if from == buffer.captured() {
         return Some(Vec::new());
@@ -226,7 +224,7 @@ impl RedoSource for PrimarySource {
 
     fn databases(&self) -> Result<Vec<DatabaseInfo>, SourceError> {
         let _membership = self.hold_copies();
-        // Durable before anybody has a copy.
+        // Durable before a copy is given out.
         if !self.environment.control().copied {
             self.environment.update_control(|control| control.copied = true).map_err(failed)?;
         }
@@ -249,7 +247,7 @@ impl RedoSource for PrimarySource {
     ) -> Result<SnapshotInfo, SourceError> {
         let gone = || failed(InstanceError::Failed(format!("database {id} is not protected")));
         let database = self.shared.database(id).ok_or_else(gone)?;
-        // Held first, so that the redo from the copy's SCN on is there when the standby connects.
+        // Held first, so that the redo from the copy's SCN on is available when the standby connects.
         let from = self.durable();
         let destinations = self.shared.shipping().destinations();
         self.copies().begin(from, destinations);
@@ -278,8 +276,8 @@ impl PrimarySource {
         Ok(SnapshotInfo { database: id, scn, pages: copy_pages(&reader, sink)? })
     }
 
-    /// SCN of the newest commit, the one that `header` shows, once it is captured and durable. The caller
-    /// holds the write lock, so none follows it meanwhile.
+    /// Returns the SCN of the newest commit, the one that `header` shows, once it is captured and durable. The caller
+    /// holds the write lock, so no commit follows meanwhile.
     fn commit_of(
         &self,
         database: &crate::database::Database,
@@ -293,13 +291,14 @@ impl PrimarySource {
             let captured = database.captured();
             let is_newest =
                 salts == header.raw_salts() && captured == ReleasePosition::new(epoch, header.frames());
-            // An empty log was reset after everything before it had been captured.
+            // An empty WAL was reset after everything before it had been captured.
             if is_newest || header.frames() == 0 {
-                // No commit of this database stands between its last one and what is durable: as a position of the copy
-                // the latter is as good, and needs no old redo although the database may not have changed for long.
+                // There is no commit of this database between its last one and the durable position. The latter is an
+                // equally valid position for the copy, and needs no old redo even if the database has not changed for
+                // long.
                 return Ok(database.last_commit().max(durable));
             }
-            // The checkpointer, for which the switch may wait, needs the connection that is held here.
+            // The checkpointer, for which the switch may be waiting, needs the connection that is held here.
             if Instant::now() > deadline || self.shared.log_switch_waits() {
                 let why = format!("database {} was not captured in time for a copy", database.record().name);
                 return Err(InstanceError::Failed(why));
@@ -317,21 +316,21 @@ pub struct Destinations {
     senders: Vec<Arc<Sender>>,
     siblings: Arc<Siblings>,
     archivers: Arc<Archivers>,
-    /// What each of the senders was started for.
+    /// The destination each sender was started for.
     configured: Vec<DestinationConfig>,
-    /// What is in use of all that a primary ships to.
+    /// Which destinations are in use, of all that the primary may ship to.
     uses: Uses,
-    /// Which of them have been reported as left behind.
+    /// Which destinations have been reported as left behind.
     left_behind: Mutex<Vec<bool>>,
-    /// Start of the oldest log when the first of the senders were started.
+    /// Start of the oldest log when the first of the senders was started.
     oldest_then: Scn,
     buffer: Arc<standfast_log::LogBuffer>,
     log: Arc<RedoLog>,
 }
 
 impl Destinations {
-    /// Starts a sender per configured destination. A sender of `before` goes on when its destination is configured as
-    /// it was: a change of another one does not interrupt it.
+    /// Starts a sender for each configured destination. A sender of `before` continues if the configuration of its
+    /// destination is unchanged: changing another destination does not interrupt it.
     ///
     /// # Errors
     /// When a thread cannot be started.
@@ -392,7 +391,7 @@ impl Destinations {
         known.map(|(_, sender)| sender)
     }
 
-    /// Ends the senders that `others` do not go on with, and tells their standbys that commits do not wait for them.
+    /// Ends the senders that `others` does not continue, and informs their standbys that commits do not wait for them.
     pub fn stop_without(&self, others: &Destinations) {
         let ended = |sender: &&Arc<Sender>| !others.senders.iter().any(|other| Arc::ptr_eq(other, sender));
         self.senders.iter().filter(ended).for_each(|sender| sender.stop_waiting_for());
@@ -412,7 +411,7 @@ impl Destinations {
         destination.state == State::Enable && !destination.is_local() && destination.valid_for.of_a_primary()
     }
 
-    /// Puts the rules of a protection mode in force.
+    /// Applies the policies of a protection mode.
     pub fn set_policies(&self, mode: ProtectionMode) {
         for (sender, destination) in self.senders.iter().zip(&self.configured) {
             let (on_timeout, sync_latency) = policy(destination, mode, &self.environment);
@@ -420,13 +419,13 @@ impl Destinations {
         }
     }
 
-    /// The destinations as far as protection is concerned.
+    /// State of the destinations for decisions about protection.
     pub fn members(&self) -> Vec<Member> {
         self.senders.iter().map(|sender| sender.member()).collect()
     }
 
-    /// Archived logs that end after this position are kept, whatever their volume; see [`retention`]. Whoever the
-    /// removal of others has left behind is named in the alert log, once until it is heard of again.
+    /// Returns the position beyond which archived logs are kept, regardless of their size; see [`retention`]. Names
+    /// destinations left behind by removed logs in the alert log, each once until it connects again.
     pub fn needed_from(&self) -> Scn {
         self.report_left_behind();
         retention::needed_from(self.senders.iter().map(|sender| holder(sender)))
@@ -459,7 +458,7 @@ impl Ships for Destinations {
     }
 }
 
-/// Names who lacks redo that is gone, each once until it is heard of again.
+/// Reports destinations that lack removed redo, each once until it connects again.
 pub(crate) fn report_left_behind(
     environment: &Environment,
     senders: &[Arc<Sender>],
@@ -538,9 +537,10 @@ pub(crate) fn sender_config(
     }
 }
 
-/// Whether commits wait for a destination from the start, before it has been reached: when it has been synchronised
-/// before. One of a group counts, too: it takes over from another one for which commits waited. So does every one of
-/// `shipped` in maximum protection while none of them is known to have been synchronised: there, no commit returns alone.
+/// Whether commits wait for a destination from the start, before it has connected: yes if it has been synchronised
+/// before. Members of a group always count: one may take over from another for which commits waited. In maximum
+/// protection every destination of `shipped` counts as long as none of them is known to have been synchronised: in that
+/// mode no commit returns with local durability only.
 fn counts(control: &Control, destination: &DestinationConfig, shipped: &[DestinationConfig]) -> bool {
     let known = |at: &DestinationConfig| control.synchronised.as_ref().is_none_or(|of| of.contains(&at.name));
     let nothing_else = || {
@@ -550,7 +550,7 @@ fn counts(control: &Control, destination: &DestinationConfig, shipped: &[Destina
     destination.group > 0 || known(destination) || nothing_else()
 }
 
-/// Remembers over restarts that a destination counts, when the event says so.
+/// Durably records, on such an event, that commits wait for the destination after a restart.
 pub(crate) fn note_synchronised(environment: &Environment, name: &str, event: &SenderEvent) {
     let synchronised = matches!(event, SenderEvent::Synchronised { .. } | SenderEvent::Resynchronised { .. });
     if synchronised && let Err(error) = environment.update_control(|control| control.note_synchronised(name))
@@ -570,7 +570,7 @@ fn transport_mode(destination: &DestinationConfig) -> transport::TransportMode {
     }
 }
 
-/// What becomes of a destination that keeps commits waiting, in a protection mode.
+/// Policy for a destination that delays commits, in a protection mode.
 fn policy(
     destination: &DestinationConfig,
     mode: ProtectionMode,
@@ -618,7 +618,7 @@ impl Shipping for Destinations {
     }
 }
 
-/// What commits wait for when they wait for this destination; `None` while it answers.
+/// Name of the wait for this destination; `None` while it answers.
 fn wait_name(destination: &DestinationStatus) -> Option<String> {
     let why = match (destination.standing, destination.phase) {
         (Standing::Stalled, _) => "stalled",

@@ -1,15 +1,15 @@
-//! The rule for standby redo logs: each as large as the primary's largest online log, and one group more than it has.
-//! Pure.
+//! The sizing rule for standby redo logs: each as large as the primary's largest online log, and one group more than
+//! the primary has. Pure.
 //!
-//! - Smaller log files are refused: a log of the primary does not fit one of the standby.
-//! - Too few groups only make the primary wait for the archiver of the standby when logs are switched fast. They are
-//!   accepted and named.
+//! - Smaller log files are refused: a log of the primary would not fit into one of the standby.
+//! - Too few groups only make the primary wait for the standby's archiver when logs are switched fast. They are
+//!   accepted with a warning.
 
 use crate::error::InstanceError;
 use standfast_transport::{LogGeometry, Refusal, RefuseCode};
 
-/// Compares the standby redo logs of `name`, `groups` of which the smallest has `group_bytes`, with the `online` logs of the
-/// primary whose redo is received. Returns what is unwise.
+/// Compares the standby redo logs of `name` (`groups` groups, the smallest of `group_bytes`) with the `online` logs of
+/// the primary whose redo is received. Returns a warning, if any.
 ///
 /// # Errors
 /// What cannot work.
@@ -39,11 +39,11 @@ pub fn check(
     }))
 }
 
-/// Before the primary gets online logs of `bytes`: whether those of its standbys, of which the smallest standby log is
-/// known in bytes by name, can take one.
+/// Checks, before the primary gets online logs of `bytes`, that its standbys can take such a log. `standbys`: name and
+/// smallest standby redo log, bytes.
 ///
 /// # Errors
-/// Which of them cannot, and what to do there first.
+/// Which standbys cannot, and what to do there first.
 pub fn check_standbys(bytes: u64, standbys: &[(String, u64)]) -> Result<(), InstanceError> {
     let small: Vec<String> = standbys
         .iter()

@@ -1,7 +1,7 @@
-//! Snapshots of what this instance counts, for reports: one every `snapshot.interval_s`, and on request.
+//! Snapshots of this instance's counters for reports: one every `snapshot.interval_s`, and on request.
 //!
-//! MMON takes them on a thread of its own that runs when others do not. Commits never wait for it: it only reads what
-//! they count, and a repository that cannot be written is told in the alert log and does no harm.
+//! MMON takes them on its own thread, at low priority. Commits never wait for a snapshot: it only reads what they
+//! count. A repository that cannot be written is reported in the alert log and has no other effect.
 
 use crate::config::{Config, SnapshotConfig};
 use crate::error::InstanceError;
@@ -13,18 +13,17 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long after its start an instance takes the first snapshot, at the latest: what it counts from there on can be
-/// reported, and its standbys have connected by then.
+/// Latest time of the first snapshot after the start: reports begin there, and the standbys have connected by then.
 const FIRST: Duration = Duration::from_secs(60);
 
-/// Where snapshots go; one at a time.
+/// The repository; one snapshot at a time.
 #[derive(Default)]
 pub struct Snapshots {
     repository: Mutex<Option<Repository>>,
 }
 
 impl Snapshots {
-    /// Closes the repository, so that it is one file again.
+    /// Closes the repository, so that it is a single file again.
     pub fn close(&self) {
         *self.repository.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -44,7 +43,7 @@ impl Snapshots {
         };
         let config = Config { destinations: running.configured(), ..environment.config.clone() };
         let id = open.add(&observation, json!(config), retention_us)?;
-        // After a failure it is opened anew: whatever was wrong may have been mended meanwhile.
+        // After a failure it is opened again next time: the cause may have been removed meanwhile.
         *repository = Some(open);
         Ok(id)
     }
@@ -61,12 +60,12 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Of an instance that was started at `now`.
+    /// Schedule of an instance that was started at `now`.
     pub fn new(now: Instant, config: &SnapshotConfig) -> Schedule {
         Schedule { due: now + FIRST.min(config.interval()) }
     }
 
-    /// Whether one is due at `now`; the next one is then due an interval later.
+    /// Whether a snapshot is due at `now`; the next one is then due an interval later.
     pub fn is_due(&mut self, now: Instant, config: &SnapshotConfig) -> bool {
         if config.interval_s == 0 || now < self.due {
             return false;
@@ -76,7 +75,7 @@ impl Schedule {
     }
 }
 
-/// What MMON remembers.
+/// State of MMON.
 #[derive(Default)]
 pub struct Monitor {
     schedule: Option<Schedule>,
@@ -84,7 +83,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Takes a snapshot when one is due. A failure is told once, until one succeeds.
+    /// Takes a snapshot when one is due. Reports a failure once, until a snapshot succeeds.
     pub fn look(&mut self, running: &Running) {
         let config = &running.environment.config.snapshot;
         let schedule = self.schedule.get_or_insert_with(|| {
@@ -99,7 +98,7 @@ impl Monitor {
         }
     }
 
-    /// What the alert log should say of that.
+    /// Text for the alert log, if there is news.
     fn news_of(&mut self, taken: Result<i64, InstanceError>) -> Option<String> {
         let said = std::mem::replace(&mut self.said, taken.is_err());
         let error = taken.err().filter(|_| !said)?;
@@ -126,7 +125,7 @@ mod tests {
         assert!(!schedule.is_due(after(59), &config));
         assert!(schedule.is_due(after(60), &config));
         assert!(!schedule.is_due(after(659), &config));
-        // Late ones are not made up for.
+        // Missed snapshots are not taken later.
         assert!(schedule.is_due(after(5_000), &config));
         assert!(!schedule.is_due(after(5_001), &config));
         assert!(schedule.is_due(after(5_600), &config));

@@ -1,4 +1,4 @@
-//! A standby: the receiver's log, and the threads that apply and archive what is in it.
+//! A standby: the receiver's log, and the threads that apply and archive its redo.
 
 use crate::applier::Applier;
 use crate::apply_thread::run_apply;
@@ -24,23 +24,22 @@ use std::time::Duration;
 
 pub use crate::received_log::{LentLog, ReceivedLog};
 
-/// Redo kept in memory between receiver and apply; what is older is read from the log.
+/// Redo kept in memory between receiver and apply; older redo is read from the log.
 pub(crate) const BUFFER_BYTES: usize = 32 << 20;
 
 /// Positions and wake-ups between receiver and apply.
 pub struct StandbyShared {
     /// Received redo in memory.
     pub buffer: Mutex<Arc<LogBuffer>>,
-    /// The standby redo log.
     pub log: Arc<RedoLog>,
     pub(crate) hardened: AtomicU64,
     pub(crate) confirmed: AtomicU64,
-    /// What the primary has confirmed beyond a gap: it may be archived, not applied.
+    /// Confirmed by the primary beyond a gap: may be archived, but not applied.
     pub(crate) confirmed_beyond: AtomicU64,
     pub(crate) applied: AtomicU64,
     copyable: Mutex<Copyable>,
     pub(crate) transactions: AtomicU64,
-    /// When the newest commit was made that is applied; 0: none since the start.
+    /// Time of the newest applied commit, microseconds since the Unix epoch; 0: none since the start.
     pub(crate) applied_commit_us: AtomicU64,
     stop: Arc<AtomicBool>,
     news: Mutex<bool>,
@@ -48,30 +47,31 @@ pub struct StandbyShared {
     pub(crate) stopped: Stopped,
     pub(crate) verified: Verified,
     pub(crate) last_heard_us: AtomicU64,
-    /// What the source has said of itself.
+    /// What the source reported about itself.
     pub(crate) told: Mutex<Told>,
     completeness: Mutex<Completeness>,
     epoch: AtomicU64,
     forwarding: Mutex<Weak<Forwarding>>,
-    /// Redo that was damaged in the log has not come again yet, see [`crate::lost_redo`].
+    /// Redo that was damaged in the log has not arrived again yet, see [`crate::lost_redo`].
     pub(crate) lacks_redo: AtomicBool,
-    /// What is unwise about the sizes of its logs.
+    /// Warning about the sizes of its logs.
     unwise: Mutex<Option<String>>,
     apply_on: AtomicBool,
-    /// No delay counts until apply is started again.
+    /// Ignore the delay until apply is started again.
     no_delay: AtomicBool,
-    /// The delay that the source has set, milliseconds; `UNSAID` when it has said nothing.
+    /// The delay set by the source, milliseconds; `UNSAID` if it has set none.
     said_delay_ms: AtomicU64,
-    /// When the next commit that is held back becomes due, microseconds since the Unix epoch; 0 none.
+    /// When the next delayed commit becomes due, microseconds since the Unix epoch; 0: none.
     next_due_us: AtomicU64,
 }
 
-/// What copies of databases hold.
+/// Content of a copy of a database that begins now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Copyable {
-    /// All commits before. Apply may be further, within a transaction that it has in part.
+    /// All commits before this SCN. Apply may be ahead of it, inside a partly received transaction.
     pub upto: Scn,
-    /// Databases whose content a full image is about to replace: redo since its beginning is not for what they hold.
+    /// Databases that a full resync image is about to replace: redo since the begin of the image does not fit their
+    /// present content.
     pub replaced: Vec<DatabaseId>,
 }
 
@@ -112,12 +112,12 @@ impl StandbyShared {
     pub fn hardened(&self) -> Scn {
         Scn(self.hardened.load(SeqCst))
     }
-    /// What the primary has confirmed durable, as hardened here.
+    /// What the primary has confirmed as durable and is hardened here.
     pub fn confirmed(&self) -> Scn {
         Scn(self.confirmed.load(SeqCst))
     }
-    /// With a gap open: an archived log has come, and perhaps more of the redo is without a hole now. What archived logs
-    /// hold is confirmed.
+    /// With a gap open: an archived log has arrived, so the redo before the gap may reach further. Redo in archived
+    /// logs is confirmed.
     pub(crate) fn note_contiguous(&self) {
         if let Some(end) = self.log.end_before_hole() {
             self.hardened.fetch_max(end.0, SeqCst);
@@ -127,20 +127,20 @@ impl StandbyShared {
         }
     }
 
-    /// What may be archived: it is never taken back.
+    /// Redo up to here may be archived: it is never withdrawn.
     pub(crate) fn archivable(&self) -> Scn {
         self.confirmed().max(Scn(self.confirmed_beyond.load(SeqCst)))
     }
 
-    /// How far apply is, in the databases that are not stopped.
+    /// How far redo is applied, in the databases that are not stopped.
     pub fn applied(&self) -> Scn {
         Scn(self.applied.load(SeqCst))
     }
-    /// Of what a copy of a database consists that is begun now.
+    /// Content of a copy that begins now.
     pub fn copyable(&self) -> Copyable {
         self.copyable.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
-    /// How far `apply` is.
+    /// Records the position of `apply`.
     pub(crate) fn note_applied(&self, apply: &Apply) {
         let copyable = Copyable { upto: apply.complete_upto(), replaced: apply.being_replaced().collect() };
         *self.copyable.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = copyable;
@@ -150,15 +150,15 @@ impl StandbyShared {
     pub fn transactions(&self) -> u64 {
         self.transactions.load(SeqCst)
     }
-    /// When the newest commit was made that was applied since the start, microseconds since the Unix epoch.
+    /// Time of the newest commit applied since the start, microseconds since the Unix epoch.
     pub fn applied_commit_us(&self) -> Option<u64> {
         Some(self.applied_commit_us.load(SeqCst)).filter(|us| *us > 0)
     }
-    /// When something last came from the primary, microseconds since the Unix epoch; 0 never.
+    /// When the primary last sent something, microseconds since the Unix epoch; 0: never.
     pub fn last_heard_us(&self) -> u64 {
         self.last_heard_us.load(SeqCst)
     }
-    /// Databases to which redo is not applied, and why.
+    /// Databases to which redo is not applied, with the reasons.
     pub fn stopped(&self) -> StoppedDatabases {
         let databases = self.stopped.all();
         StoppedDatabases { total: databases.len() as u64, databases }
@@ -181,44 +181,44 @@ impl StandbyShared {
         self.epoch.load(SeqCst)
     }
 
-    /// Until the guard is dropped, what was received is changed otherwise than by adding to it. Streams to destinations
-    /// begin anew then.
+    /// Begins a change of the received redo other than an append; it lasts until the guard is dropped. Streams to
+    /// destinations begin again then.
     pub(crate) fn begin_epoch(&self) -> NewEpoch<'_> {
         self.epoch.fetch_add(1, SeqCst);
         NewEpoch(self)
     }
 
-    /// Streams to destinations begin again, and find out whether there is an objection to them. What was received stays.
+    /// Makes streams to destinations begin again and check for objections. The received redo is unchanged.
     pub(crate) fn next_epoch(&self) {
-        // By two: it stays odd while something is being changed.
+        // By two: the epoch stays odd while a change is in progress.
         self.epoch.fetch_add(2, SeqCst);
         self.wake_senders();
     }
 
-    /// Who sends it on from here, if anybody does.
+    /// The forwarder of this redo, if there is one.
     pub fn forwarding(&self) -> Option<Arc<Forwarding>> {
         self.forwarding.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).upgrade()
     }
 
-    /// From now on it is woken by everything that is hardened, and asked before archived logs are removed.
+    /// Sets the forwarder: it is woken whenever redo is hardened, and asked before archived logs are removed.
     pub(crate) fn forward_through(&self, forwarding: &Arc<Forwarding>) {
         let mut through = self.forwarding.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         *through = Arc::downgrade(forwarding);
     }
 
-    /// Something was hardened, or was taken back.
+    /// Wakes the senders after redo was hardened or withdrawn.
     pub(crate) fn wake_senders(&self) {
         if let Some(forwarding) = self.forwarding() {
             forwarding.wake();
         }
     }
 
-    /// What is unwise about the sizes of the standby redo logs, as found out when the source last introduced itself.
+    /// Warning about the sizes of the standby redo logs, from when the source last connected.
     pub fn unwise(&self) -> Option<String> {
         self.unwise.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    /// Remembers it; true when that is news.
+    /// Records the warning; returns whether it is new.
     pub(crate) fn note_unwise(&self, unwise: Option<String>) -> bool {
         let mut known = self.unwise.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let news = unwise.is_some() && *known != unwise;
@@ -226,7 +226,7 @@ impl StandbyShared {
         news
     }
 
-    /// Starts or stops apply; `no_delay`: what is held back is applied at once.
+    /// Starts or stops apply; `no_delay`: apply delayed redo immediately.
     pub fn control_apply(&self, on: bool, no_delay: bool) {
         self.no_delay.store(no_delay, SeqCst);
         self.apply_on.store(on, SeqCst);
@@ -242,12 +242,12 @@ impl StandbyShared {
         self.wake();
     }
 
-    /// Whether redo is applied at all.
+    /// Whether apply is on.
     pub fn apply_is_on(&self) -> bool {
         self.apply_on.load(SeqCst)
     }
 
-    /// When the next commit that is held back becomes due, microseconds since the Unix epoch.
+    /// When the next delayed commit becomes due, microseconds since the Unix epoch.
     pub fn next_due_us(&self) -> Option<u64> {
         Some(self.next_due_us.load(SeqCst)).filter(|due| *due > 0)
     }
@@ -256,7 +256,7 @@ impl StandbyShared {
         self.next_due_us.store(due.unwrap_or(0), SeqCst);
     }
 
-    /// How long redo is held back, in microseconds: as the primary says for this destination, else as configured.
+    /// Apply delay, microseconds: as the primary sets it for this destination, else as configured.
     pub fn delay_us(&self, environment: &Environment) -> u64 {
         if self.no_delay.load(SeqCst) {
             return 0;
@@ -267,18 +267,18 @@ impl StandbyShared {
         }
     }
 
-    /// Whether everything is here that was acknowledged.
+    /// Whether all acknowledged redo is here.
     pub(crate) fn completeness(&self) -> MutexGuard<'_, Completeness> {
         self.completeness.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// What the source says about the delay.
+    /// Records the delay that the source sets.
     pub(crate) fn note_upstream(&self, upstream: Option<&Upstream>) {
         let said = upstream.and_then(|upstream| upstream.delay_ms);
         self.said_delay_ms.store(said.unwrap_or(UNSAID), SeqCst);
     }
 
-    /// Ends whatever waits for room in the standby log, and checkpoints at leisure.
+    /// Ends waits for room in the standby log, and throttled checkpoints.
     pub fn stop(&self) {
         self.stop.store(true, SeqCst);
         *self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = true;
@@ -289,12 +289,13 @@ impl StandbyShared {
         self.stop.load(SeqCst)
     }
 
-    /// How checkpoints go while nothing is urgent.
+    /// Pace of checkpoints while nothing is urgent.
     pub(crate) fn leisurely(&self) -> Pace {
         Pace::LeisurelyUntil(self.stop.clone())
     }
 
-    /// Ends early only when everything ends: who brings news need not wake anybody meanwhile.
+    /// Waits for `time` so that more redo arrives; ends early only at a stop. Meanwhile threads with news need not wake
+    /// this one.
     pub(crate) fn let_more_come(&self, time: Duration) {
         let mut news = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         *news = true;
@@ -323,7 +324,6 @@ impl Drop for NewEpoch<'_> {
     }
 }
 
-/// A running standby.
 pub struct Standby {
     shared: Arc<StandbyShared>,
     apply: Option<JoinHandle<Result<Applier, InstanceError>>>,
@@ -332,7 +332,7 @@ pub struct Standby {
 }
 
 impl Standby {
-    /// Opens the standby log and the databases and starts to apply. Returns the log for the receiver.
+    /// Opens the standby log and the databases and starts apply. Returns the log for the receiver.
     ///
     /// # Errors
     /// When the log or the apply journal cannot be opened.
@@ -371,15 +371,14 @@ impl Standby {
         Ok((Standby { shared, apply: Some(apply), archiver: Some(archiver), archive }, received))
     }
 
-    /// Positions.
     pub fn shared(&self) -> &Arc<StandbyShared> {
         &self.shared
     }
 
-    /// Ends apply and archiving and gives back what applies, for a failover.
+    /// Ends apply and archiving; returns the applier, for a failover.
     ///
     /// # Errors
-    /// What ended apply.
+    /// The error that ended apply.
     pub fn stop(mut self) -> Result<Applier, InstanceError> {
         self.shared.stop();
         let _ = self.archive.send(false);
@@ -399,7 +398,7 @@ pub(crate) fn run_archiver(
     orders: &std::sync::mpsc::Receiver<bool>,
 ) {
     let mut said = false;
-    // A log that was full before its last redo was confirmed is archived a little later.
+    // A log that became full before its last redo was confirmed is archived a little later.
     let mut unconfirmed = false;
     loop {
         let idle = waiting(Event::RdbmsIpcMessage);
@@ -412,7 +411,7 @@ pub(crate) fn run_archiver(
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
         }
         if environment.control().role == Role::FarSync {
-            // Nothing is applied here that would need the redo: of archived logs, only their volume decides.
+            // Nothing is applied here that would need the redo: only the size limit decides about archived logs.
             shared.log.set_checkpoint(shared.confirmed());
         }
         match archive_confirmed(environment, shared) {

@@ -1,4 +1,4 @@
-//! A copy of one database of a standby, for a primary that makes the database again because its own file does not descend from
+//! Copies one database of a standby to a primary that rebuilds the database because its own file does not descend from
 //! its redo (`resolve`).
 
 use crate::database::Database;
@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use standfast_transport::{DatabaseInfo, SnapshotInfo, SourceError};
 use standfast_types::{DatabaseId, PageNo, Scn};
 
-/// What there is to be copied.
+/// Databases that can be copied.
 pub fn databases(environment: &Environment) -> Vec<DatabaseInfo> {
     let info = |record: &crate::control::DatabaseRecord| DatabaseInfo {
         id: record.id,
@@ -22,17 +22,17 @@ pub fn databases(environment: &Environment) -> Vec<DatabaseInfo> {
     environment.control().databases.iter().map(info).collect()
 }
 
-/// Copies what the database holds. The SCN says which commits are in it for certain; later ones may be.
+/// Copies the database. The SCN in the result says which commits the copy certainly holds; it may hold later ones.
 ///
 /// # Errors
-/// When redo is not applied to the database here, or is about to replace it, or it cannot be read.
+/// When redo is not applied to the database here, or an image is about to replace it, or it cannot be read.
 pub fn copy(
     environment: &Environment,
     shared: &StandbyShared,
     id: DatabaseId,
     sink: &mut dyn FnMut(PageNo, &[u8]) -> std::io::Result<()>,
 ) -> Result<SnapshotInfo, SourceError> {
-    // Read before the snapshot is begun: it holds all of that.
+    // Read before the snapshot begins, so the snapshot holds all of it.
     let copyable = shared.copyable();
     let reader = begin(environment, shared, id, &copyable).map_err(failed)?;
     Ok(SnapshotInfo { database: id, scn: copyable.upto, pages: copy_pages(&reader, sink)? })

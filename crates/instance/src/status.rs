@@ -20,7 +20,7 @@ use standfast_types::Scn;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// See the module.
+/// Returns the state of the instance.
 pub fn status(running: &Running) -> Value {
     let environment = &running.environment;
     let control = environment.control();
@@ -52,7 +52,7 @@ pub fn status(running: &Running) -> Value {
     let (mode, level) = running.protection();
     status["local_destinations"] = json!(running.local_destinations());
     status["protection"] = json!({ "mode": mode, "level": level });
-    // A command may wait for a long time; the state of a primary is asked for while it does.
+    // A command may wait for a long time; the state of a primary can be requested meanwhile.
     if let Some(primary) = running.primary() {
         add_primary(&mut status, running, &primary, &control);
         return status;
@@ -79,7 +79,7 @@ pub fn status(running: &Running) -> Value {
     status
 }
 
-/// Waits for what a configuration could give; all others are in V$SYSTEM_EVENT.
+/// Waits that the configuration could avoid; all others are in V$SYSTEM_EVENT.
 fn waits(instruments: &Instruments) -> Value {
     let of = |event: &Event| {
         let counts = instruments.event(*event);
@@ -89,7 +89,7 @@ fn waits(instruments: &Instruments) -> Value {
     Event::ALL.iter().filter(held_up).map(of).collect()
 }
 
-/// Pages of the databases here that were not what a primary had when they were last compared.
+/// Pages of the databases here that differed from the primary's when last compared.
 fn differing_pages(control: &Control) -> Value {
     let pages = control.differing.iter().filter_map(|at| {
         let record = control.databases.iter().find(|record| record.id == at.database)?;
@@ -189,7 +189,7 @@ fn add_primary(status: &mut Value, running: &Running, primary: &RunningPrimary, 
         })
         .chain(left_out)
         .collect();
-    // While fewer are known to the look-out than have been protected since, those are left out.
+    // The list of files may be older than the protection of some of them; those are excluded.
     let protected = |path: &PathBuf| control.databases.iter().any(|record| record.path == *path);
     status["unprotected_files"] =
         shared.unprotected().into_iter().filter(|path| !protected(path)).map(|path| json!(path)).collect();
@@ -198,8 +198,8 @@ fn add_primary(status: &mut Value, running: &Running, primary: &RunningPrimary, 
     status["destinations"] = destinations(running, primary.destinations().status(), captured);
 }
 
-/// What becomes of processes without the VFS that write; `refusing` while the lock cannot be had that keeps them out, because one of
-/// them writes.
+/// How processes without the VFS that write are treated; `refusing`: the lock that keeps them out cannot be taken
+/// because one of them is writing.
 fn foreign_writers(door: Door, setting: ForeignWriters) -> Value {
     match (setting, door) {
         (ForeignWriters::Refuse, Door::Closed) => json!("refused"),
@@ -209,7 +209,7 @@ fn foreign_writers(door: Door, setting: ForeignWriters) -> Value {
     }
 }
 
-/// Of a database that is served, as operators know it.
+/// Name of the state of a served database, as shown to operators.
 fn state_name(state: DatabaseState) -> String {
     match state {
         DatabaseState::Offline => "failed".into(),
@@ -217,14 +217,14 @@ fn state_name(state: DatabaseState) -> String {
     }
 }
 
-/// `captured`: end of the redo that they are sent.
+/// State of the destinations. `captured`: end of the redo that is sent to them.
 fn destinations(running: &Running, of: Vec<(DestinationStatus, bool)>, captured: Scn) -> Value {
     of.into_iter()
         .map(|(destination, required)| {
             let known = destination.received > Scn::ZERO;
             let applies = known && destination.role != Some(Role::FarSync);
             let behind = |position: Scn| known.then(|| captured.bytes_since(position));
-            // That nothing is missing is known only while the standby is heard.
+            // A lag of 0 is certain only while the standby reports.
             let heard = matches!(destination.phase, "streaming" | "catching_up");
             let late = |position: Scn| {
                 let lag = running.lag_us(position, captured).filter(|lag| *lag > 0 || heard);
@@ -268,12 +268,12 @@ fn destinations(running: &Running, of: Vec<(DestinationStatus, bool)>, captured:
         .collect()
 }
 
-/// The counts without the zeros behind the last of them: most buckets never hold anything.
+/// The counts without trailing zeros: most buckets are always empty.
 fn up_to_the_last(buckets: &[u64]) -> &[u64] {
     &buckets[..buckets.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1)]
 }
 
-/// As the command line and the configuration spell it.
+/// As spelled on the command line and in the configuration.
 fn mode_name(mode: TransportMode) -> &'static str {
     match mode {
         TransportMode::SyncAffirm => "sync-affirm",
@@ -321,7 +321,7 @@ fn add_standby(status: &mut Value, running: &Running, standby: &RunningStandby) 
         .collect();
 }
 
-/// What a standby and a far sync have in common.
+/// Adds what a standby and a far sync have in common.
 fn add_received(status: &mut Value, running: &Running, shared: &Arc<StandbyShared>, forwarding: &Forwarding) {
     let heard = shared.last_heard_us();
     let source_end = shared.source_end();
@@ -364,7 +364,7 @@ fn add_far_sync(status: &mut Value, running: &Running, far_sync: &FarSync) {
     add_received(status, running, far_sync.shared(), &far_sync.forwarding);
 }
 
-/// Where the redo comes from, as the newest stream has said.
+/// Origin of the redo, as the newest stream reported it.
 fn source(control: &Control) -> Value {
     let Some(upstream) = &control.upstream else { return Value::Null };
     json!({

@@ -1,4 +1,5 @@
-//! The databases of a standby to which redo is not applied. Apply writes it; the receiver tells the primary.
+//! The databases of a standby to which redo is not applied. Apply maintains the list; the receiver sends it to the
+//! primary.
 
 use standfast_transport::StoppedDatabase;
 use standfast_types::Scn;
@@ -6,31 +7,31 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// See the module. Until apply has recovered nobody knows which they are: an empty list would say that redo is
-/// applied to all.
+/// The stopped databases. Until apply has recovered the list is unknown: an empty list would mean that redo is applied
+/// to all.
 #[derive(Default)]
 pub struct Stopped {
-    /// 0 until they are known; then it grows with every change, under the lock.
+    /// 0 until the list is known; then incremented by every change, under the lock.
     version: AtomicU64,
     databases: Mutex<BTreeMap<String, StoppedDatabase>>,
-    /// Nothing is applied because an operator wants that: said to the source, and no error here.
+    /// Apply is stopped at an operator's request: reported to the source, but not an error here.
     held: Mutex<Option<StoppedDatabase>>,
 }
 
 impl Stopped {
-    /// Apply has recovered: from now on the list is complete.
+    /// Apply has recovered: the list is complete from now on.
     pub fn are_known(&self) {
         let _databases = self.lock();
         let _ = self.version.compare_exchange(0, 1, SeqCst, SeqCst);
     }
 
-    /// All of them, by name.
+    /// All stopped databases, by name.
     pub fn all(&self) -> Vec<StoppedDatabase> {
         self.lock().values().cloned().collect()
     }
 
-    /// All of them with their version, when they are known and that is not `known`; 0 is nobody's knowledge. Takes
-    /// no lock when there is no news.
+    /// The list with its version, if it is known and its version is not `known`; `known` is 0 for a caller that has
+    /// none. Takes no lock when there is no change.
     pub fn since(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)> {
         if [0, known].contains(&self.version.load(SeqCst)) {
             return None;
@@ -40,11 +41,11 @@ impl Stopped {
         Some((self.version.load(SeqCst), databases.values().cloned().chain(held).collect()))
     }
 
-    /// Nothing is applied beyond this, for the reason in it; or no longer.
+    /// Sets or clears a stop of apply as a whole, with its reason.
     pub fn hold(&self, held: Option<StoppedDatabase>) {
         let _databases = self.lock();
         let mut known = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        // How far apply is does not matter: it is said once.
+        // The position is not compared: a stop is reported once.
         let reason = |at: &Option<StoppedDatabase>| at.as_ref().map(|at| at.reason.clone());
         if reason(&known) != reason(&held) {
             *known = held;
@@ -52,17 +53,17 @@ impl Stopped {
         }
     }
 
-    /// Whether redo is applied to all.
+    /// Whether redo is applied to all databases.
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// Whether redo is not applied to this one.
+    /// Whether redo is not applied to this database.
     pub fn contains(&self, database: &str) -> bool {
         self.lock().contains_key(database)
     }
 
-    /// Redo is not applied to `database`, in which `applied` is the last commit. Returns whether that is news.
+    /// Adds `database`, whose last applied commit is `applied`. Returns whether that is a change.
     pub fn add(&self, database: &str, applied: Option<Scn>, reason: String) -> bool {
         let stopped = StoppedDatabase { database: database.to_owned(), applied, reason };
         let mut databases = self.lock();
@@ -74,7 +75,7 @@ impl Stopped {
         true
     }
 
-    /// Redo is applied again to those for which `is_over` says so; returns their names.
+    /// Removes the databases for which `is_over` returns true, because redo is applied again; returns their names.
     pub fn remove(&self, is_over: impl Fn(&str) -> bool) -> Vec<String> {
         let mut databases = self.lock();
         let over: Vec<String> = databases.keys().filter(|name| is_over(name)).cloned().collect();

@@ -1,14 +1,14 @@
-//! The file of a database gives its place to one that was made again, and is kept beside it under another name.
+//! Replaces the file of a database by a rebuilt one and keeps the old file beside it under another name.
 //!
-//! Whatever moment the process is killed at, or the power fails:
-//! - The file that was there, its WAL and its rollback journal are together under one of the two names: what belongs to it is
-//!   under the new name, as a copy, before the file itself is renamed.
+//! At whatever moment the process is killed or the power fails:
+//! - The old file, its WAL and its rollback journal are together under one of the two names: copies of its companion
+//!   files are under the new name before the file itself is renamed.
 //! - No file has two names.
-//! - The file that was made gets the name of the database when nothing of the other one is beside that name: SQLite would take a
-//!   WAL or a journal that it finds there for one of the file.
+//! - The rebuilt file gets the name of the database only when no companion of the old file is beside that name: SQLite
+//!   would take a WAL or journal found there as belonging to the rebuilt file.
 //!
-//! A [`FileSwap`] in the control file says what is being done, from before the first step until after the last. [`settle`] brings to
-//! an end what was begun, at a start and before the next decision.
+//! A [`FileSwap`] in the control file describes the swap, from before the first step until after the last. [`settle`]
+//! completes an interrupted swap, at a start and before the next decision.
 
 use crate::control::{DatabaseRecord, FileStamp, FileSwap, KeptFile, LastingIdentity, WholeFile};
 use crate::environment::Environment;
@@ -24,23 +24,23 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where that is which belongs to a database file, and has to go where it goes.
+/// Paths of the files that belong to a database file and must move with it.
 const COMPANIONS: [fn(&Path) -> PathBuf; 2] = [wal_path, journal_path];
 
-/// What [`settle`] has found.
+/// Result of [`settle`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// Nothing, or nothing had been moved.
+    /// Nothing was begun, or nothing had been moved.
     Nothing,
-    /// The file that was made is in its place, and known. Where the other one is, in words.
+    /// The rebuilt file is in place and recorded. Says, as text, where the old file is.
     Finished(String),
 }
 
-/// Writes into the control file that `made`, which holds all of the database before `end`, is to take the place of its file.
-/// `decided`: the redo ends here.
+/// Records in the control file that `made`, which holds all of the database before `end`, is to replace its file.
+/// `decided`: present end of the redo.
 ///
 /// # Errors
-/// When `made` cannot be looked at, or the control file not written: nothing has changed then.
+/// When `made` cannot be examined, or the control file cannot be written; nothing has changed then.
 pub fn begin(
     environment: &Environment,
     record: &DatabaseRecord,
@@ -65,9 +65,9 @@ pub fn begin(
     Ok(swap)
 }
 
-/// What was kept before stays.
+/// Returns an unused name: files kept earlier stay.
 fn free_name(path: &Path, scn: Scn) -> PathBuf {
-    // A link that leads nowhere takes a name, too.
+    // A dangling symbolic link occupies a name too.
     let is_there = |name: &Path| name.symlink_metadata().is_ok();
     let is_taken = |name: &Path| is_there(name) || COMPANIONS.iter().any(|of| is_there(&of(name)));
     let mut scn = scn;
@@ -77,10 +77,10 @@ fn free_name(path: &Path, scn: Scn) -> PathBuf {
     path_of_kept(path, scn)
 }
 
-/// Keeps the file that is there, and gives its name to `made`.
+/// Keeps the present file under the new name, and gives its name to `made`.
 ///
 /// # Errors
-/// When a step fails. [`settle`] is to be called then.
+/// When a step fails; then call [`settle`].
 pub fn carry_out(record: &DatabaseRecord, made: &Path, swap: &FileSwap) -> Result<(), InstanceError> {
     let (path, kept) = (&record.path, &swap.kept.path);
     if is_there(path)? {
@@ -89,7 +89,7 @@ pub fn carry_out(record: &DatabaseRecord, made: &Path, swap: &FileSwap) -> Resul
         }
         rename(path, kept)?;
     }
-    // The originals instead of their copies: a process that has them open, and was not found, may still write to them.
+    // The originals replace their copies: an undetected process that has them open may still write to them.
     for companion in COMPANIONS {
         if is_there(&companion(path))? {
             rename(&companion(path), &companion(kept))?;
@@ -98,13 +98,13 @@ pub fn carry_out(record: &DatabaseRecord, made: &Path, swap: &FileSwap) -> Resul
     put_in_place(record, made)
 }
 
-/// Nothing of another file is beside the name of the database any more, but for the wal-index.
+/// Renames the rebuilt file; no companion of another file is beside the name any more, except the wal-index.
 fn put_in_place(record: &DatabaseRecord, made: &Path) -> Result<(), InstanceError> {
     remove(&wal_index_path(&record.path))?;
     rename(made, &record.path)
 }
 
-/// The file in the place of the database is the one that was made: that is what it is from now on.
+/// Records the rebuilt file as the file of the database.
 ///
 /// # Errors
 /// When the control file cannot be written.
@@ -123,11 +123,11 @@ pub fn adopt(environment: &Environment, swap: &FileSwap) -> Result<(), InstanceE
     })
 }
 
-/// Brings to an end what was begun for a database that is offline or not open yet: a file that was made takes its place if nothing
-/// else is there; else it goes, and so does one that was not complete.
+/// Completes an interrupted swap of a database that is offline or not open yet. The rebuilt file takes its place if no
+/// other file is there; otherwise the rebuilt file is removed, as is an incomplete one.
 ///
 /// # Errors
-/// When a file cannot be renamed, or the control file not written. The next call goes on.
+/// When a file cannot be renamed, or the control file cannot be written. The next call continues.
 pub fn settle(environment: &Environment, record: &DatabaseRecord) -> Result<Settled, InstanceError> {
     let (path, made) = (&record.path, rebuild::path_of(record));
     let Some(swap) = environment.of_control(|control| control.file_swap(record.id)) else {
@@ -153,13 +153,13 @@ pub fn settle(environment: &Environment, record: &DatabaseRecord) -> Result<Sett
     Ok(Settled::Finished(kept))
 }
 
-/// The place of the database is empty.
+/// Completes a swap when no file has the name of the database.
 fn finish(record: &DatabaseRecord, made: &Path, swap: &FileSwap) -> Result<(), InstanceError> {
     let (path, kept) = (&record.path, &swap.kept.path);
     let is_whole = is_there(kept)?;
     for companion in COMPANIONS.iter().filter(|companion| companion(path).exists()) {
         if is_whole {
-            // What was there is whole by its copies; this may be of a file that came and went since.
+            // The kept file is complete with its copies; this one may belong to a file that came and went since.
             remove(&companion(path))?;
         } else {
             rename(&companion(path), &companion(kept))?;
@@ -168,7 +168,7 @@ fn finish(record: &DatabaseRecord, made: &Path, swap: &FileSwap) -> Result<(), I
     put_in_place(record, made)
 }
 
-/// The file has not been moved. A copy goes while the original is there.
+/// Removes the copies when the file was not moved. A copy is removed only while its original exists.
 fn drop_copies(record: &DatabaseRecord, swap: &FileSwap) -> Result<(), InstanceError> {
     let (path, kept) = (&record.path, &swap.kept.path);
     if is_there(kept)? {
@@ -187,13 +187,13 @@ fn end(control: &mut crate::control::Control, swap: &FileSwap) {
     }
 }
 
-/// Whether anything is kept by this.
+/// Whether the swap keeps any file.
 pub fn is_kept(swap: &FileSwap) -> bool {
     let kept = &swap.kept.path;
     kept.exists() || COMPANIONS.iter().any(|companion| companion(kept).exists())
 }
 
-/// Where the file is that was there, for a message.
+/// Where the old file is, for a message.
 fn shown(swap: &FileSwap) -> String {
     match is_kept(swap) {
         true => format!("the file that was there is kept as {}", swap.kept.path.display()),
@@ -201,7 +201,7 @@ fn shown(swap: &FileSwap) -> String {
     }
 }
 
-/// `error` came after [`begin`]: brings to an end what was begun, and says where the file is that was there.
+/// Handles an `error` after [`begin`]: completes or undoes the swap, and says where the old file is.
 pub fn interrupted(
     environment: &Environment,
     record: &DatabaseRecord,
@@ -215,7 +215,7 @@ pub fn interrupted(
     InstanceError::NotTaken { name: record.name.clone(), why, kept: shown(swap) }
 }
 
-/// A copy on the disk of the file at `from`, if there is one.
+/// Makes a synced copy of the file at `from`, if there is one.
 fn copy(from: &Path, to: &Path) -> Result<(), InstanceError> {
     let mut original = match outside::open(from) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -228,7 +228,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), InstanceError> {
 
 fn write_copy(original: &mut File, to: &Path) -> std::io::Result<()> {
     let metadata = original.metadata()?;
-    // What an interrupted attempt has left: the control file says that the name is for this.
+    // Removes a leftover of an interrupted attempt: the control file reserves the name for this file.
     outside::remove(to)?;
     let mut copy = outside::create_new(to, 0o600)?;
     std::io::copy(original, &mut copy)?;

@@ -1,8 +1,8 @@
-//! An instance directory that is being made: what it holds can be told from what somebody else put there.
+//! An instance directory while it is being created: tells its own files from those of other users.
 //!
-//! While a directory is made it has a file `creating`, which names every database file before it is made. A creation
-//! that was interrupted leaves it behind, without a control file; the next one removes what is named there and the log
-//! files, and nothing else.
+//! During creation the directory has a file `creating`, which names every database file before it is made. An
+//! interrupted creation leaves that file behind, without a control file; the next creation removes the files named
+//! there and the log files, and nothing else.
 
 use crate::error::InstanceError;
 use crate::paths::Paths;
@@ -11,18 +11,18 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// The file `creating`, open for more names.
+/// The file `creating`, open to append names.
 pub struct Unfinished {
     path: PathBuf,
     file: File,
 }
 
 impl Unfinished {
-    /// Removes what an interrupted creation has left, and begins a new one. The caller has the lock of the directory and
+    /// Removes what an interrupted creation left, and begins a new one. The caller has the lock of the directory and
     /// knows that it holds no instance.
     ///
     /// # Errors
-    /// When a file cannot be removed or made.
+    /// When a file cannot be removed or created.
     pub fn begin(paths: &Paths) -> Result<Unfinished, InstanceError> {
         let path = paths.directory.join("creating");
         match std::fs::read_to_string(&path) {
@@ -40,26 +40,26 @@ impl Unfinished {
         Ok(Unfinished { path, file })
     }
 
-    /// The database file `name` is made next.
+    /// Records that the database file `name` is created next.
     ///
     /// # Errors
-    /// When that cannot be noted.
+    /// When that cannot be written.
     pub fn note(&mut self, name: &str) -> std::io::Result<()> {
         self.file.write_all(format!("{name}\n").as_bytes())?;
         self.file.sync_all()
     }
 
-    /// The directory holds an instance now.
+    /// Ends the creation: the directory holds an instance now.
     ///
     /// # Errors
-    /// When the file cannot be removed. It does no harm then: beside a control file nobody looks at it.
+    /// When the file cannot be removed. Then it does no harm: beside a control file it is ignored.
     pub fn finish(self) -> Result<(), InstanceError> {
         std::fs::remove_file(&self.path).map_err(InstanceError::io("remove", &self.path))
     }
 }
 
 fn clean(paths: &Paths, names: &str) -> Result<(), InstanceError> {
-    // A last line without its end was cut off before the file was made.
+    // An incomplete last line was cut off by the crash, before its file was created.
     let whole = names.rfind('\n').map_or("", |end| &names[..end]);
     for name in whole.lines().filter(|name| is_plain(name)) {
         remove(&paths.databases.join(name))?;
@@ -77,7 +77,7 @@ fn clean(paths: &Paths, names: &str) -> Result<(), InstanceError> {
     Ok(())
 }
 
-/// Whether `name` names a file within a directory.
+/// Whether `name` is a plain file name.
 pub fn is_plain(name: &str) -> bool {
     Path::new(name).file_name().is_some_and(|file| file == name)
 }

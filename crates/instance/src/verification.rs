@@ -1,12 +1,12 @@
-//! `standfast verify`: are the pages of the standbys what they are here?
+//! `standfast verify`: compares the pages of the standbys with those here.
 //!
-//! A thread reads the pages of each database at a bounded rate and puts their checksums into the redo, at a position
-//! where they are right (`primary/verification.rs`). Each standby compares when it applies that record, whatever the
-//! network or its lag is like, and says what differs before it acknowledges the position. So a comparison needs neither
-//! locks nor agreement between the instances, and commits go on. See `docs/decisions/0050-verification-in-the-redo.md`.
+//! A thread reads the pages of each database at a limited rate and puts their checksums into the redo, at a position
+//! where they are valid (`primary/verification.rs`). Each standby compares when it applies that record, whatever its
+//! network or lag, and reports differences before it acknowledges the position. So a comparison needs neither locks nor
+//! coordination between instances, and commits continue. See `docs/decisions/0050-verification-in-the-redo.md`.
 //!
 //! [`Verification`] begins and ends runs, on demand or by `schedule`. A `run` puts `pages` into the redo, waits for the
-//! `standbys`, and sends what differs (`repair`); `report` says how far it is and what it has found.
+//! `standbys`, and sends what differs (`repair`); `report` shows progress and findings.
 
 mod pages;
 mod repair;
@@ -28,25 +28,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Time between two attempts, and between two looks at what standbys have applied.
+/// Pause between attempts, and between checks of what standbys have applied.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Pages that change while they are read are read again this often; those that change always are compared by apply.
+/// Pages that change while they are read are read again this many times; apply compares pages that change constantly.
 const ROUNDS: usize = 3;
 
-/// What is to be verified.
+/// Request for a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// One database, by name or path; `None`: all.
+    /// Database by name or path; `None`: all.
     pub database: Option<String>,
-    /// Pages that differ are sent to the standbys.
+    /// Send pages that differ to the standbys.
     pub repair: bool,
-    /// Bytes read a second; `None`: as configured.
+    /// Bytes read per second; `None`: as configured.
     pub bytes_per_s: Option<u64>,
-    /// It is a run of the schedule.
+    /// The run was started by the schedule.
     pub scheduled: bool,
 }
 
-/// The newest run of an instance.
+/// The newest verification run of an instance.
 #[derive(Default)]
 pub struct Verification {
     progress: Mutex<Option<Progress>>,
@@ -55,7 +55,7 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// The newest run.
+    /// Progress of the newest run.
     pub fn progress(&self) -> Option<Progress> {
         self.lock().clone()
     }
@@ -63,7 +63,7 @@ impl Verification {
     /// Begins a run; returns its number.
     ///
     /// # Errors
-    /// `Refused` when one is under way, there is no such database or no standby, or the instance is no primary.
+    /// `Refused` when a run is in progress, there is no such database or no standby, or the instance is not a primary.
     pub fn begin(
         &self,
         running: &Running,
@@ -120,18 +120,18 @@ impl Verification {
         Ok(run)
     }
 
-    /// Ends the run that is under way; none begins any more.
+    /// Ends the run in progress and prevents further runs.
     pub fn stop(&self) {
         self.stop.store(true, SeqCst);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // The last owner of the instance may be the thread itself.
+        // The last owner of the instance may be that thread itself.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
-            // A panic was reported by the runtime.
+            // The runtime has already reported a panic.
             let _ = thread.join();
         }
     }
 
-    /// Begins a run when the schedule says so. Called now and then.
+    /// Begins a run when the schedule says so. Called periodically.
     pub fn look(&self, running: &Running) {
         let config = &running.environment.config.verify;
         let Some(primary) = running.primary().filter(|_| config.every_hours > 0) else { return };
@@ -142,12 +142,12 @@ impl Verification {
             Schedule::Later => return,
             Schedule::Due => {
                 let wanted = Wanted { scheduled: true, ..Wanted::default() };
-                // Without a standby, or while one is under way, the next one is soon enough.
+                // Without a standby, or while a run is in progress, this run is skipped.
                 let _ = self.begin(running, primary, &wanted);
             }
             Schedule::Unknown => {}
         }
-        // One that cannot be written is tried again at the next look.
+        // If this cannot be written, the next check tries again.
         let _ = running.environment.update_control(|control| control.verify_due_us = Some(now + every_us));
     }
 

@@ -1,7 +1,8 @@
-//! What verification has found of the databases of a standby. Apply writes it; the receiver tells the primary.
+//! Verification findings about the databases of a standby. Apply maintains them; the receiver sends them to the
+//! primary.
 //!
-//! Pages that differ are kept in the control file, so that they are known after a restart and after a failover, until
-//! they are found equal, or their database is copied again or released. How much was compared is kept in memory only.
+//! Pages that differ are kept in the control file, so that they survive restarts and a failover, until they are found
+//! equal or their database is resynced or released. The number of compared pages is kept in memory only.
 
 use crate::control::DifferingPage;
 use standfast_apply::Compared;
@@ -11,12 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 
-/// Pages that differ which the control file names; more are not remembered.
+/// Limit of differing pages in the control file; further ones are not stored.
 pub const DIFFERING_PAGES_MAX: usize = 1000;
 
-/// See the module.
+/// Verification findings by database.
 pub struct Verified {
-    /// Grows with every change, under the lock; 1 at first.
+    /// Starts at 1; incremented by every change, under the lock.
     version: AtomicU64,
     state: Mutex<State>,
 }
@@ -26,28 +27,28 @@ struct State {
     databases: BTreeMap<DatabaseId, Found>,
 }
 
-/// Of one database.
+/// Findings about one database.
 #[derive(Default)]
 struct Found {
     run: u64,
     compared: u64,
     scn: Scn,
     differing: BTreeMap<PageNo, PageDifference>,
-    /// The run of which it was already said that it cannot be compared.
+    /// The run for which a failure to compare was already reported.
     failed: u64,
 }
 
-/// What is to be done about something new.
+/// What to do about a new finding.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct News {
-    /// The pages that differ have changed: they are to be kept.
+    /// The set of differing pages has changed and must be stored.
     pub keep: bool,
-    /// A line for the alert log, about this database.
+    /// A line for the alert log about this database.
     pub alert: Option<String>,
 }
 
 impl Verified {
-    /// With the pages that the control file names.
+    /// Starts with the pages in the control file.
     pub fn new(known: &[DifferingPage]) -> Verified {
         let mut state = State::default();
         for page in known {
@@ -57,7 +58,7 @@ impl Verified {
         Verified { version: AtomicU64::new(1), state: Mutex::new(state) }
     }
 
-    /// Takes in what was found.
+    /// Adds a finding.
     pub fn note(&self, database: DatabaseId, compared: &Compared) -> News {
         let mut state = self.lock();
         let found = state.databases.entry(database).or_default();
@@ -66,7 +67,7 @@ impl Verified {
         news
     }
 
-    /// Forgets databases that are no longer there.
+    /// Forgets databases that no longer exist.
     pub fn retain(&self, is_there: impl Fn(DatabaseId) -> bool) {
         let mut state = self.lock();
         let before = state.databases.len();
@@ -88,7 +89,7 @@ impl Verified {
         pages.take(DIFFERING_PAGES_MAX).collect()
     }
 
-    /// All that is known, with its version, when that is not `known`. `name` gives the name of a database.
+    /// All findings with their version, if that is not `known`. `name` returns the name of a database.
     pub fn since(
         &self,
         known: u64,

@@ -1,5 +1,5 @@
 //! The rows of a V$ view over the control socket: `{"op":"view","name":"v$log"}` is answered with the line
-//! `{"ok":"rows"}`, behind which the rows follow as `standfast_views::codec` writes them, to the end of the stream. So an
+//! `{"ok":"rows"}`; the rows follow as `standfast_views::codec` encodes them, to the end of the stream. So an
 //! application needs no JSON to read them.
 
 use crate::error::InstanceError;
@@ -10,10 +10,10 @@ use standfast_views::Table;
 use std::io::Read;
 use std::path::Path;
 
-/// Bytes of rows that are taken.
+/// Limit of row bytes accepted.
 const ROWS_BYTES_MAX: u64 = 256 << 20;
 
-/// The rows of that view, here and at all standbys.
+/// Rows of a view, here and at all standbys, encoded.
 ///
 /// # Errors
 /// `Refused` when there is no such view.
@@ -28,10 +28,10 @@ pub fn rows(running: &Running, name: &str) -> Result<Vec<u8>, InstanceError> {
     Ok(crate::views::rows(view, &observation).encode())
 }
 
-/// Asks the instance in `directory`.
+/// Fetches the rows of a view from the instance in `directory`.
 ///
 /// # Errors
-/// `NotRunning`, or what the instance answered.
+/// `NotRunning`, or the error that the instance answered.
 pub fn ask(directory: &Path, name: &str) -> Result<Table, InstanceError> {
     let (_, rest) = server::ask_and_go_on(directory, &Request::View { name: name.to_owned() })?;
     let mut bytes = Vec::new();

@@ -1,7 +1,7 @@
-//! The rows of the V$ views, made of an [`Observation`]. Pure.
+//! The rows of the V$ views, derived from an [`Observation`]. Pure.
 //!
-//! An observation holds those of its standbys, and theirs: a view has the rows of all of them, the nearest first. What is
-//! not known is NULL.
+//! An observation contains those of its standbys, and of their standbys: a view has the rows of all of them, nearest
+//! first. Unknown is NULL.
 
 mod builder;
 mod database;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use standfast_instruments::Observation;
 use standfast_views::{Rows, View};
 
-/// The rows of a view; see the module.
+/// Returns the rows of a view.
 pub fn rows(view: &'static View, observation: &Observation) -> Rows {
     let mut rows = Builder::new(view);
     add(&mut rows, view, observation);
@@ -58,7 +58,7 @@ fn add(rows: &mut Builder, view: &View, at: &Observation) {
     }
 }
 
-/// Names of the standbys of an instance that do not answer, or were not asked.
+/// Names of the standbys of an instance that did not answer, or were not asked.
 fn silent(at: &Observation) -> Vec<&str> {
     let asked = at.standbys.iter().filter(|remote| remote.observation.is_none());
     let mut names: Vec<&str> = asked.map(|remote| remote.name.as_str()).collect();
@@ -71,13 +71,13 @@ fn silent(at: &Observation) -> Vec<&str> {
     names
 }
 
-/// What the sender to a destination of that name knows; null when there is none.
+/// What the sender to the destination of that name knows; null if there is none.
 fn sender_of<'a>(at: &'a Observation, name: &str) -> &'a Value {
     let mut known = at.status["destinations"].as_array().into_iter().flatten();
     known.find(|known| known["name"] == name).unwrap_or(&Value::Null)
 }
 
-/// What a destination of that name says of itself, if it answers.
+/// What the destination of that name reports about itself, if it answers.
 fn observation_of<'a>(at: &'a Observation, name: &str) -> Option<&'a Observation> {
     at.standbys.iter().find(|remote| remote.name == name)?.observation.as_deref()
 }

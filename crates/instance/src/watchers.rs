@@ -1,4 +1,4 @@
-//! Threads that look at the instance again and again until it ends.
+//! Threads that call a function on the instance periodically until it ends.
 
 use crate::running::Running;
 use standfast_instruments::{Event, waiting};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// See the module. All end when this is dropped.
+/// A set of such threads. All end when it is dropped.
 #[derive(Default)]
 pub struct Watchers {
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -14,7 +14,7 @@ pub struct Watchers {
 }
 
 impl Watchers {
-    /// Starts a thread that calls `look` every so often, for the first time after that time.
+    /// Starts a thread that calls `look` at this interval; the first call is one interval after the start.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -41,7 +41,7 @@ impl Watchers {
     }
 }
 
-/// False when it is time to end.
+/// Waits for `time`; returns false when the thread must end.
 fn pause(stop: &(Mutex<bool>, Condvar), time: Duration) -> bool {
     let _idle = waiting(Event::RdbmsIpcMessage);
     let ended = stop.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +54,8 @@ impl Drop for Watchers {
         *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.1.notify_all();
         for thread in self.threads.drain(..) {
-            // The last owner of the instance may be one of them. A panic in another was reported by the runtime.
+            // The last owner of the instance may be one of these threads. The runtime has already reported a panic in
+            // another one.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }

@@ -1,4 +1,4 @@
-//! What a running instance does when a file is not any more what its path says; see [`crate::places`].
+//! Reactions of a running instance to a file that is no longer what its path says; see [`crate::places`].
 
 use crate::applier::STANDBY_DATABASES;
 use crate::config::CONFIG_FILE;
@@ -12,20 +12,20 @@ use standfast_session::published_path;
 use std::sync::{Arc, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-/// How long the log of a standby may be busy.
+/// How long to wait for the log of a standby.
 const LOG_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often it may be time to look at the certificate; a look is taken more seldom if that lives long.
+/// Interval of the check whether the certificate is due; longer for certificates with a long life.
 const CERTIFICATE_EVERY: Duration = Duration::from_secs(1);
-/// The longest time between two looks.
+/// Longest interval between two checks of the certificate.
 const CERTIFICATE_PAUSE: Duration = Duration::from_secs(60);
 const INSTANCE: &str = "instance";
 const DATABASES: &str = "databases";
 const REDO_LOG: &str = "redo log";
 
-/// Starts the thread that looks.
+/// Starts the threads `places` and `certificate`.
 ///
 /// # Errors
-/// When it cannot be started.
+/// When one cannot be started.
 pub(crate) fn start(running: &Arc<Running>) -> Result<Watchers, InstanceError> {
     let me = Arc::downgrade(running);
     let environment = &running.environment;
@@ -72,7 +72,7 @@ fn of_instance(running: &Running) -> Vec<Place> {
         Place::as_found(What::Segment, &published_path(&environment.segment_path)),
         Place::as_found(What::Directory, &paths.archive),
     ];
-    // Some are there in one role only.
+    // Some exist in one role only.
     all.retain(|place| place.what == What::Control || place.path.exists());
     all
 }
@@ -86,7 +86,8 @@ fn of_log(log: &RedoLog) -> Vec<Place> {
 }
 
 impl Running {
-    /// Often enough that a renewal that fails is tried several times before the end of the certificate.
+    /// Interval of certificate checks: short enough that a failed renewal is retried several times before the
+    /// certificate ends.
     fn certificate_pause(&self) -> Duration {
         let life = self.environment.keeper.life().unwrap_or(CERTIFICATE_PAUSE);
         (life / 100).clamp(CERTIFICATE_EVERY, CERTIFICATE_PAUSE)
@@ -108,7 +109,7 @@ impl Running {
         environment.keeper.look_at_rights(&environment.paths.directory.join(CONFIG_FILE));
     }
 
-    /// Others may write to the shared memory, and truncate it.
+    /// Repairs the shared memory: other processes may write to it and truncate it.
     fn watch_memory(&self) {
         let segment = match &*self.mode() {
             Mode::Primary(primary) => primary.threads.shared().segment,
@@ -118,7 +119,7 @@ impl Running {
         self.environment.repair_memory(segment);
     }
 
-    /// The files of the log change with its groups and members.
+    /// Registers the files of the log, which change with its groups and members.
     fn watch_log(&self) {
         let log = match &*self.mode() {
             Mode::Primary(primary) => Some(primary.source.redo_log().clone()),
@@ -141,8 +142,8 @@ impl Running {
         });
     }
 
-    /// Of a primary: a database whose files are not any more what their paths say has failed. What its sessions write goes to
-    /// files that are gone after the next start; the redo has it, and a start rolls what it finds forward.
+    /// On a primary: a database with a file that is no longer what its path says fails. What its sessions write goes to
+    /// files that are gone after the next start; the redo has it, and a start rolls forward the files that it finds.
     fn watch_databases(&self) {
         let databases = match &*self.mode() {
             Mode::Primary(primary) => primary.threads.shared().all_databases(),
@@ -158,7 +159,7 @@ impl Running {
             return;
         }
         let places = databases.iter().flat_map(|database| database.places().clone()).collect();
-        // Weak: who watches a database must not keep it open.
+        // Weak: watching a database must not keep it open.
         let served: Vec<Weak<Database>> = databases.iter().map(Arc::downgrade).collect();
         *watched = served.clone();
         let (environment, me) = (self.environment.clone(), self.me.clone());
@@ -202,7 +203,7 @@ impl Running {
         }
     }
 
-    /// On the thread that writes the log; an error ends the primary, or the stream of the standby.
+    /// Runs `work` on the thread that writes the log; an error ends the primary, or the stream of the standby.
     fn with_log_writer(&self, work: impl FnOnce(&mut LogWriter) -> Result<(), LogError> + Send + 'static) {
         let received = match &*self.mode() {
             Mode::Primary(primary) => {
@@ -213,7 +214,7 @@ impl Running {
             Mode::FarSync(far_sync) => far_sync.received().clone(),
             _ => return,
         };
-        // The receiver may hold it for as long as a log switch takes; the switch looks at the files itself.
+        // The receiver may hold the log during a whole log switch; the switch checks the files itself.
         let until = Instant::now() + LOG_TIMEOUT;
         let mut received = loop {
             match received.try_lock() {

@@ -1,8 +1,9 @@
-//! What the control file knows of database files that alone, without their WALs, hold everything.
+//! File SCNs: records in the control file of database files that alone, without their WALs, hold everything.
 //!
-//! SQLite resets a WAL when all of it is in the database file. After a power loss the files may show the new WAL, of which the
-//! redo knows nothing, and not the old one; recovery then has to know that nothing was in the old one only. So a checkpoint
-//! that has moved everything is noted in the control file, durably, before the wal-index says that the WAL may be reset.
+//! SQLite resets a WAL when all of it is backfilled. After a power loss the files may show the new WAL, which the redo
+//! does not know, and not the old one; recovery must then know that nothing was in the old WAL only. So a checkpoint
+//! that has backfilled everything is recorded durably in the control file before the wal-index says that the WAL may be
+//! reset.
 
 use crate::control::{DatabaseRecord, FileStamp, WholeFile};
 use crate::database::Database;
@@ -11,7 +12,8 @@ use standfast_sqlite_wal::WalIndexHeader;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// The hook that notes that all of the WAL is in the database file. While the control file cannot be written no WAL may be reset.
+/// Returns the hook that records that all of the WAL is backfilled. While the control file cannot be written no WAL may
+/// be reset.
 pub fn note_when_all_moved(
     environment: &Arc<Environment>,
     database: &Arc<Database>,
@@ -23,11 +25,11 @@ pub fn note_when_all_moved(
         let (Some(environment), Some(database)) = (environment.upgrade(), database.upgrade()) else {
             return false;
         };
-        // Before the log is looked at again: of a log that has not grown everything is in the file. Recovery may begin behind the
-        // last change already, and asks for a note that reaches to there.
+        // Read before the WAL is checked again: if the WAL has not grown, everything up to this SCN is in the file.
+        // Recovery may already begin after the last change, and then requires a record that reaches that far.
         let scn = database.last_change().max(environment.of_control(|control| control.checkpoint));
         let has_grown = database.settled_header().is_none_or(|header| header.frames() != frame);
-        // Of a database that waits for an image the redo does not know what its files hold.
+        // The redo does not know what the files of a database hold that waits for an image.
         if has_grown || database.owes_image() {
             return true;
         }
@@ -49,8 +51,8 @@ pub fn note_when_all_moved(
     })
 }
 
-/// How the file of a database is that holds everything, because its WAL, as `header` shows it, has nothing. The caller holds the write
-/// lock, and moves no frames meanwhile.
+/// Stamp of a database file that holds everything because its WAL, according to `header`, is empty; `None` otherwise.
+/// The caller holds the write lock and does not backfill meanwhile.
 pub fn stamp_without_wal(
     environment: &Environment,
     record: &DatabaseRecord,

@@ -1,47 +1,48 @@
-//! The parts of a commit: where the time went between the notice of a commit and its release.
+//! The parts of a commit: where the time went between the notification of a commit and its release.
 //!
-//! All times are nanoseconds of CLOCK_MONOTONIC, which the processes of one host share. The local write and the way to
-//! the standby overlap: what ended later was waited for, and the time is its. While the log writer is busy with
-//! earlier commits, a commit waits for what the log writer does: that time counts as gathering, writing or posting, and
-//! only what is left is the wake-up. The parts add up to the whole by construction.
+//! All times are nanoseconds of CLOCK_MONOTONIC, which the processes of one host share. The local write and the round
+//! trip to the standby overlap; the one that ended later was waited for and gets the time. While the log writer is busy
+//! with earlier commits, a commit waits for what the log writer does: that time counts as gathering, writing or
+//! posting, and only what is left is the wake-up. By construction, the sum of the parts is the total.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Rounds that are remembered: a commit that waited for longer ones than these waited for the oldest.
+/// Number of iterations that are remembered: a commit that waited for more of them waited for the oldest one.
 const ROUNDS_KEPT: usize = 64;
 
-/// Where the time of a commit goes.
+/// A part of the time of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(usize)]
 pub enum CommitPart {
-    /// For SQLite's write lock, from the first attempt to the grant, and at the begin of a transaction while the log of
-    /// the database is reset.
+    /// Waiting for SQLite's write lock, from the first attempt to the grant, and, at the start of a transaction, while
+    /// the WAL of the database is reset.
     WriteLockQueue,
-    /// SQLite's and the application's own work while the write lock is held, to the notice of the commit, and after the
-    /// commit is durable to the end of the transaction.
+    /// SQLite's and the application's own work while the write lock is held: up to the notification of the commit, and
+    /// from when the commit is durable to the end of the transaction.
     Transaction,
-    /// From the notice to the log writer, when it had nothing else to do.
+    /// From the notification until the log writer runs, when it had nothing else to do.
     Wake,
     /// Capture: the log writer reads frames and builds redo.
     Gather,
-    /// The local log write, where commits waited for it.
+    /// The local log write, as far as commits waited for it.
     LocalWrite,
-    /// The way to the standby and back, where commits waited for it.
+    /// The network round trip to the standby, as far as commits waited for it.
     Network,
-    /// The write of the standby, the one before it included where it was in the way.
+    /// The write of the standby, including the write before it where that one was in the way.
     RemoteWrite,
     /// From the arrival of the acknowledgement to the release.
     Acknowledgement,
-    /// From the release until the session may go on.
+    /// From the release until the session may continue.
     Post,
-    /// From then until it runs: the call that wakes it, the wakes of those before it, and its wait for a processor.
+    /// From then until the session runs: the call that wakes it, the wakes of the sessions before it, and its wait for
+    /// a processor.
     Scheduling,
 }
 
 impl CommitPart {
-    /// All of them, in the order of events.
+    /// All parts, in the order of events.
     pub const ALL: [CommitPart; 10] = [
         CommitPart::WriteLockQueue,
         CommitPart::Transaction,
@@ -55,7 +56,7 @@ impl CommitPart {
         CommitPart::Scheduling,
     ];
 
-    /// As shown.
+    /// Name for display.
     pub fn name(self) -> &'static str {
         match self {
             CommitPart::WriteLockQueue => "queue for the write lock",
@@ -71,7 +72,7 @@ impl CommitPart {
         }
     }
 
-    /// As in names of metrics.
+    /// Name in metrics.
     pub fn label(self) -> &'static str {
         match self {
             CommitPart::WriteLockQueue => "write_lock_queue",
@@ -87,46 +88,49 @@ impl CommitPart {
         }
     }
 
-    /// Whether it belongs to `log file sync`; the others come before.
+    /// Returns whether the part belongs to `log file sync`; the others come before it.
     pub fn is_of_log_file_sync(self) -> bool {
         !matches!(self, CommitPart::WriteLockQueue | CommitPart::Transaction)
     }
 
-    /// Its number, from 0 on.
+    /// Index of the part, from 0.
     pub fn index(self) -> usize {
         self as usize
     }
 }
 
-/// One round of the log writer.
+/// One iteration of the log writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Round {
-    /// It took the notices.
+    /// The log writer took the notifications.
     pub taken_ns: u64,
-    /// Redo was built; it goes to the destinations and to the local log now.
+    /// Redo was built; now it goes to the destinations and to the local log.
     pub issued_ns: u64,
-    /// The local log has it.
+    /// The redo is in the local log.
     pub written_ns: u64,
-    /// Whoever could be released is, and the next round may begin. As `written_ns` while that is under way.
+    /// All commits that could be released are, and the next iteration may begin. Equal to `written_ns` while releases
+    /// are in progress.
     pub ended_ns: u64,
 }
 
-/// What an acknowledgement says of the standby's side. Clocks are not compared: a standby that has finished a write says
-/// so half a round trip before that is heard here, and what is sent here is there half a round trip later.
+/// What an acknowledgement says about the standby's side. Clocks are not compared: a standby that has finished a write
+/// reported so half a round trip before the report arrives here, and what is sent here arrives there half a round trip
+/// later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteAnswer {
-    /// When it arrived here.
+    /// Time of arrival here.
     pub arrived_ns: u64,
-    /// How long the standby wrote.
+    /// Duration of the standby's write.
     pub write_ns: u64,
-    /// What was sent before this moment found the standby at the writes before.
+    /// What was sent before this moment found the standby busy with earlier writes.
     pub busy_until_ns: u64,
-    /// How long it had been at them without a pause.
+    /// How long the standby had been busy with them without a pause.
     pub busy_ns: u64,
 }
 
 impl RemoteAnswer {
-    /// How long the standby had what was sent at `sent_ns`: the write, and those before it that were in the way.
+    /// Returns how long the standby held what was sent at `sent_ns`: its write, and the earlier writes that were in the
+    /// way.
     pub fn held_ns(&self, sent_ns: u64) -> u64 {
         self.write_ns + self.busy_until_ns.saturating_sub(sent_ns).min(self.busy_ns)
     }
@@ -139,7 +143,7 @@ pub enum Cause {
     Local,
     /// An acknowledgement.
     Remote(RemoteAnswer),
-    /// A decision: a destination is no longer waited for.
+    /// A decision not to wait for a destination any more.
     Decision,
 }
 
@@ -148,12 +152,10 @@ pub enum Cause {
 pub struct Parts(pub [u64; CommitPart::ALL.len()]);
 
 impl Parts {
-    /// All parts together.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// One part.
     pub fn of(&self, part: CommitPart) -> u64 {
         self.0[part.index()]
     }
@@ -163,16 +165,16 @@ impl Parts {
     }
 }
 
-/// The newest rounds of the log writer, by number.
+/// The newest iterations of the log writer, by number.
 #[derive(Debug, Default)]
 pub struct Rounds {
     kept: VecDeque<Round>,
-    /// Number of the round after the newest one.
+    /// Number of the iteration after the newest one.
     next: u64,
 }
 
 impl Rounds {
-    /// A round goes to the destinations and to the log now; returns its number.
+    /// Adds an iteration whose redo goes to the destinations and to the log now; returns its number.
     pub fn begin(&mut self, round: Round) -> u64 {
         if self.kept.len() == ROUNDS_KEPT {
             self.kept.pop_front();
@@ -182,7 +184,7 @@ impl Rounds {
         self.next - 1
     }
 
-    /// The local log has that round.
+    /// Records that the local log has the redo of that iteration.
     pub fn written(&mut self, number: u64, written_ns: u64) {
         if let Some(round) = self.get_mut(number) {
             round.written_ns = written_ns;
@@ -190,7 +192,7 @@ impl Rounds {
         }
     }
 
-    /// That round has ended.
+    /// Records that the iteration has ended.
     pub fn ended(&mut self, number: u64, ended_ns: u64) {
         if let Some(round) = self.get_mut(number) {
             round.ended_ns = ended_ns.max(round.written_ns);
@@ -207,8 +209,9 @@ impl Rounds {
         usize::try_from(number.checked_sub(first)?).ok().filter(|index| *index < self.kept.len())
     }
 
-    /// The parts of a commit that gave notice at `notice_ns`, whose redo was in that round, whose release began at
-    /// `release_ns` for that cause, and whose session could go on at `posted_ns`. `None` when the round is forgotten.
+    /// Returns the parts of a commit whose notification was at `notice_ns`, whose redo was in that iteration, whose
+    /// release began at `release_ns` for that cause, and whose session could continue at `posted_ns`. `None` when the
+    /// iteration is no longer remembered.
     pub fn split(
         &self,
         number: u64,
@@ -245,7 +248,7 @@ impl Rounds {
     }
 }
 
-/// A moment that moves on; the time that passes is some part's.
+/// A moment that advances; the time that passes is assigned to a part.
 struct Cursor<'p> {
     now: u64,
     parts: &'p mut Parts,
@@ -304,7 +307,8 @@ mod tests {
     fn a_standby_that_is_still_at_the_write_before_is_no_slow_network() {
         let mut rounds = Rounds::default();
         let number = rounds.begin(round(112, 117, 217, 219));
-        // 20 there and back. It wrote something else for 200 until 300, was heard of at 310, and then wrote for 100.
+        // The round trip takes 20. The standby wrote something else for 200 until 300, reported that here at 310, and
+        // then wrote for 100.
         let answer = RemoteAnswer { arrived_ns: 410, write_ns: 100, busy_until_ns: 310 - 20, busy_ns: 200 };
         let parts = rounds.split(number, 100, Cause::Remote(answer), 411, 412).unwrap();
         assert_eq!((parts.of(Network), parts.of(RemoteWrite)), (20, 173 + 100));

@@ -1,9 +1,9 @@
-//! Durations counted by powers of two of microseconds.
+//! Histograms of durations, by powers of two of microseconds.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-// Sessions count the same way in the shared memory.
+// Sessions count in the same way in the shared memory.
 pub use standfast_session::{BUCKETS, bucket_of};
 
 /// Upper bound of a bucket in microseconds, exclusive; `None` for the last one.
@@ -11,7 +11,7 @@ pub fn bucket_upper_us(bucket: usize) -> Option<u64> {
     (bucket + 1 < BUCKETS).then(|| 1u64 << bucket)
 }
 
-/// Counts that many threads add to.
+/// Counts to which many threads add.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
@@ -39,7 +39,8 @@ impl Histogram {
         }
     }
 
-    /// As they are now. Who adds meanwhile may be in some of the numbers and not in others.
+    /// Returns the current counts. A duration that is recorded meanwhile may be in some of the numbers and not in
+    /// others.
     pub fn counts(&self) -> HistogramCounts {
         let buckets: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
         HistogramCounts {
@@ -54,19 +55,20 @@ impl Histogram {
 /// Counts at one moment, or of an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistogramCounts {
-    /// How many.
+    /// Number of durations.
     pub count: u64,
-    /// All of them together, nanoseconds.
+    /// Sum of the durations in nanoseconds.
     pub time_ns: u64,
-    /// The longest since the start of the process, nanoseconds.
+    /// The longest duration since the start of the process, in nanoseconds.
     pub max_ns: u64,
-    /// By bucket, see [`bucket_of`].
+    /// Counts by bucket, see [`bucket_of`].
     pub buckets: Vec<u64>,
 }
 
 impl HistogramCounts {
-    /// What came between `earlier` and this; `None` when the counts began anew meanwhile. The maximum is that of the
-    /// whole time, unless the earlier one was the same: then the interval's is not known and is 0.
+    /// Returns the counts between `earlier` and this; `None` when the counts were reset in between. The maximum is that
+    /// since the start of the process, or 0 when `earlier` has the same one: the maximum of the interval is then
+    /// unknown.
     pub fn since(&self, earlier: &HistogramCounts) -> Option<HistogramCounts> {
         let before = |bucket: usize| earlier.buckets.get(bucket).copied().unwrap_or(0);
         let buckets = self.buckets.iter().enumerate().map(|(n, count)| count.checked_sub(before(n)));
@@ -79,13 +81,13 @@ impl HistogramCounts {
         })
     }
 
-    /// Mean in microseconds; `None` when there is nothing.
+    /// Mean in microseconds; `None` when nothing was counted.
     pub fn mean_us(&self) -> Option<f64> {
         (self.count > 0).then(|| self.time_ns as f64 / self.count as f64 / 1e3)
     }
 
-    /// A percentile (`share` from 0 to 1) in microseconds, interpolated in its bucket: off by less than a factor of two.
-    /// `None` when there is nothing.
+    /// Percentile (`share` from 0 to 1) in microseconds, interpolated within its bucket: off by less than a factor of
+    /// two. `None` when nothing was counted.
     pub fn percentile_us(&self, share: f64) -> Option<f64> {
         if self.count == 0 {
             return None;
@@ -104,8 +106,8 @@ impl HistogramCounts {
         None
     }
 
-    /// Adds the counts of another one, as of another session. Modulo 2^64: what sessions have written into shared memory may be
-    /// anything, and must end no process.
+    /// Adds other counts, such as those of another session. Adds modulo 2^64: sessions may have written anything into
+    /// the shared memory, and that must not end the process.
     pub fn add(&mut self, other: &HistogramCounts) {
         self.count = self.count.wrapping_add(other.count);
         self.time_ns = self.time_ns.wrapping_add(other.time_ns);

@@ -1,7 +1,7 @@
 //! Where time goes: wait events with microsecond histograms, statistics, and the parts of a commit.
 //!
-//! What is counted here only grows, from the start of the process on; rates and averages are differences of two
-//! [`Sample`]s. Nothing here decides anything, and no thread waits here for another.
+//! Counts only grow, from the start of the process on; rates and averages are differences of two [`Sample`]s. Nothing
+//! here decides anything, and no thread waits here for another.
 
 mod anatomy;
 mod event;

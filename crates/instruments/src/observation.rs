@@ -1,25 +1,24 @@
-//! Everything that an operator can ask of an instance, in one document: what views, reports, dashboards and diagnosis
-//! are made of. Its standbys are in it, as they say themselves, so that all of it is readable at the primary.
+//! Everything that an operator can ask of an instance, in one document: the source of views, reports, dashboards and
+//! diagnosis. It contains the instance's standbys, as they report themselves, so all of it is readable at the primary.
 
 use crate::event::WaitClass;
 use crate::sample::Sample;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// See the module. What is not known is `None` or null, never 0.
+/// One document about an instance. What is not known is `None` or null, never 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     /// `db_unique_name`.
     pub name: String,
-    /// Wait events, statistics, parts of commits, threads.
     pub sample: Sample,
-    /// As `standfast status --json`.
+    /// Document of `standfast status --json`.
     pub status: Value,
-    /// Log files, archived logs, attributes of destinations: what changes seldom and is long.
+    /// Log files, archived logs, attributes of destinations: data that seldom changes and is long.
     pub catalog: Value,
-    /// What was noted once a second and once a minute.
+    /// What the instance recorded once a second and once a minute.
     pub history: History,
-    /// Its standbys, as they say themselves; empty in what they say.
+    /// The standbys, as they report themselves; empty in a standby's own report.
     pub standbys: Vec<Remote>,
 }
 
@@ -28,37 +27,37 @@ pub struct Observation {
 pub struct Remote {
     /// Name of the destination.
     pub name: String,
-    /// What it says; `None` when it does not answer.
+    /// Its own report; `None` when it does not answer.
     pub observation: Option<Box<Observation>>,
     /// Why it does not answer.
     pub error: Option<String>,
-    /// When it was asked, microseconds since the Unix epoch.
+    /// Time of the request, microseconds since the Unix epoch.
     pub asked_us: u64,
 }
 
-/// What an instance has noted of itself since its start.
+/// What an instance has recorded about itself since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// Metrics of intervals, the oldest first.
+    /// Metrics of intervals, oldest first.
     pub metrics: Vec<Metric>,
-    /// Who was active, once a second, the oldest first.
+    /// Active sessions and threads, sampled once a second, oldest first.
     pub activity: Vec<Activity>,
-    /// How often a lag had which size, once a second.
+    /// How often a lag had which size, sampled once a second.
     pub lags: Vec<LagCount>,
 }
 
 /// A rate or average of an interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
-    /// As in V$SYSMETRIC.
+    /// Name as in V$SYSMETRIC.
     pub name: String,
-    /// Its unit, as in V$SYSMETRIC.
+    /// Unit as in V$SYSMETRIC.
     pub unit: String,
-    /// Begin of the interval, microseconds since the Unix epoch.
+    /// Start of the interval, microseconds since the Unix epoch.
     pub begin_us: u64,
-    /// Its end.
+    /// End of the interval, microseconds since the Unix epoch.
     pub end_us: u64,
-    /// Length of the intervals of its group: 15 or 60.
+    /// Length of the intervals of its group in seconds: 15 or 60.
     pub group_s: u32,
     /// `None` when there is nothing to divide by.
     pub value: Option<f64>,
@@ -67,7 +66,7 @@ pub struct Metric {
 /// A session or thread that was not idle at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
-    /// When, microseconds since the Unix epoch.
+    /// Time of the sample, microseconds since the Unix epoch.
     pub time_us: u64,
     /// Number of the session, or 0 for threads of the instance.
     pub session: u32,
@@ -77,15 +76,14 @@ pub struct Activity {
     pub name: String,
     /// Whether it is a session of an application.
     pub foreground: bool,
-    /// What it waited for; `None`: it worked.
+    /// What it waited for; `None` when it worked.
     pub event: Option<String>,
-    /// Class of that event.
     pub class: Option<WaitClass>,
-    /// For how long so far, microseconds.
+    /// Duration of the wait so far, in microseconds.
     pub waited_us: Option<u64>,
 }
 
-/// The unit in which a lag of so many seconds is counted, seconds: as in V$STANDBY_EVENT_HISTOGRAM.
+/// Unit, in seconds, in which a lag of so many seconds is counted, as in V$STANDBY_EVENT_HISTOGRAM.
 pub fn lag_unit_s(seconds: u64) -> u64 {
     match seconds {
         0..60 => 1,
@@ -95,15 +93,14 @@ pub fn lag_unit_s(seconds: u64) -> u64 {
     }
 }
 
-/// How often a lag was seen to be of a size.
+/// Number of times that a lag had a certain size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LagCount {
     /// `apply lag` or `transport lag`.
     pub name: String,
     /// Seconds, rounded down to [`lag_unit_s`].
     pub seconds: u64,
-    /// How often.
     pub count: u64,
-    /// When it was seen last, microseconds since the Unix epoch.
+    /// Time at which it was seen last, microseconds since the Unix epoch.
     pub last_us: u64,
 }

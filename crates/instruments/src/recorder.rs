@@ -1,7 +1,7 @@
-//! Who waits for what, and for how long: the counts of an instance and the state of its threads.
+//! Which thread waits for what, and for how long: the counts of an instance and the state of its threads.
 //!
-//! A thread belongs to one instance ([`Instruments::enter_thread`]); from then on [`waiting`] counts for that one. A
-//! thread that belongs to none (a simulation, a tool) counts nothing and needs no special case.
+//! A thread belongs to one instance ([`Instruments::enter_thread`]); from then on [`waiting`] counts for that instance.
+//! A thread that belongs to none (a simulation, a tool) counts nothing and needs no special case.
 
 use crate::anatomy::{CommitPart, Parts};
 use crate::event::{Event, WaitClass};
@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Waits inside of waits that are told apart; deeper ones are counted, but not shown while they last.
+/// Number of nested waits that are shown; deeper ones are counted, but not shown while they last.
 const DEPTH: usize = 4;
-/// In the place of an event: none.
+/// Stands for no event.
 const NONE: usize = usize::MAX;
 
 thread_local! {
     static CURRENT: RefCell<Option<Arc<ThreadState>>> = const { RefCell::new(None) };
 }
 
-/// What an instance counts.
+/// The counts of an instance.
 #[derive(Debug)]
 pub struct Instruments {
     origin: Instant,
@@ -52,7 +52,7 @@ fn now_us() -> u64 {
 }
 
 impl Instruments {
-    /// From now on the calling thread counts here, under that name.
+    /// Makes the calling thread count here from now on, under this name.
     pub fn enter_thread(self: &Arc<Self>, name: impl Into<String>) {
         let state = Arc::new(ThreadState {
             name: name.into(),
@@ -74,7 +74,7 @@ impl Instruments {
         }
     }
 
-    /// Counts the parts of a commit; those of a session are counted in the shared memory.
+    /// Counts the parts of a commit, except those that sessions count in the shared memory.
     pub fn record_commit(&self, parts: &Parts) {
         for part in CommitPart::ALL.into_iter().filter(|part| part.is_of_log_file_sync()) {
             if part != CommitPart::Scheduling {
@@ -83,19 +83,18 @@ impl Instruments {
         }
     }
 
-    /// Adds to a statistic.
     pub fn add(&self, statistic: Statistic, amount: u64) {
         if !cfg!(feature = "off") {
             self.statistics[statistic.index()].fetch_add(amount, Relaxed);
         }
     }
 
-    /// A statistic.
     pub fn statistic(&self, statistic: Statistic) -> u64 {
         self.statistics[statistic.index()].load(Relaxed)
     }
 
-    /// What keeps some thread of the instance from its work that a configuration could give it: room, a next log.
+    /// Returns the event of class Configuration that some thread of the instance waits for now, if any: something that
+    /// a configuration could provide, such as space or a next log.
     pub fn held_up_by(&self) -> Option<Event> {
         let threads = self.threads();
         let mut waits = threads.iter().flat_map(|thread| thread.waits()).map(|(event, _)| event);
@@ -107,12 +106,11 @@ impl Instruments {
         threads.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Counts of an event.
     pub fn event(&self, event: Event) -> HistogramCounts {
         self.events[event.index()].counts()
     }
 
-    /// Everything at this moment. Waits that are under way are in the threads' states, not in the counts.
+    /// Takes a sample of everything. Waits in progress are in the threads' states, not in the counts.
     pub fn sample(&self) -> Sample {
         let event = |event: &Event| EventTotals {
             event: event.name().into(),
@@ -135,11 +133,11 @@ impl Instruments {
         }
     }
 
-    /// What each thread does at this moment.
+    /// Samples what each thread does at this moment.
     pub fn sample_threads(&self) -> Vec<ThreadSample> {
         let thread = |thread: &Arc<ThreadState>| {
             let wait = thread.waits().pop();
-            // One that sleeps without a name for it has nothing to do: it does not work.
+            // A thread that sleeps without a named wait has nothing to do: it does not work.
             let idle = wait.is_none() && thread.tid.is_some_and(|tid| is_asleep(std::process::id(), tid));
             let event = wait.map(|(event, _)| event).or(idle.then_some(Event::RdbmsIpcMessage));
             ThreadSample {
@@ -152,24 +150,24 @@ impl Instruments {
     }
 }
 
-/// The number of the calling thread.
+/// Kernel thread id of the calling thread.
 fn this_thread() -> Option<u32> {
     let link = std::fs::read_link("/proc/thread-self").ok()?;
     link.file_name()?.to_str()?.parse().ok()
 }
 
-/// Whether the kernel has the thread sleeping, so that it uses no processor. False when that is not known.
+/// Returns whether the thread sleeps, so that it uses no processor. False when that is not known.
 fn is_asleep(pid: u32, tid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
     stat.is_ok_and(|stat| state_of(&stat) == Some('S'))
 }
 
-/// The state in a line of `/proc/PID/stat`. The name before it stands in parentheses and may hold anything.
+/// Returns the state in a line of `/proc/PID/stat`. The name before it is in parentheses and may contain anything.
 fn state_of(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Whether all threads of the process sleep. False when that is not known.
+/// Returns whether all threads of the process sleep. False when that is not known.
 pub fn is_process_asleep(pid: u32) -> bool {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     let tids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
@@ -189,11 +187,11 @@ impl Default for Level {
     }
 }
 
-/// A thread of an instance, and what it waits for: written by that thread alone, read by others.
+/// A thread of an instance, and what it waits for. Only that thread writes it; others read it.
 #[derive(Debug)]
 pub struct ThreadState {
     name: String,
-    /// Its number for the kernel; `None` where that does not say.
+    /// Kernel thread id; `None` where it is not known.
     tid: Option<u32>,
     instruments: Arc<Instruments>,
     depth: AtomicUsize,
@@ -229,7 +227,7 @@ impl ThreadState {
     }
 }
 
-/// Counts a wait of the calling thread that has ended, or of a peer that it has heard of.
+/// Counts a wait that has ended, of the calling thread or of a peer that reported it.
 pub fn record(event: Event, time: Duration) {
     CURRENT.with_borrow(|state| {
         if let Some(state) = state {
@@ -238,7 +236,7 @@ pub fn record(event: Event, time: Duration) {
     });
 }
 
-/// Adds to a statistic of the instance of the calling thread.
+/// Adds to a statistic of the calling thread's instance.
 pub fn count(statistic: Statistic, amount: u64) {
     CURRENT.with_borrow(|state| {
         if let Some(state) = state {
@@ -252,7 +250,7 @@ pub fn monotonic_ns() -> u64 {
     standfast_session::monotonic_ns()
 }
 
-/// A wait under way; it ends, and is counted, when this is dropped.
+/// A wait in progress; it ends, and is counted, when this is dropped.
 #[must_use = "the wait ends when this is dropped"]
 #[derive(Debug)]
 pub struct Waiting {
@@ -260,7 +258,7 @@ pub struct Waiting {
     of: Option<(Arc<ThreadState>, Event, Instant)>,
 }
 
-/// The calling thread waits for `event` until the answer is dropped.
+/// Begins a wait of the calling thread for `event`, until the result is dropped.
 pub fn waiting(event: Event) -> Waiting {
     if cfg!(feature = "off") {
         return Waiting { of: None };
@@ -276,7 +274,7 @@ pub fn waiting(event: Event) -> Waiting {
 }
 
 impl Waiting {
-    /// It is something else that is waited for from now on; nothing happens when it is the same.
+    /// Ends the wait and begins one for `event`; does nothing when the event is the same.
     pub fn become_one_for(&mut self, event: Event) {
         if let Some((state, current, since)) = &mut self.of
             && *current != event
@@ -289,7 +287,7 @@ impl Waiting {
         }
     }
 
-    /// It was no wait: nothing is counted.
+    /// Ends the wait without counting it.
     pub fn forget(mut self) {
         if let Some((state, ..)) = self.of.take() {
             state.end();
@@ -314,7 +312,7 @@ mod tests {
         instruments.events[event.index()].counts().count
     }
 
-    /// What a thread of that name waits for at the moment, the outermost wait first.
+    /// Returns what the thread with that name waits for now, the outermost wait first.
     fn waits_of(instruments: &Instruments, name: &str) -> Vec<Event> {
         let threads = instruments.threads();
         let thread = threads.iter().find(|thread| thread.name == name);

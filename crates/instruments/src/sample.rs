@@ -1,4 +1,4 @@
-//! All counts at one moment, and what lies between two.
+//! All counts at one moment, and the difference between two moments.
 
 use crate::anatomy::CommitPart;
 use crate::event::{Event, WaitClass};
@@ -8,13 +8,10 @@ use serde::{Deserialize, Serialize};
 /// Totals of a wait event since the start of the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventTotals {
-    /// Its name.
     pub event: String,
-    /// Its class.
     pub class: WaitClass,
-    /// Whether sessions wait for it; else threads of the instance do.
+    /// Whether sessions wait for it; otherwise threads of the instance do.
     pub foreground: bool,
-    /// How often and how long.
     #[serde(flatten)]
     pub counts: HistogramCounts,
 }
@@ -22,90 +19,79 @@ pub struct EventTotals {
 /// Totals of a part of commits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartTotals {
-    /// Which.
     pub part: CommitPart,
-    /// How often and how long.
     #[serde(flatten)]
     pub counts: HistogramCounts,
 }
 
-/// A counter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatisticValue {
-    /// Its name.
     pub name: String,
-    /// Since the start of the process.
+    /// Value since the start of the process.
     pub value: u64,
 }
 
-/// What a thread does.
+/// What a thread does at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadSample {
-    /// As `top -H` shows it.
+    /// Name as shown by `top -H`.
     pub name: String,
-    /// What it waits for; `None`: it works.
+    /// What it waits for; `None` when it works.
     pub event: Option<String>,
-    /// For how long so far, microseconds.
+    /// Duration of the wait so far, in microseconds.
     pub waited_us: Option<u64>,
 }
 
-/// See the module.
+/// All counts of an instance at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// When it was taken, microseconds since the Unix epoch.
+    /// Time of the sample, microseconds since the Unix epoch.
     pub time_us: u64,
-    /// When the process that counts was started, microseconds since the Unix epoch. Two samples of one process have the
-    /// same; the counts of others must not be subtracted.
+    /// Start of the process that counts, microseconds since the Unix epoch. Two samples of one process have the same
+    /// value; counts of different processes must not be subtracted.
     pub started_us: u64,
-    /// All wait events.
     pub events: Vec<EventTotals>,
-    /// All counters.
     pub statistics: Vec<StatisticValue>,
-    /// The parts of commits.
     pub parts: Vec<PartTotals>,
-    /// Threads at this moment.
     pub threads: Vec<ThreadSample>,
 }
 
 impl Sample {
-    /// A counter by its name.
     pub fn statistic(&self, name: &str) -> Option<u64> {
         self.statistics.iter().find(|statistic| statistic.name == name).map(|statistic| statistic.value)
     }
 
-    /// The counts of a wait event.
     pub fn event(&self, event: Event) -> Option<&HistogramCounts> {
         self.events.iter().find(|totals| totals.event == event.name()).map(|totals| &totals.counts)
     }
 
-    /// The counts of a part of commits.
     pub fn part(&self, part: CommitPart) -> Option<&HistogramCounts> {
         self.parts.iter().find(|totals| totals.part == part).map(|totals| &totals.counts)
     }
 
-    /// Puts the counts of an event that somebody else counts in the place of its own.
+    /// Replaces the counts of an event with those that another component keeps.
     pub fn put_event(&mut self, event: Event, counts: HistogramCounts) {
         if let Some(totals) = self.events.iter_mut().find(|totals| totals.event == event.name()) {
             totals.counts = counts;
         }
     }
 
-    /// Puts the counts of a part that somebody else counts in the place of its own.
+    /// Replaces the counts of a part with those that another component keeps.
     pub fn put_part(&mut self, part: CommitPart, counts: HistogramCounts) {
         if let Some(totals) = self.parts.iter_mut().find(|totals| totals.part == part) {
             totals.counts = counts;
         }
     }
 
-    /// Puts the value of a statistic that somebody else counts in the place of its own.
+    /// Replaces the value of a statistic with the one that another component keeps.
     pub fn put_statistic(&mut self, name: &str, value: u64) {
         if let Some(statistic) = self.statistics.iter_mut().find(|statistic| statistic.name == name) {
             statistic.value = value;
         }
     }
 
-    /// What was counted between `earlier` and this one; `None` when the process was restarted in between. Threads are
-    /// those of this one.
+    /// Returns what was counted between `earlier` and this sample; `None` when the process was restarted in between.
+    /// The threads are those of this sample.
     pub fn since(&self, earlier: &Sample) -> Option<Sample> {
         if self.started_us != earlier.started_us {
             return None;
@@ -129,7 +115,7 @@ impl Sample {
         Some(interval)
     }
 
-    /// Seconds from `earlier` to this one.
+    /// Returns the seconds from `earlier` to this sample.
     pub fn seconds_since(&self, earlier: &Sample) -> f64 {
         self.time_us.saturating_sub(earlier.time_us) as f64 / 1e6
     }

@@ -2,7 +2,7 @@ use crate::ALIGNMENT;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 
-/// A zeroed byte buffer that starts at a multiple of [`ALIGNMENT`], as direct I/O wants it.
+/// A zeroed byte buffer that starts at a multiple of [`ALIGNMENT`], as direct I/O requires.
 pub struct AlignedBuf {
     start: *mut u8,
     bytes: usize,
@@ -14,7 +14,7 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// A buffer of at least `bytes` bytes, rounded up to the alignment.
+    /// Allocates a buffer of at least `bytes` bytes, rounded up to the alignment.
     pub fn new(bytes: usize) -> AlignedBuf {
         let bytes = bytes.max(1).next_multiple_of(ALIGNMENT);
         let layout = Self::layout(bytes);

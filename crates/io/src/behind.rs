@@ -1,13 +1,13 @@
-//! Work that must not hold up commits: bytes that leave for the disk early, threads that run when others do not.
+//! Work that must not delay commits: early writeback, and threads that yield the processor to others.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// How much nicer than others [`run_behind`] makes a thread: it gets a tenth of a processor that others want as well.
+/// Niceness of a thread after [`run_behind`]: it gets a tenth of a processor that other threads want as well.
 const NICE: libc::c_int = 10;
 
-/// Starts writing so many bytes of the page cache from `offset` on, without waiting: a later sync finds most of it done,
-/// and competes less with durable writes. It makes nothing durable.
+/// Starts writeback of `bytes` bytes of the page cache from `offset` on, without waiting: a later sync finds most of it
+/// done, and competes less with durable writes. Makes nothing durable.
 pub fn start_writing(file: &File, offset: u64, bytes: u64) {
     // SAFETY: an open descriptor and a byte range; the call only starts write-back.
     unsafe {
@@ -20,9 +20,11 @@ pub fn start_writing(file: &File, offset: u64, bytes: u64) {
     }
 }
 
-/// From now on this thread gets a processor when others leave one, mostly. Where the system refuses it runs like others.
+/// Lowers the priority of the calling thread, so that it mostly gets a processor that others leave idle. If the system
+/// refuses, the thread runs like others.
 pub fn run_behind() {
-    // SAFETY: three numbers. On Linux the priority of process 0 is that of the calling thread (setpriority(2), NOTES).
+    // SAFETY: the call takes three numbers. On Linux the priority of process 0 is that of the calling thread
+    // (setpriority(2), NOTES).
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
 }
 
@@ -32,7 +34,7 @@ mod tests {
 
     #[test]
     fn only_the_thread_that_asks_runs_behind() {
-        // SAFETY: two numbers.
+        // SAFETY: the call takes two numbers.
         let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         let before = nice();
         let behind = std::thread::spawn(move || {

@@ -9,18 +9,18 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Less is not worth a system call.
+/// Smaller writes are not worth a system call.
 const EARLY_BYTES: usize = 128 * 1024;
 
-/// Files of the operating system.
+/// Files of the operating system, through direct I/O.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DirectDisk;
 
 struct DirectFile {
-    /// O_DIRECT | O_DSYNC: the log writer's way. On a file system without direct I/O, O_DSYNC alone.
+    /// Opened with O_DIRECT | O_DSYNC, for the log writer; with O_DSYNC alone on a file system without direct I/O.
     durable: File,
-    /// Through the page cache, for reading and copying. The kernel keeps both coherent: a direct write
-    /// invalidates the cached pages it covers.
+    /// Uses the page cache, for reading and copying. The kernel keeps both coherent: a direct write invalidates the
+    /// cached pages that it covers.
     cached: File,
     /// For fault points.
     path: PathBuf,
@@ -74,7 +74,7 @@ fn directory_of(path: &Path) -> &Path {
     }
 }
 
-/// Makes it durable which file the name `path` is that of, if any.
+/// Makes durable which file, if any, has the name `path`.
 ///
 /// # Errors
 /// When the directory cannot be synced.
@@ -115,7 +115,7 @@ impl Disk for DirectDisk {
         let mut name = path.file_name().ok_or_else(|| Error::from(ErrorKind::InvalidInput))?.to_owned();
         name.push(".new");
         let fresh = path.with_file_name(name);
-        // What a crash has left, or somebody has put there, is not written to.
+        // A file that a crash left, or that another user put there, is not written to.
         let create = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
         let mut file = match create() {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -178,8 +178,8 @@ impl Disk for DirectDisk {
     }
 }
 
-/// Writes real zeros: an unwritten extent would make the first durable write of each block a metadata
-/// transaction of the file system.
+/// Writes real zeros: with unwritten extents, the first durable write of each block would be a metadata transaction of
+/// the file system.
 fn fill_with_zeros(file: &mut File, bytes: u64) -> Result<()> {
     let zeros = AlignedBuf::new(1 << 20);
     let mut left = bytes;

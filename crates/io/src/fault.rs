@@ -1,5 +1,5 @@
-//! Numbered fault points in production code. They do something in builds with the feature `faults` only, which the
-//! campaigns enable; in what is packaged a point is nothing, and no variable of the environment is looked at.
+//! Fault points in production code. They act only in builds with the feature `faults`, which the campaigns enable. In
+//! packaged builds a fault point is empty, and no environment variable is read.
 
 #[cfg(feature = "faults")]
 mod armed;
@@ -12,7 +12,7 @@ pub use armed::{DELAY_VARIABLE, VARIABLE, acknowledgement_delay, armed_by, check
 pub enum Fault {
     /// Before a durable log write.
     LogWrite,
-    /// After a durable log write, before anybody knows of it.
+    /// After a durable log write, before it is reported.
     LogWritten,
     /// Before a buffered write of a copy.
     Copy,
@@ -24,7 +24,7 @@ pub enum Fault {
     Replace,
     /// Before redo is handed to a destination's socket.
     Send,
-    /// Before a piece of an archived log is read to be sent to a standby that lacks it.
+    /// Before a packet of an archived log is read to be sent to a standby that lacks it.
     ArchiveSend,
     /// After redo arrived at a standby, before it is written.
     Received,
@@ -32,23 +32,23 @@ pub enum Fault {
     ApplyCommit,
     /// After apply committed a batch, before its position is journalled.
     ApplyCommitted,
-    /// During a checkpoint, before the log of a database is reset.
+    /// During a checkpoint, before the WAL of a database is reset.
     CheckpointReset,
-    /// While the log of a database is written anew: before its header, then before its frames, then before its index.
+    /// While the WAL of a database is rewritten: before its header, then before its frames, then before its wal-index.
     LogRewrite,
     /// During recovery, before redo is applied to a database.
     RecoveryApply,
     /// Before new frames of a database are captured.
     Capture,
-    /// Before the state is fixed of which a fresh copy of a database is made.
+    /// Before the state is fixed from which a full resync image of a database is made.
     FreshCopy,
-    /// Before the write-ahead log of a database is synced.
+    /// Before the WAL of a database is synced.
     WalSync,
     /// Before a database file is synced.
     DatabaseSync,
     /// Before a page is written into a database file.
     DatabaseWrite,
-    /// Before each step in which a database file gives its place to one that was made again.
+    /// Before each step that replaces a database file by one that was built again.
     SetAside,
 }
 
@@ -62,17 +62,17 @@ mod without {
     use std::path::Path;
     use std::time::Duration;
 
-    /// The variable that arms fault points; `None`: this build has none.
+    /// The variable that arms fault points; `None` in a build without them.
     pub const VARIABLE: Option<&str> = None;
-    /// The variable that delays acknowledgements; `None`: this build does not look at it.
+    /// The variable that delays acknowledgements; `None` in a build that ignores it.
     pub const DELAY_VARIABLE: Option<&str> = None;
 
-    /// What has armed fault points in this process.
+    /// Returns the text that has armed fault points in this process.
     pub fn armed_by() -> Option<String> {
         None
     }
 
-    /// By how much acknowledgements of this process are to be delayed.
+    /// Delay of this process's acknowledgements.
     pub fn acknowledgement_delay() -> Duration {
         Duration::ZERO
     }

@@ -1,9 +1,9 @@
-//! The doors to the disk. Every station writes through [`Disk`] and [`LogFile`], so that the same code runs
-//! on a real file system and on the simulated disk that loses power (`standfast-testkit`).
+//! The entry points to the disk. Every stage writes through [`Disk`] and [`LogFile`], so that the same code runs on a
+//! real file system and on the simulated disk that loses power (`standfast-testkit`).
 //!
-//! Contract, for the real and the simulated disk alike:
-//! - [`LogFile::write_durable`] has returned Ok: the bytes survive a power loss. It failed: any part of them
-//!   may or may not survive, and the file must not be written again (the caller poisons its log).
+//! Contract, for the real and the simulated disk:
+//! - When [`LogFile::write_durable`] returns Ok, the bytes survive a power loss. When it fails, any part of them may or
+//!   may not survive, and the file must not be written again (the caller poisons its log).
 //! - Bytes of [`LogFile::write`] survive a power loss only after a later [`LogFile::sync`] returned Ok.
 //! - [`Disk::replace`] is atomic and durable: after a power loss the file has the old or the new content.
 
@@ -28,17 +28,15 @@ use std::sync::Arc;
 /// Alignment in bytes of buffers, offsets and lengths of durable writes.
 pub const ALIGNMENT: usize = 4096;
 
-/// Device and inode: whether a descriptor and a path lead to the same file.
+/// Device and inode; equal for a descriptor and a path that lead to the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileIdentity {
-    /// Of the file system.
     pub device: u64,
-    /// Of the file in it.
     pub inode: u64,
 }
 
 impl FileIdentity {
-    /// Of an open file, or of what a path names.
+    /// Identity of an open file, or of what a path names.
     pub fn of(metadata: &std::fs::Metadata) -> FileIdentity {
         use std::os::unix::fs::MetadataExt;
         FileIdentity { device: metadata.dev(), inode: metadata.ino() }
@@ -50,7 +48,8 @@ pub trait LogFile: Send + Sync {
     /// Writes whole blocks at `offset` and returns when they survive a power loss. `data` must be the content
     /// of an [`AlignedBuf`] from an aligned start; blocks are 512 or 4,096 bytes.
     fn write_durable(&self, data: &[u8], offset: u64) -> Result<()>;
-    /// Writes without durability, for copies that are synced once at the end. What is large leaves for the disk at once.
+    /// Writes without durability, for copies that are synced once at the end. Starts writeback of large writes
+    /// immediately.
     fn write(&self, data: &[u8], offset: u64) -> Result<()>;
     /// Makes everything written so far survive a power loss.
     fn sync(&self) -> Result<()>;
@@ -58,11 +57,10 @@ pub trait LogFile: Send + Sync {
     fn read_at(&self, out: &mut [u8], offset: u64) -> Result<()>;
     /// Size in bytes.
     fn len(&self) -> Result<u64>;
-    /// Which file is open; `None` on a disk that knows no such thing.
+    /// Identity of the open file; `None` on a disk that does not know identities.
     fn identity(&self) -> Result<Option<FileIdentity>> {
         Ok(None)
     }
-    /// Whether the file has no bytes.
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }
@@ -79,11 +77,11 @@ pub trait Disk: Send + Sync {
     }
     /// Opens an existing file for reading and writing.
     fn open(&self, path: &Path) -> Result<Arc<dyn LogFile>>;
-    /// The whole content of a file.
     fn read(&self, path: &Path) -> Result<Vec<u8>>;
     /// Creates or replaces `path` with `bytes`, atomically and durably.
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()>;
-    /// As [`Disk::replace`] where other users may write the directory, see [`outside`], with the permissions `mode`.
+    /// Replaces like [`Disk::replace`], with the permissions `mode`, in a directory that other users may write, see
+    /// [`outside`].
     fn replace_outside(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         let _ = mode;
         self.replace(path, bytes)
@@ -94,17 +92,18 @@ pub trait Disk: Send + Sync {
     fn remove(&self, path: &Path) -> Result<()>;
     /// Names of the entries of `directory`, sorted.
     fn list(&self, directory: &Path) -> Result<Vec<PathBuf>>;
-    /// Whether several files are to be written one after the other by the thread that wants it, not at once: a simulated
-    /// disk repeats a history only then.
+    /// Returns whether the calling thread must write several files one after the other, not in parallel: only then does
+    /// a simulated disk repeat a history.
     fn in_turns(&self) -> bool {
         false
     }
-    /// Which file `path` names, to be compared with [`LogFile::identity`]; `None` on a disk that knows no such thing.
+    /// Identity of the file that `path` names, to be compared with [`LogFile::identity`]; `None` on a disk that does
+    /// not know identities.
     fn identity(&self, _path: &Path) -> Result<Option<FileIdentity>> {
         Ok(None)
     }
-    /// Size in bytes, and time of the last write in nanoseconds since the Unix epoch, of the file at `path`: a file of
-    /// which both are as before was not written to. `None` on a disk that knows no such thing.
+    /// Size in bytes of the file at `path`, and time of its last write in nanoseconds since the Unix epoch. If both are
+    /// unchanged, the file was not written. `None` on a disk that does not know them.
     fn last_write(&self, _path: &Path) -> Result<Option<(u64, u64)>> {
         Ok(None)
     }

@@ -4,15 +4,15 @@ use std::io::{Error, Result};
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 
-/// Connections that may wait. The standard library asks for 128: at some thousand hostile ones a second they are there within
-/// the time for which a thread waits for a processor.
+/// Length of the accept queue. The standard library asks for 128, which some thousand hostile connections per second
+/// fill within the time that a thread waits for a processor.
 const QUEUE: libc::c_int = 4096;
 
-/// Lets 4,096 connections wait to be accepted, or as many as the system lets (`net.core.somaxconn`): who comes while the queue
-/// is full tries again a second later.
+/// Lets 4,096 connections wait to be accepted, or as many as the system allows (`net.core.somaxconn`). A client that
+/// comes while the queue is full retries a second later.
 ///
 /// # Errors
-/// The system's.
+/// The error of the system call.
 pub fn lengthen_queue(listener: &TcpListener) -> Result<()> {
     // SAFETY: the descriptor is borrowed for the call; listening again only changes the length of the queue.
     match unsafe { libc::listen(listener.as_raw_fd(), QUEUE) } {

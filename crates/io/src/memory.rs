@@ -2,7 +2,7 @@
 
 /// Bytes of physical memory; 0 where the system does not say.
 pub fn physical_bytes() -> u64 {
-    // SAFETY: two questions that take a number each.
+    // SAFETY: each call takes a number and returns one.
     let (pages, bytes) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(bytes).unwrap_or(0))
 }
@@ -15,7 +15,7 @@ mod tests {
     fn it_is_at_least_what_this_process_is_shown() {
         let said = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let kib = said.strip_prefix("MemTotal:").and_then(|rest| rest.split_whitespace().next());
-        // Some containers are shown less.
+        // Some containers see less.
         let kib: u64 = kib.and_then(|kib| kib.parse().ok()).unwrap_or(1);
         assert!((kib..64 << 30).contains(&(physical_bytes() >> 10)), "{kib}");
     }

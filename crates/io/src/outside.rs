@@ -1,10 +1,10 @@
 //! Files in directories that other users may write: those of the applications' databases, `/tmp`, whatever `-o` names.
 //!
-//! Every user with write access to a directory can put a symbolic link, a FIFO or a file of somebody else under any name in it, also
-//! between two system calls of this process. So nothing here goes twice by a path:
-//! - A directory is opened once, component by component. A symbolic link on the way is followed when root or this
-//!   process's user has made it, and no other one. What comes then goes by the descriptor.
-//! - A file is made with `O_EXCL | O_NOFOLLOW` and gets its owner and permissions by its descriptor, or it is opened
+//! Every user with write access to a directory can put a symbolic link, a FIFO or another user's file under any name in
+//! it, also between two system calls of this process. So nothing here uses a path twice:
+//! - A directory is opened once, component by component. A symbolic link on the way is followed only if root or this
+//!   process's user made it. Everything after that uses the descriptor.
+//! - A file is created with `O_EXCL | O_NOFOLLOW` and gets its owner and permissions by its descriptor, or it is opened
 //!   with `O_NOFOLLOW | O_NONBLOCK` and must turn out to be a regular file.
 //! - A file is replaced by renaming, which replaces a link and not what the link leads to.
 
@@ -20,30 +20,30 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// As many links are followed as the kernel follows.
+/// Number of links followed, as in the kernel.
 const LINKS_MAX: u32 = 40;
-/// Names that are tried for a file that is to be renamed later.
+/// Number of names tried for a file that is renamed later.
 const NAMES_MAX: u32 = 100;
 
-/// A directory, open: it stays the same one whatever is renamed.
+/// An open directory: it stays the same one whatever is renamed.
 #[derive(Debug)]
 pub struct Folder {
     descriptor: OwnedFd,
 }
 
 impl Folder {
-    /// The directory that has `path`, and the name in it.
+    /// Opens the directory that contains `path`, and returns it with the name in it.
     ///
     /// # Errors
-    /// The system's; `PermissionDenied` for a symbolic link that another user has made; `InvalidInput` for a path that
-    /// does not end with a name.
+    /// The error of the system call; `PermissionDenied` for a symbolic link that another user has made; `InvalidInput`
+    /// for a path that does not end with a name.
     pub fn of(path: &Path) -> Result<(Folder, &OsStr)> {
         let name = path.file_name().ok_or_else(|| Error::from(ErrorKind::InvalidInput))?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         Ok((Folder::open(parent.unwrap_or(Path::new(".")))?, name))
     }
 
-    /// The directory at `path`.
+    /// Opens the directory at `path`.
     ///
     /// # Errors
     /// As [`Folder::of`].
@@ -73,10 +73,10 @@ impl Folder {
         Ok(Folder { descriptor: at })
     }
 
-    /// Makes the file `name`, which must not exist, with the permissions `mode` whatever the umask.
+    /// Creates the file `name`, which must not exist, with the permissions `mode` regardless of the umask.
     ///
     /// # Errors
-    /// The system's; `AlreadyExists` for whatever has the name, a link that leads nowhere too.
+    /// The error of the system call; `AlreadyExists` when anything has the name, including a dangling link.
     pub fn create_new(&self, name: &OsStr, mode: u32) -> Result<File> {
         const PRIVATE: u32 = 0o600;
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
@@ -87,10 +87,10 @@ impl Folder {
         Ok(file)
     }
 
-    /// Opens the regular file `name`, for writing as well if `write`. Never waits, whatever has the name.
+    /// Opens the regular file `name`, for writing as well if `write`. Never blocks, whatever has the name.
     ///
     /// # Errors
-    /// The system's; `InvalidInput` when it is no regular file.
+    /// The error of the system call; `InvalidInput` when it is no regular file.
     pub fn open_file(&self, name: &OsStr, write: bool) -> Result<File> {
         let access = if write { libc::O_RDWR } else { libc::O_RDONLY };
         let flags = access | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -98,39 +98,39 @@ impl Folder {
         if file.metadata()?.is_file() { Ok(file) } else { Err(not_a_file()) }
     }
 
-    /// Which file has the name; `None` when there is none. A link is none of the files that it may lead to.
+    /// Identity of the file with this name; `None` when there is none. A link has its own identity, not its target's.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn identity(&self, name: &OsStr) -> Result<Option<FileIdentity>> {
         let found = self.stat(&c_text(name)?)?;
         Ok(found.map(|found| FileIdentity { device: found.st_dev, inode: found.st_ino }))
     }
 
-    /// Removes what has the name, a link and not what it leads to.
+    /// Removes what has the name: a link, not its target.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn remove(&self, name: &OsStr) -> Result<()> {
         let name = c_text(name)?;
         // SAFETY: an open descriptor and a text that ends with NUL.
         check(unsafe { libc::unlinkat(self.descriptor.as_raw_fd(), name.as_ptr(), 0) })
     }
 
-    /// Renames a file within the directory; what has the name `to` is replaced.
+    /// Renames a file within the directory, replacing what has the name `to`.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> Result<()> {
         let (from, to, here) = (c_text(from)?, c_text(to)?, self.descriptor.as_raw_fd());
         // SAFETY: open descriptors and texts that end with NUL.
         check(unsafe { libc::renameat(here, from.as_ptr(), here, to.as_ptr()) })
     }
 
-    /// As [`Folder::rename`], but replaces nothing.
+    /// Renames like [`Folder::rename`], but replaces nothing.
     ///
     /// # Errors
-    /// The system's; `AlreadyExists` when something has the name `to`.
+    /// The error of the system call; `AlreadyExists` when something has the name `to`.
     pub fn rename_new(&self, from: &OsStr, to: &OsStr) -> Result<()> {
         let (from_text, to_text, here) = (c_text(from)?, c_text(to)?, self.descriptor.as_raw_fd());
         let no_replace = libc::RENAME_NOREPLACE;
@@ -138,7 +138,8 @@ impl Folder {
         let renamed =
             check(unsafe { libc::renameat2(here, from_text.as_ptr(), here, to_text.as_ptr(), no_replace) });
         match renamed {
-            // A file system that does not know the flag: what comes between the look and the renaming would be replaced.
+            // The file system does not know the flag: whatever comes between the check and the renaming would be
+            // replaced.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => match self.identity(to)? {
                 Some(_) => Err(ErrorKind::AlreadyExists.into()),
                 None => self.rename(from, to),
@@ -147,10 +148,10 @@ impl Folder {
         }
     }
 
-    /// Puts a file with these bytes in the place of what has the name, at once and durably.
+    /// Replaces what has the name with a file with these bytes, atomically and durably.
     ///
     /// # Errors
-    /// The system's; what was there stays then.
+    /// The error of the system call; the old content then stays.
     pub fn replace(&self, name: &OsStr, bytes: &[u8], mode: u32) -> Result<()> {
         let (fresh, mut file) = self.create_temporary(name, mode)?;
         let written = file
@@ -164,7 +165,7 @@ impl Folder {
         written
     }
 
-    /// A new file under a name of its own that begins with `name`.
+    /// Creates a file under a unique name that begins with `name`.
     fn create_temporary(&self, name: &OsStr, mode: u32) -> Result<(OsString, File)> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         for _ in 0..NAMES_MAX {
@@ -178,10 +179,10 @@ impl Folder {
         Err(ErrorKind::AlreadyExists.into())
     }
 
-    /// Makes durable which names there are.
+    /// Makes the directory's entries durable.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn sync(&self) -> Result<()> {
         File::from(open_at(&self.descriptor, c".", libc::O_RDONLY | libc::O_DIRECTORY, 0)?).sync_all()
     }
@@ -191,10 +192,10 @@ impl Folder {
     }
 }
 
-/// Makes the file at `path`, which must not exist, see [`Folder::create_new`].
+/// Creates the file at `path`, which must not exist, see [`Folder::create_new`].
 ///
 /// # Errors
-/// As [`Folder::of`] and there.
+/// As [`Folder::of`] and [`Folder::create_new`].
 pub fn create_new(path: &Path, mode: u32) -> Result<File> {
     let (folder, name) = Folder::of(path)?;
     folder.create_new(name, mode)
@@ -203,7 +204,7 @@ pub fn create_new(path: &Path, mode: u32) -> Result<File> {
 /// Opens the regular file at `path` for reading, see [`Folder::open_file`].
 ///
 /// # Errors
-/// As [`Folder::of`] and there.
+/// As [`Folder::of`] and [`Folder::open_file`].
 pub fn open(path: &Path) -> Result<File> {
     let (folder, name) = Folder::of(path)?;
     folder.open_file(name, false)
@@ -212,7 +213,7 @@ pub fn open(path: &Path) -> Result<File> {
 /// Removes the file at `path`, if there is one.
 ///
 /// # Errors
-/// As [`Folder::of`], and the system's.
+/// As [`Folder::of`], and the error of the system call.
 pub fn remove(path: &Path) -> Result<()> {
     let removed = Folder::of(path).and_then(|(folder, name)| folder.remove(name));
     match removed {
@@ -231,7 +232,7 @@ pub fn rename_new(from: &Path, to: &Path) -> Result<()> {
     folder.sync()
 }
 
-/// Renames within one directory, durably; what is at `to` is replaced.
+/// Renames within one directory, durably, replacing what is at `to`.
 ///
 /// # Errors
 /// As [`Folder::of`] and [`Folder::rename`]; `InvalidInput` for two directories.
@@ -250,17 +251,17 @@ fn within_one<'a>(from: &'a Path, to: &'a Path) -> Result<(Folder, &'a OsStr, &'
     Ok((folder, from, to))
 }
 
-/// Puts a file with these bytes in the place of what is at `path`, see [`Folder::replace`].
+/// Replaces what is at `path` with a file with these bytes, see [`Folder::replace`].
 ///
 /// # Errors
-/// As [`Folder::of`] and there.
+/// As [`Folder::of`] and [`Folder::replace`].
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let (folder, name) = Folder::of(path)?;
     folder.replace(name, bytes, mode)
 }
 
-/// Checks that `path` leads to a regular file by no link that another user has made, and says which one it is. What
-/// opens the file by its path afterwards is to compare that: the way may have changed meanwhile.
+/// Checks that `path` leads to a regular file through no link that another user made, and returns the file's identity.
+/// A caller that then opens the file by its path must compare the identity: the path may have changed meanwhile.
 ///
 /// # Errors
 /// As [`Folder::of`]; `PermissionDenied` when the name itself is a link; `InvalidInput` when it is no regular file.
@@ -275,13 +276,13 @@ pub fn look(path: &Path) -> Result<FileIdentity> {
     }
 }
 
-/// Writes a file that a user has named for the result of a command. A link, a device or a pipe is written to if the way
-/// there is made by root or this user (`/dev/stdout`); a regular file of another user is not.
+/// Writes a file that a user has named for the result of a command. Writes to a link, a device or a pipe if root or
+/// this user made the path to it (`/dev/stdout`), but not to a regular file of another user.
 ///
 /// # Errors
 /// As [`Folder::of`]; `AlreadyExists` for a file that belongs to another user.
 pub fn write_result(path: &Path, bytes: &[u8]) -> Result<()> {
-    // As the umask allows: it is the user's own file.
+    // The umask applies: it is the user's own file.
     const RESULT: u32 = 0o666;
     let (folder, name) = Folder::of(path)?;
     let text = c_text(name)?;
@@ -311,20 +312,20 @@ pub fn write_result(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Gives an open file the permissions `mode`.
 ///
 /// # Errors
-/// The system's.
+/// The error of the system call.
 pub fn set_mode(file: &File, mode: u32) -> Result<()> {
     // SAFETY: an open descriptor.
     check(unsafe { libc::fchmod(file.as_raw_fd(), mode) })
 }
 
-/// Gives an open file to the owner and group of `original`, as far as this process may: only a privileged one may give
-/// files away, and the others made the file for themselves. Permissions are to be set afterwards.
+/// Gives an open file to the owner and group of `original`, as far as this process may: only a privileged process may
+/// give files away, and any other created the file for itself. Permissions must be set afterwards.
 pub fn give_as(file: &File, original: &std::fs::Metadata) {
     // SAFETY: an open descriptor.
     unsafe { libc::fchown(file.as_raw_fd(), original.uid(), original.gid()) };
 }
 
-/// Whether a link by this user is followed.
+/// Returns whether links of this user are followed.
 fn is_trusted(uid: u32) -> bool {
     // SAFETY: has no preconditions.
     uid == 0 || uid == unsafe { libc::geteuid() }
@@ -349,9 +350,9 @@ fn parts_of(path: &Path) -> VecDeque<OsString> {
     path.components().filter_map(part).collect()
 }
 
-/// Where the link leads; `None` when it is no link.
+/// Returns the target of the link; `None` when it is no link.
 fn link_at(at: &OwnedFd, name: &CStr) -> Result<Option<std::path::PathBuf>> {
-    // To the link itself, so that who made it and where it leads are of the same one.
+    // Open the link itself, so that its owner and its target are those of the same link.
     let Ok(link) = open_at(at, name, libc::O_PATH | libc::O_NOFOLLOW, 0) else { return Ok(None) };
     let found = stat_at(&link, c"")?.ok_or_else(|| Error::from(ErrorKind::NotFound))?;
     if found.st_mode & libc::S_IFMT != libc::S_IFLNK {
@@ -361,7 +362,7 @@ fn link_at(at: &OwnedFd, name: &CStr) -> Result<Option<std::path::PathBuf>> {
         return Err(link_of(found.st_uid));
     }
     let mut target = vec![0u8; libc::PATH_MAX as usize];
-    // SAFETY: an open descriptor, an empty text, and as much room as is said.
+    // SAFETY: an open descriptor, an empty text, and a buffer of the length that is passed.
     let bytes =
         unsafe { libc::readlinkat(link.as_raw_fd(), c"".as_ptr(), target.as_mut_ptr().cast(), target.len()) };
     let bytes = usize::try_from(bytes).map_err(|_| Error::last_os_error())?;
@@ -384,7 +385,7 @@ fn open_at(at: &OwnedFd, name: &CStr, flags: libc::c_int, mode: u32) -> Result<O
     }
 }
 
-/// Of a link itself; of the descriptor for an empty name; `None` when nothing has the name.
+/// Status of a link itself, or of the descriptor for an empty name; `None` when nothing has the name.
 fn stat_at(at: &OwnedFd, name: &CStr) -> Result<Option<libc::stat>> {
     let mut found = MaybeUninit::<libc::stat>::uninit();
     let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
@@ -415,13 +416,13 @@ fn not_a_file() -> Error {
     Error::new(ErrorKind::InvalidInput, "it is not a regular file")
 }
 
-/// `ELOOP` has words that do not say what is wrong here.
+/// Replaces `ELOOP`, whose text does not say what is wrong here.
 fn say_link(error: Error) -> Error {
     match error.raw_os_error() {
         Some(libc::ELOOP) => {
             Error::new(ErrorKind::PermissionDenied, "it is a symbolic link, which is not followed")
         }
-        // A socket.
+        // A socket gives this error.
         Some(libc::ENXIO) => not_a_file(),
         _ => error,
     }
@@ -456,7 +457,7 @@ mod tests {
             assert_eq!(std::fs::metadata(self.at("secret")).unwrap().mode() & 0o777, 0o640);
         }
 
-        /// `secret`, and links to it by a stranger. Only root can make those.
+        /// Creates a link to `secret` that belongs to another user; returns false where that takes root.
         fn with_link(&self, name: &str) -> bool {
             std::fs::set_permissions(self.at("secret"), PermissionsExt::from_mode(0o640)).unwrap();
             symlink(self.at("secret"), self.at(name)).unwrap();

@@ -1,4 +1,4 @@
-//! Files of which only a part is to survive a power loss, and the rest is left to the system, or never worth a write.
+//! Files of which only a part must survive a power loss; the rest is left to the system, or is never worth writing.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Result};
@@ -14,16 +14,16 @@ pub struct PartlySynced {
 }
 
 impl PartlySynced {
-    /// Opens a file that is there.
+    /// Opens an existing file.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system call.
     pub fn open(path: &Path) -> Result<PartlySynced> {
-        // For writing in any case: the mapping of a file that is open for reading only is not a shared one to Linux, and
-        // msync then does nothing.
+        // Open for writing in any case: Linux does not treat the mapping of a file that is open only for reading as
+        // shared, and msync then does nothing.
         let flags = libc::O_DSYNC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
-        // In the directory of an application somebody may have put a second name of another file here.
+        // In the directory of an application another user may have put a second name of another file here.
         let metadata = file.metadata()?;
         if !metadata.is_file() || metadata.nlink() > 1 {
             let text = "it is not a regular file with one name";
@@ -32,19 +32,19 @@ impl PartlySynced {
         Ok(PartlySynced { file })
     }
 
-    /// Writes all of `data` at `offset`, which survives a power loss when this returns.
+    /// Writes all of `data` at `offset`; it survives a power loss once this returns.
     ///
     /// # Errors
-    /// The system's; nothing may then be assumed about what survives.
+    /// The error of the system call; then nothing may be assumed about what survives.
     pub fn write_durably(&self, data: &[u8], offset: u64) -> Result<()> {
         self.file.write_all_at(data, offset)
     }
 
-    /// Brings the first `bytes` to the disk, `portion` bytes at a time, and says after each how long that took. It makes
-    /// nothing durable, but leaves little to the [sync](PartlySynced::sync_first) that follows.
+    /// Writes the first `bytes` to the disk, `portion` bytes at a time, and passes to `after` how long each portion
+    /// took. Makes nothing durable, but leaves little to the [sync](PartlySynced::sync_first) that follows.
     ///
     /// # Errors
-    /// The system's; nothing may then be assumed about what survives.
+    /// The error of the system call; then nothing may be assumed about what survives.
     pub fn write_first(&self, bytes: u64, portion: u64, mut after: impl FnMut(Duration)) -> Result<()> {
         const WRITTEN: libc::c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE
             | libc::SYNC_FILE_RANGE_WRITE
@@ -57,7 +57,7 @@ impl PartlySynced {
             // SAFETY: an open descriptor and a byte range; no memory is involved.
             if unsafe { libc::sync_file_range(self.file.as_raw_fd(), first, length, WRITTEN) } != 0 {
                 let error = Error::last_os_error();
-                // Where there is no such call the sync does all of it.
+                // On a system without this call the sync does all of the work.
                 return if error.raw_os_error() == Some(libc::ENOSYS) { Ok(()) } else { Err(error) };
             }
             after(begun.elapsed());
@@ -66,28 +66,28 @@ impl PartlySynced {
         Ok(())
     }
 
-    /// Makes the first `bytes` survive a power loss, whoever wrote them. fdatasync has no range; msync has one, that of a
-    /// mapping.
+    /// Makes the first `bytes` survive a power loss, no matter which process wrote them. fdatasync has no range; msync
+    /// has one, that of a mapping.
     ///
     /// # Errors
-    /// The system's; nothing may then be assumed about what survives.
+    /// The error of the system call; then nothing may be assumed about what survives.
     pub fn sync_first(&self, bytes: u64) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
         let length = usize::try_from(bytes).map_err(Error::other)?;
         let (any, read, shared) = (std::ptr::null_mut(), libc::PROT_READ, libc::MAP_SHARED);
-        // SAFETY: a new mapping, anywhere, of an open file; nothing of it is ever accessed, so that it does not matter what
-        // becomes of the file meanwhile.
+        // SAFETY: a new mapping, anywhere, of an open file; nothing in it is ever accessed, so what happens to the file
+        // meanwhile does not matter.
         let mapping = unsafe { libc::mmap(any, length, read, shared, self.file.as_raw_fd(), 0) };
         if mapping == libc::MAP_FAILED {
             // Some file systems have no shared mappings.
             return self.file.sync_data();
         }
-        // SAFETY: all of the mapping that was just made, which is made undone right after.
+        // SAFETY: the range is all of the mapping that was just made, and that is unmapped right after.
         let synced = unsafe { libc::msync(mapping, length, libc::MS_SYNC) };
         let result = if synced == 0 { Ok(()) } else { Err(Error::last_os_error()) };
-        // SAFETY: as above; nobody else knows of it.
+        // SAFETY: the mapping is the one made above; nothing else uses it.
         unsafe { libc::munmap(mapping, length) };
         result
     }
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// Pages of this part of the file that are in the cache only; `None` where Linux is too old to tell (before 6.5).
+    /// Dirty pages of this part of the file; `None` where Linux is too old to tell (before 6.5).
     fn dirty(file: &File, offset: u64, bytes: u64) -> Option<u64> {
         const CACHESTAT: libc::c_long = 451;
         let range = [offset, bytes];
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn only_the_first_part_is_synced() {
-        // The cache may keep a few hundred pages as one, which is written as one.
+        // The cache may hold a few hundred pages as one unit, which is written as one.
         const HALF: u64 = 8 << 20;
         let path = std::env::temp_dir().join(format!("standfast-part-{}", std::process::id()));
         std::fs::write(&path, vec![1; 2 * HALF as usize]).unwrap();

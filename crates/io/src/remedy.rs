@@ -1,4 +1,4 @@
-//! What to do about an error of the operating system, as far as its kind tells.
+//! Remedies for errors of the operating system, as far as the kind of error tells.
 
 use std::io::{Error, ErrorKind};
 
@@ -10,7 +10,7 @@ pub fn remedy(error: &Error) -> Option<&'static str> {
         ErrorKind::FileTooLarge => {
             "raise the limit of the file size (`ulimit -f`) for the user that runs the instance"
         }
-        // Not said by the system: see `outside`.
+        // Not an error of the system: see `outside`.
         ErrorKind::PermissionDenied if error.raw_os_error().is_none() => {
             "remove the link, or, if it is meant, make it root's or that of the user who runs this (`chown -h`)"
         }
@@ -44,7 +44,7 @@ fn remedy_of_code(code: i32) -> Option<&'static str> {
     })
 }
 
-/// [`remedy`] as the last line of a message: `hint: ...` on a line of its own, or nothing.
+/// [`remedy`] as the last line of a message, `hint: ...` on a line of its own, or nothing.
 pub fn hint(error: &Error) -> String {
     remedy(error).map_or_else(String::new, |remedy| format!("\nhint: {remedy}"))
 }

@@ -1,30 +1,29 @@
-//! Who is active, by wait class.
+//! Active sessions by wait class.
 
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
 use standfast_instruments::{Observation, WaitClass};
 
-/// In the place of a wait class: a session that works.
+/// Stands for a wait class: the session is on the CPU.
 pub const ON_CPU: &str = "CPU";
-/// A look that is older says nothing of this moment, microseconds.
+/// An older sample is not taken for the present state, microseconds.
 const FRESH_US: u64 = 5_000_000;
 
 /// Sessions of a wait class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActiveClass {
-    /// Its name, or `CPU`.
+    /// Name of the class, or `CPU`.
     pub class: String,
-    /// How many at this moment.
     pub sessions: u64,
 }
 
-/// Classes in which a session can be active, `CPU` first.
+/// The classes in which a session can be active, `CPU` first.
 pub fn classes() -> impl Iterator<Item = &'static str> {
     let waits = WaitClass::ALL.into_iter().filter(|class| *class != WaitClass::Idle).map(WaitClass::name);
     std::iter::once(ON_CPU).chain(waits)
 }
 
-/// Sessions of applications that were not idle at the newest look, by class, all classes; `None` when it is not known.
+/// Counts the sessions of applications that were not idle in the newest sample, for every class; `None` when unknown.
 pub fn active_sessions(observation: &Observation) -> Option<Vec<ActiveClass>> {
     let activity = &observation.history.activity;
     let newest = activity.iter().map(|seen| seen.time_us).max();

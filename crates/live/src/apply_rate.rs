@@ -1,43 +1,43 @@
-//! How fast a standby applies redo when it does nothing else, which is how long a failover takes that finds a backlog.
+//! How fast a standby applies redo at full load. That rate decides how long a failover with a backlog takes.
 
 use crate::lags::is_heard;
 use crate::status::{Destination, Status};
 use standfast_instruments::{Event, Sample, Statistic};
 use standfast_types::APPLY_BEHIND_BYTES;
 
-/// What is concluded from less time, seconds, says nothing.
+/// No rate is computed over a shorter time, seconds.
 const LEAST_S: f64 = 0.01;
 
-/// What apply does when it does not pause. A failover does all of it.
+/// The waits of apply while it works. A failover does all of this work.
 const APPLYING: [Event; 3] = [Event::RecoveryApply, Event::DbFileParallelWrite, Event::DbFileSync];
 
-/// At one moment: what has been applied, and whether much was left.
+/// One moment: how much has been applied, and whether a backlog was left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
-    /// Seconds.
+    /// Time of the moment, seconds.
     pub at_s: f64,
-    /// Time that apply has worked until then, as far as it is known to have paused, seconds.
+    /// Time that apply has worked until then, seconds; pauses count unless they are known.
     pub worked_s: f64,
     /// Redo applied, bytes.
     pub applied: u64,
-    /// Apply had more to do than it could.
+    /// Whether apply had a backlog to work on.
     pub busy: bool,
 }
 
 impl Moment {
-    /// Of a destination, as its primary sees it: whether apply pauses there is not known. `None` while it is not heard:
-    /// what it did meanwhile comes all at once when it is back.
+    /// Returns the moment of a destination as the primary sees it, where pauses of apply are unknown. `None` while the
+    /// destination is not heard: its progress meanwhile would arrive at once when it is back.
     pub fn of_destination(time_us: u64, destination: &Destination) -> Option<Moment> {
         if !is_heard(destination, Some(time_us)) {
             return None;
         }
         let busy = is_busy(destination.backlog(), destination.delay_s);
-        // What it has applied it had when it said so.
+        // The applied position is as old as the message that reported it.
         let at_s = destination.last_heard_us.unwrap_or(time_us).min(time_us) as f64 / 1e6;
         Some(Moment { at_s, worked_s: at_s, applied: destination.applied?, busy })
     }
 
-    /// Of a standby that looks at itself.
+    /// Returns the moment of a standby from its own observation.
     pub fn of_standby(status: &Status, sample: &Sample) -> Option<Moment> {
         let received = status.standby.as_ref()?;
         let busy = is_busy(received.backlog(), received.delay_s);
@@ -51,7 +51,7 @@ impl Moment {
     }
 }
 
-/// `delay_s`: what is held back is left and gives apply nothing to do.
+/// Whether apply has a backlog to work on. With an apply delay the backlog is held back and is no work.
 fn is_busy(left: Option<u64>, delay_s: Option<u64>) -> bool {
     left.is_some_and(|left| left >= APPLY_BEHIND_BYTES) && delay_s.is_none_or(|delay| delay == 0)
 }
@@ -59,14 +59,14 @@ fn is_busy(left: Option<u64>, delay_s: Option<u64>) -> bool {
 /// What is known of one standby, bytes per second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApplyRate {
-    /// The fastest that was seen. Of a standby that keeps up the primary sees no more than what arrives there.
+    /// The highest rate seen. Of a standby that keeps up, the primary sees only the rate at which redo arrives.
     fastest: Option<f64>,
-    /// Of the newest moments, while much is left.
+    /// The rate over the newest moments, while there is a backlog.
     flat_out: Option<f64>,
 }
 
 impl ApplyRate {
-    /// Takes in the newest moments, the oldest first.
+    /// Adds the newest moments, the oldest first.
     pub fn take(&mut self, moments: &[Moment]) {
         let busy_since = moments.iter().rposition(|moment| !moment.busy).map_or(0, |idle| idle + 1);
         let busy = &moments[busy_since..];
@@ -76,14 +76,14 @@ impl ApplyRate {
         }
     }
 
-    /// How fast a backlog would be applied; `None`: nothing was seen yet.
+    /// Returns the rate at which a backlog would be applied; `None` when none was seen yet.
     pub fn bytes_s(&self) -> Option<f64> {
         self.flat_out.or(self.fastest)
     }
 }
 
-/// Without the time in which apply stood, for it may have been switched off. When it began to move is not known any better
-/// than by the first moment at which it had, where there is a later one.
+/// Drops the leading moments at which apply stood still, because it may have been stopped. It resumed at some time
+/// before the first moment that shows progress, so the rest begins with that moment if a later one exists.
 fn since_it_moves(moments: &[Moment]) -> &[Moment] {
     let stood = moments.windows(2).take_while(|pair| pair[0].applied == pair[1].applied).count();
     let begun = if stood > 0 && moments.len() > stood + 2 { stood + 1 } else { stood };

@@ -1,4 +1,4 @@
-//! Whether all is well, by thresholds: for monitoring, for the verdict and for the alert log.
+//! Checks the state against thresholds: for monitoring, for the verdict and for the alert log.
 
 use crate::figure;
 use crate::lags::{Lag, apply_lag, is_heard, transport_lag};
@@ -6,22 +6,22 @@ use crate::status::{Database, Destination, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How bad. The order is that of importance.
+/// Sorted by importance, the lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// All is well.
+    /// Nothing is wrong.
     Ok,
-    /// It cannot be said.
+    /// The state cannot be determined.
     Unknown,
-    /// To be looked at.
+    /// Needs attention.
     Warning,
-    /// To be looked at now.
+    /// Needs attention immediately.
     Critical,
 }
 
 impl Severity {
-    /// As the first word of a line.
+    /// The first word of a line for monitoring.
     pub fn word(self) -> &'static str {
         match self {
             Severity::Ok => "OK",
@@ -42,17 +42,15 @@ impl Severity {
     }
 }
 
-/// Above what a lag is a finding, seconds.
+/// Lags above which there is a finding, seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// A warning.
     pub warn_s: f64,
-    /// Critical.
     pub critical_s: f64,
 }
 
 impl Limits {
-    /// Those that are given instead of these.
+    /// Replaces the limits that are given.
     pub fn with(self, warn_s: Option<f64>, critical_s: Option<f64>) -> Limits {
         Limits { warn_s: warn_s.unwrap_or(self.warn_s), critical_s: critical_s.unwrap_or(self.critical_s) }
     }
@@ -66,12 +64,10 @@ impl Limits {
     }
 }
 
-/// Of a check.
+/// The thresholds of a check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
-    /// Of the transport lag.
     pub transport: Limits,
-    /// Of the apply lag.
     pub apply: Limits,
 }
 
@@ -85,7 +81,7 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// Those of the instance; the defaults where it does not say.
+    /// Returns the thresholds of the instance, with the default for each that it does not report.
     pub fn of(status: &Status) -> Thresholds {
         let (default, own) = (Thresholds::default(), status.thresholds.clone().unwrap_or_default());
         Thresholds {
@@ -95,23 +91,22 @@ impl Thresholds {
     }
 }
 
-/// Something that is not well.
+/// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// How bad.
     pub severity: Severity,
-    /// What, and where.
+    /// What is wrong, and where.
     pub text: String,
 }
 
-/// Of an instance that allows plain TCP: what it means, and the way out.
+/// Finding for an instance that allows plain TCP, with the remedy.
 const INSECURE: &str = "insecure: plain TCP lets every user and host that reaches the port read and write redo; give each instance a certificate \
                         (`standfast cert join`) and take `insecure = true` out of [instance] at both ends";
 
-/// Unprotected files that are named.
+/// Maximum unprotected files that a finding names.
 const UNPROTECTED_NAMED: usize = 3;
 
-/// What is not well, the worst first.
+/// Returns what is wrong, the worst first.
 pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut find = |severity, text: String| found.push(Finding { severity, text });
@@ -185,7 +180,7 @@ pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
     found
 }
 
-/// One that was not renewed in time ends all replication with the next connection.
+/// After a certificate has expired, replication ends with the next connection.
 fn of_certificate(status: &Status, find: &mut impl FnMut(Severity, String)) {
     let Some(certificate) = status.certificate() else { return };
     let left = certificate.left(status.time_us).map_or_else(String::new, |left| format!(", {left} left"));
@@ -214,7 +209,7 @@ fn of_certificate(status: &Status, find: &mut impl FnMut(Severity, String)) {
     }
 }
 
-/// Commits that nothing waited for are not protected as configured, though the redo has them.
+/// Commits without the VFS waited for no standby: they are in the redo, but not protected as configured.
 fn of_database(database: &Database, now_us: Option<u64>, find: &mut impl FnMut(Severity, String)) {
     if let (Some(ago_s), Some(commits)) = (database.foreign_lately_s(now_us), database.foreign_commits) {
         let by = database.foreign_names().map_or_else(String::new, |names| format!(", open in {names}"));
@@ -265,7 +260,7 @@ fn of_destination(
     }
 }
 
-/// Those of the first names that fit a line.
+/// Maximum names in a finding.
 const NAMES: usize = 3;
 
 fn stopped_there(destination: &Destination, total: u64) -> String {
@@ -282,9 +277,9 @@ fn stopped_there(destination: &Destination, total: u64) -> String {
     }
 }
 
-/// Databases that are not served as the role of the instance says, by state.
+/// Databases whose state does not fit the role of the instance, grouped by state.
 fn of_databases(status: &Status, role: &str, find: &mut impl FnMut(Severity, String)) {
-    // A state that concerns all of them is said once.
+    // A failure of the whole instance is reported once.
     if status.failure.is_some() {
         return;
     }
@@ -324,7 +319,7 @@ fn of_standby(status: &Status, thresholds: &Thresholds, find: &mut impl FnMut(Se
     of_lag("here", "transport lag", transport, &thresholds.transport, find);
     if status.role.as_deref() == Some("standby") {
         let apply = Lag { seconds: received.apply_lag_s, bytes: received.apply_lag_bytes };
-        // What is held back on purpose is no finding.
+        // Redo that is held back by the apply delay is no finding.
         let held = received.delay_s.unwrap_or(0) as f64;
         let limits =
             Limits { warn_s: thresholds.apply.warn_s + held, critical_s: thresholds.apply.critical_s + held };
@@ -345,12 +340,12 @@ fn of_lag(name: &str, what: &str, lag: Lag, limits: &Limits, find: &mut impl FnM
     }
 }
 
-/// All findings together. An unknown beside a warning is a warning.
+/// Returns the severity of all findings together. A warning outranks an unknown.
 pub fn severity(findings: &[Finding]) -> Severity {
     findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok)
 }
 
-/// One line for monitoring: the severity, who, what is wrong, and the lags as performance data.
+/// One line for monitoring: the severity, the instance, the findings, and the lags as performance data.
 pub fn line(name: &str, status: &Status, thresholds: &Thresholds) -> (Severity, String) {
     let found = findings(status, thresholds);
     let severity = severity(&found);
@@ -370,7 +365,7 @@ pub fn line(name: &str, status: &Status, thresholds: &Thresholds) -> (Severity, 
     (severity, format!("STANDFAST {} - {name} ({role}): {what}{bar}{data}", severity.word()))
 }
 
-/// `U` is how monitoring plugins say unknown.
+/// Performance data of one lag; monitoring plugins write `U` for an unknown value.
 fn performance(name: &str, what: &str, lag: Lag, limits: &Limits) -> String {
     let value = lag.seconds.map_or_else(|| "U".into(), |seconds| format!("{seconds:.3}s"));
     format!(" {name}_{what}={value};{};{}", limits.warn_s, limits.critical_s)

@@ -1,4 +1,4 @@
-//! What the dashboard shows, in the order in which an operator looks: computed once, shown by the web page and in the
+//! What the dashboard shows, in the order in which an operator reads it. Computed once, for the web page and the
 //! terminal.
 
 mod commit;
@@ -20,86 +20,79 @@ use standfast_instruments::{Event, Observation, WaitClass};
 
 /// Version of the document.
 pub const SCHEMA_VERSION: u32 = 1;
-/// Lines of the alert log that are shown.
+/// Maximum lines of the alert log.
 const EVENTS: usize = 20;
 
-/// What the machine says of itself.
+/// Figures of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Machine {
     /// Processors; `None`: unknown.
     pub cpus: Option<u64>,
-    /// Room left where the redo is, bytes; `None`: unknown.
+    /// Free bytes where the redo is; `None`: unknown.
     pub disk_free_bytes: Option<u64>,
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dashboard {
     /// See [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The instance.
     pub name: String,
-    /// Its role.
     pub role: String,
-    /// What it does in that role.
     pub state: String,
-    /// Of the program.
+    /// Version of the program.
     pub version: String,
-    /// When all of this was true, microseconds since the Unix epoch.
+    /// Time of the observation, microseconds since the Unix epoch.
     pub time_us: u64,
-    /// Time that rates are of.
+    /// Time over which rates are computed.
     pub window: Figure,
     /// 1: what a failover would cost now, and what is wrong.
     pub verdict: Verdict,
-    /// 2: who sends redo to whom.
+    /// 2: which instance sends redo to which.
     pub topology: Vec<Link>,
     /// 3: the standbys.
     pub standbys: Vec<StandbyState>,
     /// 4: where the time of commits goes.
     pub commit: CommitTime,
-    /// 5: who is active.
+    /// 5: active sessions.
     pub sessions: Sessions,
     /// 6: what may run out.
     pub pressure: Pressure,
-    /// 7: the alert log, the newest first.
+    /// 7: the alert log, the newest line first.
     pub events: Vec<EventLine>,
 }
 
-/// Who is active.
+/// Active sessions and waiting threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sessions {
-    /// Connected sessions.
     pub connected: Figure,
-    /// Active ones by wait class; `None`: unknown.
+    /// Active sessions by wait class; `None`: unknown.
     pub active: Option<Vec<ActiveClass>>,
-    /// Processors of the machine: more sessions than that on the CPU are in each other's way.
+    /// Processors of the host; more sessions on the CPU compete for them.
     pub cpus: Figure,
-    /// Waits in progress of the instance's own threads, idle ones left out.
+    /// Waits in progress of the instance's own threads, idle ones excluded.
     pub threads: Vec<ThreadWait>,
 }
 
 /// A wait in progress.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadWait {
-    /// Name of the thread.
     pub thread: String,
-    /// What it waits for.
+    /// The wait event.
     pub event: String,
-    /// For how long so far.
+    /// Time so far.
     pub waited: Figure,
 }
 
 /// A line of the alert log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventLine {
-    /// When, in UTC.
+    /// UTC; `-` when the line has no time.
     pub time: String,
-    /// What.
     pub text: String,
 }
 
 impl Dashboard {
-    /// Of an observation that `looks` has taken in.
+    /// Builds the dashboard of an observation that `looks` already has.
     pub fn of(observation: &Observation, looks: &Looks, machine: &Machine) -> Dashboard {
         let status = &Status::of(&observation.status);
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| crate::figure::UNKNOWN.into());
@@ -137,7 +130,7 @@ fn sessions(observation: &Observation, status: &Status, machine: &Machine) -> Se
     }
 }
 
-/// Lines begin with their time.
+/// Splits a line into its time, with which it begins, and its text.
 fn event(line: &str) -> EventLine {
     let (time, text) = line.split_once(' ').filter(|(time, _)| time.ends_with('Z')).unwrap_or(("-", line));
     EventLine { time: time.into(), text: text.into() }

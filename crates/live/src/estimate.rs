@@ -1,4 +1,4 @@
-//! What a failover at this moment would lose, and how long it would take.
+//! What a failover now would lose, and how long it would take.
 
 use crate::apply_rate::{ApplyRate, Moment};
 use crate::lags::{Lag, transport_lag};
@@ -6,29 +6,29 @@ use crate::status::{Destination, Status};
 use standfast_instruments::{Event, Observation, Sample};
 use std::collections::BTreeMap;
 
-/// A change of role takes so much, seconds, where writes take no time: the threads of the standby end, files are opened and
-/// read. Its durable writes (a log header each, the control file, the incarnation) come on top, and both again for each
-/// database. Counted with strace.
+/// Duration of a role change without its durable writes, seconds: the standby's threads end, files are opened and read.
+/// The durable writes come on top (a log header each, the control file, the incarnation), and each database adds time
+/// and writes of its own. Counted with strace.
 const ROLE_CHANGE_S: f64 = 0.010;
 const ROLE_CHANGE_WRITES: f64 = 20.0;
 const DATABASE_S: f64 = 0.000_6;
 const DATABASE_WRITES: f64 = 4.0;
-/// A durable write of a standby whose writes nobody has seen yet, seconds.
+/// Assumed duration of a durable write at a standby of which no write was seen yet, seconds.
 const WRITE_S: f64 = 0.001;
 
-/// A failover at this moment, to the standby that would lose least.
+/// A failover now, to a standby that commits wait for, or else to the one that would lose least.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Estimate {
-    /// The standby; `None`: there is none.
+    /// The target; `None`: there is no standby.
     pub target: Option<String>,
     /// Acknowledged commits that would be lost.
     pub loss: Lag,
-    /// Until applications can write there, seconds, from the command on; `None`: unknown.
+    /// Time from the command until applications can write at the target, seconds; `None`: unknown.
     pub failover_s: Option<f64>,
 }
 
 impl Estimate {
-    /// For an instance that is seen so. `apply_rates`: by the name of the standby.
+    /// Estimates from an observation of an instance. `apply_rates` is keyed by the name of the standby.
     pub fn of(observation: &Observation, apply_rates: &BTreeMap<String, ApplyRate>) -> Estimate {
         let status = Status::of(&observation.status);
         let databases = status.databases.as_ref().map_or(1, Vec::len);
@@ -57,8 +57,8 @@ impl Estimate {
     }
 }
 
-/// Until a standby that is seen so has applied all it may, seconds, at the rate at which it has applied redo since its start
-/// when it did; `None`: it has applied nothing yet, or is no standby.
+/// Returns the seconds until the observed standby has applied all that it may apply, at its mean rate since its start,
+/// pauses excluded. `None`: it has applied nothing yet, or is not a standby.
 pub fn apply_finish_s(observation: &Observation) -> Option<f64> {
     let status = Status::of(&observation.status);
     let received = status.standby.as_ref()?;
@@ -67,7 +67,8 @@ pub fn apply_finish_s(observation: &Observation) -> Option<f64> {
     apply_s(received.backlog(), rate.map(|done| done.applied as f64 / done.worked_s))
 }
 
-/// Until a standby that is seen so and has applied everything is a primary, seconds; `None`: it is no standby.
+/// Returns the seconds until the observed standby is a primary, once it has applied everything; `None`: it is not a
+/// standby.
 pub fn startup_s(observation: &Observation) -> Option<f64> {
     let status = Status::of(&observation.status);
     let databases = status.databases.as_ref().map_or(1, Vec::len);
@@ -75,7 +76,7 @@ pub fn startup_s(observation: &Observation) -> Option<f64> {
     is_standby.then(|| role_change_s(databases, own_write_us(&observation.sample)))
 }
 
-/// A commit that has returned is at every required destination, however far the others are behind.
+/// A commit that has returned is at every required destination, however far others are behind.
 fn loss(destination: &Destination, now_us: Option<u64>) -> Lag {
     match destination.required {
         Some(true) => Lag::NONE,
@@ -83,7 +84,7 @@ fn loss(destination: &Destination, now_us: Option<u64>) -> Lag {
     }
 }
 
-/// Until so much redo is applied, seconds.
+/// Seconds to apply a backlog.
 fn apply_s(backlog: Option<u64>, rate: Option<f64>) -> Option<f64> {
     match (backlog?, rate) {
         (0, _) => Some(0.0),
@@ -92,14 +93,14 @@ fn apply_s(backlog: Option<u64>, rate: Option<f64>) -> Option<f64> {
     }
 }
 
-/// Until a standby that has applied everything is a primary that serves so many databases, seconds.
+/// Seconds until a standby that has applied everything is a primary that serves that many databases.
 fn role_change_s(databases: usize, write_us: Option<f64>) -> f64 {
     let (databases, write_s) = (databases as f64, write_us.map_or(WRITE_S, |us| us / 1e6));
     let writes = ROLE_CHANGE_WRITES + DATABASE_WRITES * databases;
     ROLE_CHANGE_S + DATABASE_S * databases + writes * write_s
 }
 
-/// A short write of the standby's own log, microseconds: a tenth took less. Those of a change of role are short.
+/// A short write of the standby's own log, microseconds: its 10th percentile. The writes of a role change are short.
 fn own_write_us(sample: &Sample) -> Option<f64> {
     sample.event(Event::RfsRandomIo)?.percentile_us(0.1)
 }

@@ -1,16 +1,16 @@
-//! Numbers with their unit as people read them. What is not known says so.
+//! Numbers with their unit, in readable form. An unknown number is shown as such.
 
 use serde::{Deserialize, Serialize};
 
-/// Text for what is not known.
+/// Text of an unknown number.
 pub const UNKNOWN: &str = "unknown";
 
-/// A number in its base unit, and its text, the same wherever it is shown.
+/// A number in its base unit, and the text that is shown everywhere.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// Bytes, seconds or a count; `None`: unknown.
     pub value: Option<f64>,
-    /// With its unit.
+    /// The number with its unit.
     pub text: String,
 }
 
@@ -20,38 +20,33 @@ impl Figure {
         Figure { value, text: value.map_or_else(|| UNKNOWN.into(), text) }
     }
 
-    /// A time in seconds.
     pub fn seconds(value: Option<f64>) -> Figure {
         Figure::new(value, seconds)
     }
 
-    /// An amount in bytes.
     pub fn bytes(value: Option<u64>) -> Figure {
         Figure::new(value.map(|bytes| bytes as f64), bytes)
     }
 
-    /// Bytes per second.
     pub fn byte_rate(value: Option<f64>) -> Figure {
         Figure::new(value, |rate| format!("{}/s", bytes(rate)))
     }
 
-    /// Something per second.
     pub fn rate(value: Option<f64>) -> Figure {
         Figure::new(value, |rate| if rate < 10.0 { format!("{rate:.1}/s") } else { format!("{rate:.0}/s") })
     }
 
-    /// A number of things.
     pub fn count(value: Option<u64>) -> Figure {
         Figure::new(value.map(|count| count as f64), |count| format!("{count:.0}"))
     }
 
-    /// A share from 0 to 1.
+    /// A share from 0 to 1, shown in percent.
     pub fn share(value: Option<f64>) -> Figure {
         Figure::new(value, |share| format!("{:.0} %", share * 100.0))
     }
 }
 
-/// Bytes in three digits: `0 B`, `12 KiB`, `3.4 MiB`.
+/// Bytes in at most three digits: `0 B`, `12 KiB`, `3.4 MiB`.
 pub fn bytes(bytes: f64) -> String {
     let mut scaled = bytes;
     let mut unit = "B";

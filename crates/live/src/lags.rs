@@ -1,19 +1,19 @@
 //! The lags of standbys, each by its own name, and when they are known.
 //!
-//! Redo that is missing at a standby is missing whether or not it is heard. That nothing is missing is known only while
-//! it is heard: a lag of 0 is read only then.
+//! Redo that a standby lacks is missing whether or not the standby is heard. A lag of 0 is reported only while it is
+//! heard, because only then is it known that nothing is missing.
 
 use crate::status::Destination;
 
-/// A standby that has been silent for longer is not taken to be there, microseconds.
+/// A standby that has been silent for longer is not connected, microseconds.
 pub const SILENCE_US: u64 = 15_000_000;
 
-/// How much redo, and how old it is.
+/// An amount of redo and the time span it covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lag {
-    /// Time span; `None`: unknown.
+    /// `None`: unknown.
     pub seconds: Option<f64>,
-    /// Redo; `None`: unknown.
+    /// `None`: unknown.
     pub bytes: Option<u64>,
 }
 
@@ -35,7 +35,7 @@ pub fn is_heard(destination: &Destination, now_us: Option<u64>) -> bool {
     destination.is_streaming() && is_recent(destination.last_heard_us, now_us)
 }
 
-/// A stream without a time of its last heartbeat is ended by its sender when it is silent.
+/// Without the time of the last heartbeat the stream counts as heard: its sender ends a stream that is silent.
 fn is_recent(heard_us: Option<u64>, now_us: Option<u64>) -> bool {
     match (heard_us, now_us) {
         (Some(heard), Some(now)) => now.saturating_sub(heard) <= SILENCE_US,

@@ -1,7 +1,8 @@
-//! What is shown live, out of what is observed: metrics, the dashboard, checks for monitoring, crossings of thresholds.
+//! What is shown live, computed from observations: metrics, the dashboard, checks for monitoring, crossings of
+//! thresholds.
 //!
-//! Pure functions from an [`Observation`](standfast_instruments::Observation), and those before it, to text and
-//! documents: no clock, no threads, no I/O. What is not known is `None`, null or `unknown`, never 0.
+//! Pure functions from an [`Observation`](standfast_instruments::Observation) and earlier ones to text and documents:
+//! no clock, no threads, no I/O. An unknown value is `None`, null or `unknown`, never 0.
 
 mod active;
 mod apply_rate;

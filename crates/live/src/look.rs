@@ -1,4 +1,4 @@
-//! What can be said only from several observations: rates, and where the time of the last commits went.
+//! What only several observations show: rates, and where the time of the last commits went.
 
 use crate::apply_rate::{ApplyRate, Moment};
 use crate::estimate::Estimate;
@@ -6,10 +6,10 @@ use crate::status::Status;
 use standfast_instruments::{Observation, Sample, Statistic};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Rates are those of so much time, microseconds.
+/// Time over which rates are computed, microseconds.
 const WINDOW_US: u64 = 10_000_000;
 
-/// One observation, as far as rates need it.
+/// The parts of an observation that rates need.
 #[derive(Clone, Debug)]
 struct Point {
     time_us: u64,
@@ -21,12 +21,12 @@ struct Point {
 #[derive(Clone, Debug, Default)]
 pub struct Looks {
     points: VecDeque<Point>,
-    /// How fast each standby applies.
+    /// By the name of the standby.
     apply_rates: BTreeMap<String, ApplyRate>,
 }
 
 impl Looks {
-    /// Takes in an observation. One of another process or another incarnation begins anew.
+    /// Adds an observation. If it is of another process or incarnation, or not later, the earlier ones are discarded.
     pub fn take(&mut self, observation: &Observation) {
         let status = Status::of(&observation.status);
         let sample = observation.sample.clone();
@@ -40,7 +40,7 @@ impl Looks {
             self.points.clear();
         }
         self.points.push_back(point);
-        // The oldest one is at least the window old, where there is one as old as that.
+        // Keeps one point that is at least as old as the window, if there is one.
         while self.points.get(1).is_some_and(|second| second.time_us + WINDOW_US <= self.now_us()) {
             self.points.pop_front();
         }
@@ -69,13 +69,13 @@ impl Looks {
         self.points.back().map_or(0, |point| point.time_us)
     }
 
-    /// Time that rates are of, seconds; `None` before the second observation.
+    /// Time over which rates are computed, seconds; `None` before the second observation.
     pub fn window_s(&self) -> Option<f64> {
         let (first, last) = (self.points.front()?, self.points.back()?);
         Some((last.time_us - first.time_us) as f64 / 1e6).filter(|seconds| *seconds > 0.0)
     }
 
-    /// Bytes of redo log that were written per second, padding included; `None` when that is not known.
+    /// Bytes written to the redo log per second, padding included; `None` when unknown.
     pub fn log_rate(&self) -> Option<f64> {
         let (first, last) = (self.points.front()?, self.points.back()?);
         let blocks = |point: &Point| point.sample.statistic(Statistic::RedoBlocksWritten.name());
@@ -84,33 +84,33 @@ impl Looks {
         Some((grown * block_bytes) as f64 / self.window_s()?)
     }
 
-    /// How fast something grew, per second; `None` when it is not known, or did not only grow.
+    /// Growth per second of a value of the status; `None` when it is unknown or the value fell.
     pub fn rate(&self, of: impl Fn(&Status) -> Option<u64>) -> Option<f64> {
         let (first, last) = (self.points.front()?, self.points.back()?);
         let grown = of(&last.status)?.checked_sub(of(&first.status)?)?;
         Some(grown as f64 / self.window_s()?)
     }
 
-    /// What was counted in that time.
+    /// Returns what was counted in the window.
     pub fn interval(&self) -> Option<Sample> {
         self.window_s()?;
         self.points.back()?.sample.since(&self.points.front()?.sample)
     }
 
-    /// What a failover at this moment would lose, and how long it would take.
+    /// Estimates what a failover now would lose, and how long it would take.
     pub fn estimate(&self, observation: &Observation) -> Estimate {
         Estimate::of(observation, &self.apply_rates)
     }
 }
 
-/// The newest moments without one among them that is not known, the oldest first.
+/// The newest moments without an unknown one among them, the oldest first.
 fn newest_run(points: &VecDeque<Point>, moment: impl Fn(&Point) -> Option<Moment>) -> Vec<Moment> {
     let mut run: Vec<Moment> = points.iter().rev().map_while(moment).collect();
     run.reverse();
     run
 }
 
-/// How far the standby of that name has applied; `me`: the instance that the state is of.
+/// Applied position of the standby `name`; `me` is the instance whose status this is.
 pub fn applied(status: &Status, name: &str, me: &str) -> Option<u64> {
     match status.destinations().iter().find(|at| at.label() == name) {
         Some(at) => at.applied,

@@ -1,4 +1,4 @@
-//! A made-up primary with two standbys, for tests and pictures: `oslo` keeps up and commits wait for it, `rome` is
+//! A synthetic primary with two standbys, for tests and screenshots. Commits wait for `oslo`, which keeps up; `rome` is
 //! asynchronous, behind, and lacks logs.
 
 use crate::dashboard::{Dashboard, Machine};
@@ -10,11 +10,11 @@ use standfast_instruments::{
 };
 use std::time::Duration;
 
-/// When the first observation was made: 2026-11-21 10:00:00 UTC.
+/// Time of the first observation: 2026-11-21 10:00:00 UTC.
 const BEGIN_US: u64 = 1_795_255_200_000_000;
 const MIB: u64 = 1 << 20;
 
-/// What was observed `second` seconds after the beginning.
+/// The observation `second` seconds after the first one.
 pub fn observation(second: u64) -> Observation {
     let time_us = BEGIN_US + second * 1_000_000;
     let mut sample = sample(second * 400);
@@ -122,7 +122,7 @@ fn rome(captured: u64, second: u64, time_us: u64) -> serde_json::Value {
               "gap": { "low_sequence": 809, "high_sequence": 811, "bytes_left": 180 * MIB } })
 }
 
-/// What the dashboard shows of it after ten seconds.
+/// The dashboard of the synthetic primary after ten seconds.
 pub fn dashboard() -> Dashboard {
     let mut looks = Looks::default();
     let last = observation(10);
@@ -131,7 +131,7 @@ pub fn dashboard() -> Dashboard {
     Dashboard::of(&last, &looks, &Machine { cpus: Some(8), disk_free_bytes: Some(212 << 30) })
 }
 
-/// Its metrics after ten seconds.
+/// The metrics of the synthetic primary after ten seconds.
 pub fn exposition() -> String {
     let mut looks = Looks::default();
     let last = observation(10);

@@ -1,7 +1,7 @@
-//! Metrics for Prometheus: which there are, and their values in an observation.
+//! Metrics for Prometheus: their definitions, and their values in an observation.
 //!
-//! Base units; counters only grow from the start of the process on; what is not known has no series. The bounds of
-//! histograms are those in which durations are counted, so no count is interpolated.
+//! Base units. A counter only grows from the start of the process on. An unknown value has no series. Histogram bounds
+//! are bounds of the buckets in which durations are counted, so no count is interpolated.
 
 mod families;
 mod text;
@@ -13,10 +13,10 @@ use standfast_instruments::{HistogramCounts, bucket_upper_us};
 
 /// Smallest bound of a histogram, microseconds.
 const SMALLEST_US: u64 = 64;
-/// Largest bound but infinity, microseconds: 17 s.
+/// Largest finite bound of a histogram, microseconds: 17 s.
 const LARGEST_US: u64 = 1 << 24;
 
-/// How a metric is to be read.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Goes up and down.
@@ -25,25 +25,22 @@ pub enum Kind {
     Counter,
     /// Counts of durations by upper bound.
     Histogram,
-    /// Always 1; its labels say something. Its name ends in `_info`.
+    /// Always 1; the labels carry the information. Its name ends in `_info`.
     Info,
 }
 
-/// A metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// Its name, without `_total` and `_info`.
+    /// Name without `_total` and `_info`.
     pub base: &'static str,
-    /// How it is to be read.
     pub kind: Kind,
-    /// Names of its labels.
     pub labels: &'static [&'static str],
-    /// What it says, with its unit.
+    /// Meaning, with the unit.
     pub help: &'static str,
 }
 
 impl Definition {
-    /// Its name in queries; of a histogram without `_bucket`, `_sum` and `_count`.
+    /// Name in queries; that of a histogram is without `_bucket`, `_sum` and `_count`.
     pub fn name(&self) -> String {
         match self.kind {
             Kind::Counter => format!("{}_total", self.base),
@@ -58,11 +55,10 @@ impl Definition {
 pub enum Value {
     /// Of a gauge, a counter, or the 1 of an info.
     Number(f64),
-    /// Of a histogram.
     Durations {
-        /// All together, seconds.
+        /// Sum, seconds.
         sum_s: f64,
-        /// Upper bound in seconds and how many were not above it and above the one before.
+        /// Upper bound in seconds, and the count above the previous bound up to this one.
         buckets: Vec<(f64, u64)>,
     },
 }
@@ -70,13 +66,12 @@ pub enum Value {
 /// A metric with its values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Family {
-    /// Which.
     pub definition: &'static Definition,
-    /// Values of its labels, and its value there.
+    /// Label values, and the metric's value for them.
     pub series: Vec<(Vec<String>, Value)>,
 }
 
-/// Durations as a histogram: neighbouring buckets below the smallest and above the largest bound are one.
+/// Durations as a histogram; buckets below the smallest bound are merged, and so are those above the largest.
 fn durations(counts: &HistogramCounts) -> Value {
     let mut buckets: Vec<(f64, u64)> = Vec::new();
     let mut pending = 0;

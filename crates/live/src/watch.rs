@@ -1,7 +1,7 @@
-//! Which thresholds are crossed, and which are no longer: lines for the alert log.
+//! Crossings of thresholds, in both directions, as lines for the alert log.
 //!
-//! Something counts only after it has lasted, and is over only when it is clearly over: a lag around its threshold is one
-//! line, not one a second.
+//! A crossing is reported only after it has lasted, and its end only when the value is clearly back: a lag that hovers
+//! around its threshold is one line, not one per second.
 
 use crate::check::{Limits, Thresholds};
 use crate::figure;
@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 
 /// A lag is over when it is below this share of its threshold.
 const OVER: f64 = 0.5;
-/// For how long a threshold has to be crossed, or the contrary, before it is said, microseconds.
+/// Time that a threshold must be crossed, or no longer be, before it is reported, microseconds.
 const LASTS_US: u64 = 5_000_000;
-/// After so long a lost connection is said, microseconds.
+/// Time after which a lost connection is reported, microseconds.
 const DISCONNECTED_US: u64 = 30_000_000;
 
 /// What is watched of a standby.
@@ -24,23 +24,23 @@ enum Matter {
     Connection,
 }
 
-/// How one matter stands now.
+/// Present state of one matter.
 enum Now {
     Bad,
     Good,
-    /// Between both, or unknown: what was said stays.
+    /// Between both, or unknown: the last report stands.
     Between,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Standing {
     said: bool,
-    /// Since when it is otherwise than it was said to be.
+    /// Since when the state differs from the last report.
     otherwise_since_us: Option<u64>,
 }
 
 impl Standing {
-    /// True when it has changed for long enough that it is to be said.
+    /// Returns true when the state has changed for long enough to be reported.
     fn turns(&mut self, now: &Now, time_us: u64, lasts_us: u64) -> bool {
         let otherwise = matches!((now, self.said), (Now::Bad, false) | (Now::Good, true));
         if !otherwise {
@@ -56,14 +56,13 @@ impl Standing {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     standings: BTreeMap<(String, Matter), Standing>,
 }
 
 impl Watch {
-    /// Looks at a state; returns what is to be said.
+    /// Evaluates a status; returns the lines to report.
     pub fn look(&mut self, name: &str, status: &Status, thresholds: &Thresholds) -> Vec<String> {
         let Some(time_us) = status.time_us else { return Vec::new() };
         let mut lines = Vec::new();
@@ -152,7 +151,7 @@ mod tests {
             Scene { watch: Watch::default(), second: 1000 }
         }
 
-        /// So many looks, one a second.
+        /// One call of `look` per second, for that many seconds.
         fn looks(&mut self, seconds: u64, state: &str, lag_s: Value) -> Vec<String> {
             (0..seconds).flat_map(|_| self.look(state, &lag_s)).collect()
         }

@@ -1,4 +1,4 @@
-//! The document of the dashboard.
+//! The dashboard document.
 
 #![allow(clippy::unwrap_used)]
 
@@ -63,7 +63,7 @@ fn the_document_survives_its_way_through_json() {
     let dashboard = made_up::dashboard();
     let text = serde_json::to_string(&dashboard).unwrap();
     let read: Dashboard = serde_json::from_str(&text).unwrap();
-    // Of other numbers the last digit may differ.
+    // Other floating-point numbers may differ in the last digit.
     assert_eq!((&read.verdict, &read.topology), (&dashboard.verdict, &dashboard.topology));
     assert_eq!((&read.standbys, &read.events), (&dashboard.standbys, &dashboard.events));
 }

@@ -1,4 +1,4 @@
-//! The text that Prometheus reads, and the Grafana dashboard over it.
+//! The text that Prometheus reads, and the Grafana dashboard that uses it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ fn text_of(observation: &Observation) -> String {
     metrics::exposition(metrics::families(observation, &looks.estimate(observation)))
 }
 
-/// The names of all series of a text.
+/// The names of all series in a text.
 fn names(text: &str) -> BTreeSet<&str> {
     text.lines()
         .filter(|line| !line.starts_with('#'))

@@ -1,9 +1,9 @@
 //! Adding and dropping groups and members while the log is written.
 //!
-//! Order of events, so that whatever interrupts a change leaves the old or the new layout: new files are made and filled;
-//! the thread that writes the log remembers the new layout durably, in one step; then it counts here; then files that are
-//! not used any more can be removed. Files of a layout that was never remembered, or no longer is, hold nothing that
-//! counts.
+//! Order of events, so that an interruption at any point leaves the old or the new layout: new files are created and
+//! filled; the thread that writes the log records the new layout durably, in one step; the new layout takes effect in
+//! memory; then files that are no longer used can be removed. Files of a layout that was never recorded, or no longer
+//! is, hold nothing that counts.
 
 use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
@@ -19,52 +19,49 @@ use std::path::{Path, PathBuf};
 const PIECE_BYTES: usize = 1 << 20;
 const FILL: &str = "fill the new member of the redo log";
 
-/// A group that is made and not part of the log yet.
+/// A group whose files exist and that is not part of the log yet.
 pub struct NewGroup {
     number: usize,
     bytes: u64,
     members: Vec<Member>,
 }
 
-/// A member of every group, or of those that lack theirs, that is filled and not part of the log yet.
+/// A member of every group, or of those that lack theirs, whose files exist and that is not part of the log yet.
 pub struct NewMember {
     letter: char,
     directory: PathBuf,
-    /// By the index of the group.
+    /// By group index.
     files: BTreeMap<usize, Copied>,
 }
 
 struct Copied {
     member: Member,
     header: Option<LogFileHeader>,
-    /// Where the copy goes on.
+    /// Where the copy continues: number of the next block, SCN, running checksum.
     end: Option<(u32, Scn, StreamCrc)>,
 }
 
 impl NewGroup {
-    /// Its number.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// Its files.
     pub fn files(&self) -> Vec<PathBuf> {
         self.members.iter().map(|member| member.path.clone()).collect()
     }
 }
 
 impl NewMember {
-    /// Its files.
     pub fn files(&self) -> Vec<PathBuf> {
         self.files.values().map(|copied| copied.member.path.clone()).collect()
     }
 }
 
 impl RedoLog {
-    /// Makes the files of a group with the lowest free number.
+    /// Creates the files of a group with the lowest free number.
     ///
     /// # Errors
-    /// When a file cannot be made; none is left then.
+    /// When a file cannot be created; then none is left.
     pub fn make_group(&self, bytes: u64) -> Result<NewGroup, LogError> {
         let layout = self.layout();
         let number = layout.free_number();
@@ -83,10 +80,10 @@ impl RedoLog {
         Ok(NewGroup { number, bytes, members })
     }
 
-    /// The instance whose redo this file holds; `None` when it holds none.
+    /// Returns the instance whose redo this file holds; `None` when it holds none.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the file cannot be read.
     pub fn owner(disk: &dyn Disk, path: &Path) -> Result<Option<InstanceId>, LogError> {
         Ok(RedoLog::header_at(disk, path)?.map(|header| header.instance))
     }
@@ -96,7 +93,7 @@ impl RedoLog {
         read_header(file.as_ref(), path)
     }
 
-    /// A zeroed file in the place of whatever is there, but for what is of another instance.
+    /// Creates a zeroed file in the place of whatever is there, unless that belongs to another instance.
     fn make_file(&self, path: &Path, bytes: u64) -> Result<Member, LogError> {
         self.config.check_file(self.disk.as_ref(), path)?;
         self.disk.remove(path).map_err(LogError::io("remove the old file of the redo log", path))?;
@@ -104,10 +101,11 @@ impl RedoLog {
         Ok(Member { file, path: path.to_owned() })
     }
 
-    /// Makes files in `directory` for all groups that have no living member there; whatever was there is not believed.
+    /// Creates files in `directory` for all groups that have no living member there. Whatever was there is not trusted.
     ///
     /// # Errors
-    /// `Refusal` when there is nothing to do, or no letter left; else when a file cannot be made, and none is left then.
+    /// `Refusal` when there is nothing to do, or no letter is left; otherwise when a file cannot be created, and then
+    /// none is left.
     pub fn make_member<E: From<Refusal> + From<LogError>>(&self, directory: &Path) -> Result<NewMember, E> {
         let layout = self.layout();
         let free = ('a'..='e').find(|letter| !layout.members.contains_key(letter));
@@ -141,8 +139,8 @@ impl RedoLog {
         Ok(new)
     }
 
-    /// Gives a new member what the living ones hold beyond what it was given before; returns how many bytes. The log may
-    /// be written meanwhile.
+    /// Copies to a new member what the living members hold beyond what it received before; returns the number of bytes.
+    /// The log may be written meanwhile.
     ///
     /// # Errors
     /// When a file cannot be read or written.
@@ -195,7 +193,7 @@ impl RedoLog {
         }
     }
 
-    /// Why this group cannot be dropped now, if so.
+    /// Returns the index of this group, or why the group cannot be dropped now.
     fn check_droppable(&self, number: usize) -> Result<usize, Refusal> {
         let catalog = self.catalog();
         let index = number.wrapping_sub(1);
@@ -238,10 +236,11 @@ impl RedoLog {
 
 impl LogWriter {
     /// Drops a group, adds one, or both in one step. `remember` makes durable the layout that it is given, and that the
-    /// files, which are made anew or none of the log any more, lack nothing. Returns the files that are not used any more.
+    /// files are not stale: they are new or no longer part of the log. Returns the files that are no longer used.
     ///
     /// # Errors
-    /// `Refusal` when the group cannot be dropped now; what `remember` says. Nothing has changed then.
+    /// `Refusal` when the group cannot be dropped now, or fewer than two groups would be left; the error of `remember`.
+    /// Nothing has changed then.
     pub fn change_groups<E: From<Refusal>>(
         &mut self,
         drop: Option<usize>,
@@ -284,10 +283,10 @@ impl LogWriter {
     }
 
     /// Fills the new member to its end and makes it part of the log. `remember` makes durable the layout that it is
-    /// given, and that the files lack nothing.
+    /// given, and that the files are not stale.
     ///
     /// # Errors
-    /// `Refusal` when it cannot be filled; what `remember` says. Nothing has changed then.
+    /// `Refusal` when the member cannot be filled; the error of `remember`. Nothing has changed then.
     pub fn admit_member<E: From<Refusal> + From<LogError>>(
         &mut self,
         mut new: NewMember,
@@ -315,7 +314,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// A group whose living members could not be read to the end would lack redo in the new one.
+    /// Checks that the new member is complete: a group whose living members could not be read to the end would lack
+    /// redo in it.
     fn check_filled(&self, new: &NewMember) -> Result<(), Refusal> {
         let catalog = self.log().catalog();
         for (index, Copied { member, header, end }) in &new.files {
@@ -338,11 +338,11 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Goes on without the members in `directory`. `remember` makes durable the layout that it is given, in which their
-    /// files do not matter any more. Returns these.
+    /// Drops the members in `directory`. `remember` makes durable the layout that it is given, in which their files no
+    /// longer matter. Returns these files.
     ///
     /// # Errors
-    /// `Refusal` when a group would have no member left; what `remember` says. Nothing has changed then.
+    /// `Refusal` when a group would have no member left; the error of `remember`. Nothing has changed then.
     pub fn drop_member<E: From<Refusal>>(
         &mut self,
         directory: &Path,

@@ -1,4 +1,4 @@
-//! Archiving: a finished log becomes one file that holds exactly its redo, under its final name only when it is
+//! Archiving: a finished log becomes one file that holds exactly its redo. The file gets its final name only when it is
 //! complete and durable.
 
 use crate::error::LogError;
@@ -10,11 +10,11 @@ use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
 use std::path::{Path, PathBuf};
 
 const SUFFIX: &str = "arc";
-/// Read from the group, or written to the copy, between two calls of the pace: what stands in front of a durable write
-/// takes a device as long as that write or longer.
+/// Bytes read from the group, or written to the copy, between two calls of `pace`. I/O that is queued ahead of a
+/// durable write occupies the device as long as that write does, or longer.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Where the archived log with this number belongs.
+/// Path of the archived log with this sequence.
 pub(crate) fn archive_path(
     directory: &Path,
     incarnation: IncarnationNo,
@@ -24,7 +24,8 @@ pub(crate) fn archive_path(
     directory.join(format!("{incarnation}_{sequence:08}_{incarnation_id}.{SUFFIX}"))
 }
 
-/// All complete archived logs of `family` in `directory`, oldest first; those of all without. Other files are left alone.
+/// Returns all complete archived logs of `family` in `directory`, oldest first; without `family`, those of every
+/// family. Ignores other files.
 ///
 /// # Errors
 /// When the directory cannot be read.
@@ -51,9 +52,9 @@ pub fn archived_logs(
     Ok(logs)
 }
 
-/// Copies the full group with this index to the archive directory; returns the log, or `None` when the
-/// group is not full or is archived already. `pace` is called between pieces of at most 256 KiB, of the group that is read
-/// and of the copy.
+/// Copies the full group with this index to the archive directory. Returns the archived log, or `None` when the group
+/// is not full, is archived already, or was truncated during the copy. Calls `pace` between extents of at most 256 KiB,
+/// of the group that is read and of the copy.
 ///
 /// # Errors
 /// `Io`, for example when the volume is full: nothing is left behind and the call may be repeated.
@@ -90,7 +91,7 @@ pub fn archive_group(
 
     let archived = ArchivedLog { path, header, bytes: header.file_bytes };
     let mut catalog = log.catalog();
-    // On a standby the group may have been cut open again while it was copied.
+    // On a standby a truncation may have reopened the group during the copy.
     let unchanged =
         catalog.groups[group].header == Some(original) && catalog.groups[group].next_scn == Some(next);
     if unchanged {
@@ -100,8 +101,8 @@ pub fn archive_group(
     Ok(unchanged.then_some(archived))
 }
 
-/// Writes the stream of a log into blocks of its own: without padding, which is most of a log of small
-/// batches, and without cuts.
+/// Writes the stream of a log into new blocks: without padding, which is most of a log of small batches, and without
+/// truncation blocks.
 fn copy(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &mut dyn FnMut()) -> Result<(), LogError> {
     let block_bytes = header.block_bytes as usize;
     let bytes = header.file_bytes.next_multiple_of(4096);
@@ -144,8 +145,9 @@ fn copy(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &mut dyn FnMut
     target.sync().map_err(LogError::io("sync the archived log", part))
 }
 
-/// Removes the oldest archived logs until at most `bytes_max` are left, sparing those that end after `keep`, and those that
-/// the log itself needs to go on without a hole: from a hole on, or beyond what its groups hold. Returns what was removed.
+/// Removes the oldest archived logs until at most `bytes_max` bytes are left, and returns the removed logs. Keeps those
+/// that end after `keep`, and those that the log needs to continue without a gap: from an open gap on, or beyond what
+/// its groups hold.
 ///
 /// # Errors
 /// `Io`.

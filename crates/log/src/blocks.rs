@@ -1,8 +1,8 @@
-//! The valid blocks of a log in order, each from any member that holds it.
+//! The valid blocks of a log in order, each read from any member that holds it.
 //!
-//! All members hold the same blocks, so a block is as good from one as from another: the first member is read,
-//! and where it fails or what it holds does not fit, the others are asked. Damage in different places of two
-//! members still gives the whole log.
+//! All members hold the same blocks, so every copy of a block is as good as another. The first member is read; where
+//! that fails, or the block does not fit, the other members are tried. Two members that are damaged in different places
+//! still give the complete log.
 
 use crate::error::LogError;
 use crate::groups::{Cut, Member};
@@ -13,12 +13,13 @@ use standfast_format::{
 use standfast_types::Scn;
 use std::collections::BTreeMap;
 
-/// Read at once where nothing else is said.
+/// Bytes per read, unless the caller sets a limit.
 const READ_BYTES: usize = 1 << 20;
-/// Blocks without payload that may be damaged one behind the other, as in one sector of 4 KiB: no redo is missing then.
+/// Number of consecutive blocks without payload that may be damaged, as in one sector of 4 KiB: no redo is missing
+/// then.
 const EMPTY_BLOCKS_MAX: u32 = 8;
 
-/// One log that can be read.
+/// A readable log.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub members: Vec<Member>,
@@ -27,7 +28,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Where the valid bytes from `from` on begin, and up to which position they go without another cut.
+    /// Returns the first block of the range that holds the valid bytes from `from` on, and the SCN up to which that
+    /// range goes before the next truncation.
     pub fn stretch(&self, from: Scn) -> (u32, Option<Scn>) {
         let last = self.cuts.iter().rposition(|cut| cut.at <= from);
         let first_block = last.map_or(1, |index| self.cuts[index].block);
@@ -35,13 +37,13 @@ impl Source {
         (first_block, later.iter().map(|cut| cut.at).min())
     }
 
-    /// Fills `out` from the first member that can be read; returns which.
+    /// Fills `out` from the first member that can be read; returns the index of that member.
     fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize, LogError> {
         let mut failure = None;
         for (index, member) in self.members.iter().enumerate() {
             match member.file.read_at(out, offset) {
                 Ok(()) => return Ok(index),
-                // The cause is that of the first one: a later one may only be shorter.
+                // Report the failure of the first member: a later one may only be shorter.
                 Err(error) => {
                     failure = failure.or(Some(LogError::io("read the redo log", &member.path)(error)))
                 }
@@ -50,7 +52,7 @@ impl Source {
         Err(failure.unwrap_or(LogError::Unopened))
     }
 
-    /// Whether `header` was found where block `number` of this log belongs.
+    /// Returns whether a block with `header` belongs at block `number` of this log.
     fn owns(&self, header: &BlockHeader, number: u32) -> bool {
         header.number == number
             && header.sequence == self.header.sequence
@@ -59,15 +61,14 @@ impl Source {
     }
 }
 
-/// See the module.
 pub(crate) struct Blocks {
     source: Source,
-    /// Read at once, at least one block.
+    /// Bytes per read; at least one block is read.
     read_bytes: usize,
     buffer: Vec<u8>,
     buffered_first: u32,
     buffered: usize,
-    /// Member that the buffer was read from.
+    /// Index of the member that the buffer was read from.
     buffered_from: usize,
     number: u32,
     expected: Scn,
@@ -102,7 +103,7 @@ impl Blocks {
         })
     }
 
-    /// Reads no more than so many bytes at once, if that is a block.
+    /// Limits each read to `bytes`, or to one block if that is more.
     pub fn in_pieces_of(self, bytes: usize) -> Blocks {
         Blocks { read_bytes: bytes.min(READ_BYTES), ..self }
     }
@@ -128,7 +129,7 @@ impl Blocks {
         let mut count = (self.read_bytes / size).clamp(1, (self.blocks - self.number) as usize);
         self.buffer.resize(count * size, 0);
         let from = self.source.read_at(&mut self.buffer, offset).or_else(|_| {
-            // Each member may have its bad sector within the piece, and this block be readable in one of them.
+            // Each member may have its own bad sector in this extent, while this block is readable in one of them.
             count = 1;
             self.source.read_at(&mut self.buffer[..size], offset)
         });
@@ -144,8 +145,8 @@ impl Blocks {
         &self.buffer[at..at + self.block_bytes()]
     }
 
-    /// The header of `block` if it can stand here: it belongs to the log and goes on where the one before ended,
-    /// or cuts.
+    /// Returns the header of `block` if the block is valid here: it belongs to the log, and it continues where the one
+    /// before ended or truncates.
     fn fits(&self, block: &[u8]) -> Option<BlockHeader> {
         let header = decode_block(block).ok()?;
         let continues = header.position == self.expected && header.stream_crc == self.crc;
@@ -154,7 +155,7 @@ impl Blocks {
         (self.source.owns(&header, self.number) && (continues || cuts)).then_some(header)
     }
 
-    /// Looks for the next block in the members that the buffer was not read from, and puts it there.
+    /// Searches the members that the buffer was not read from for the next block, and copies it into the buffer.
     fn find_elsewhere(&mut self) -> Option<BlockHeader> {
         let (size, offset) = (self.block_bytes(), self.offset(self.number));
         let mut block = vec![0; size];
@@ -171,8 +172,8 @@ impl Blocks {
         None
     }
 
-    /// A block that goes on right where the last valid one ended: those between them held no redo, or only such that a
-    /// cut made void. Puts it where the buffer has the next block.
+    /// Searches for a block that continues exactly where the last valid one ended: the blocks between them held no
+    /// redo, or only redo that a truncation voided. Leaves the block in the buffer as the next one.
     fn find_behind_empty_ones(&mut self) -> Option<BlockHeader> {
         let damaged = self.number;
         for number in damaged + 1..=damaged + EMPTY_BLOCKS_MAX {
@@ -189,8 +190,8 @@ impl Blocks {
         None
     }
 
-    /// Headers of blocks from the next one on that belong to this log, wherever they lead, up to `bytes_max` behind it.
-    /// What cannot be read is passed over.
+    /// Headers of the blocks that belong to this log, from the next block on and up to `bytes_max` further, whether or
+    /// not they continue the stream. Skips what cannot be read.
     pub fn owned_behind(&self, bytes_max: u64) -> Vec<BlockHeader> {
         let size = self.block_bytes();
         let limit = u64::from(self.number) + bytes_max / size as u64;
@@ -206,7 +207,7 @@ impl Blocks {
                 let here = count.min((end - first) as usize);
                 let read = member.file.read_at(&mut piece[..here * size], self.offset(first));
                 match read {
-                    // Block by block up to the one that cannot be read, and behind it.
+                    // Read single blocks from here on, and skip those that cannot be read.
                     Err(_) if here > 1 => count = 1,
                     Err(_) => first += 1,
                     Ok(()) => {
@@ -225,7 +226,7 @@ impl Blocks {
         found.into_values().collect()
     }
 
-    /// The next valid block as header and whole bytes; `None` at the end of what is valid.
+    /// Returns the next valid block as header and complete bytes; `None` where the valid blocks end.
     pub fn next_block(&mut self) -> Result<Option<(BlockHeader, &[u8])>, LogError> {
         if !self.fill()? {
             return Ok(None);
@@ -241,7 +242,7 @@ impl Blocks {
         Ok(Some((header, self.block(number))))
     }
 
-    /// The next valid block and its payload; `None` at the end of what is valid.
+    /// Returns the next valid block's header and payload; `None` where the valid blocks end.
     pub fn next(&mut self) -> Result<Option<(BlockHeader, &[u8])>, LogError> {
         let payload = |(header, block)| {
             let BlockHeader { payload_bytes, .. } = header;
@@ -251,18 +252,18 @@ impl Blocks {
         Ok(self.next_block()?.map(payload))
     }
 
-    /// Goes on where another one ended, see [`Blocks::end`].
+    /// Continues where another reader ended, see [`Blocks::end`].
     pub fn go_on_at(&mut self, end: (u32, Scn, StreamCrc)) {
         (self.number, self.expected, self.crc) = end;
     }
 
-    /// Number of the next block, position and sum after the last valid one.
+    /// Number of the next block; SCN and running checksum after the last valid one.
     pub fn end(&self) -> (u32, Scn, StreamCrc) {
         (self.number, self.expected, self.crc)
     }
 
-    /// Moves near `at` by halving, so that reading does not start at the beginning of the log. A block read
-    /// this way is only a starting point; order and sums are checked from there on.
+    /// Moves close to `at` by binary search, so that reading does not start at the beginning of the log. The block
+    /// found this way is only a starting point; order and checksums are verified from there on.
     pub fn skip_towards(&mut self, at: Scn, first_block: u32) -> Result<(), LogError> {
         let mut block = vec![0; self.block_bytes()];
         let (mut low, mut high) = (first_block, self.blocks);
@@ -285,7 +286,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// The header of block `number` from the first member in which it belongs to this log.
+    /// Returns the header of block `number` from the first member in which it belongs to this log.
     fn block_of_any(&self, number: u32, block: &mut [u8]) -> Result<Option<BlockHeader>, LogError> {
         let offset = self.offset(number);
         let (mut read, mut failure) = (false, None);

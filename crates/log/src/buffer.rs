@@ -1,9 +1,8 @@
-//! The log buffer: redo between capture and whoever writes or sends it.
+//! The log buffer: redo between capture and the log writer and senders.
 //!
-//! It is a queue of immutable chunks, each of whole records. The log writer and every sender clone the
-//! reference, not the bytes; a chunk lives until the last of them has dropped it. So a slow destination never
-//! holds the log writer up and never reads bytes that have been overwritten. See
-//! `docs/decisions/0002-log-buffer-of-chunks.md`.
+//! It is a queue of immutable chunks, each of whole records. The log writer and every sender clone the reference, not
+//! the bytes; a chunk lives until the last of them drops it. So a slow destination never holds up the log writer and
+//! never reads bytes that have been overwritten. See `docs/decisions/0002-log-buffer-of-chunks.md`.
 
 use standfast_types::Scn;
 use std::collections::VecDeque;
@@ -14,14 +13,14 @@ use std::time::Duration;
 /// Consecutive whole records of the redo stream.
 #[derive(Debug)]
 pub struct RedoChunk {
-    /// Stream position of the first byte.
+    /// SCN of the first byte.
     pub first: Scn,
-    /// The records; a chunk may stay for long and holds nothing besides.
+    /// The records, without spare capacity: a chunk may stay for long.
     pub bytes: Box<[u8]>,
 }
 
 impl RedoChunk {
-    /// Stream position after the last byte.
+    /// SCN after the last byte.
     pub fn end(&self) -> Scn {
         self.first + self.bytes.len() as u64
     }
@@ -33,7 +32,7 @@ impl AsRef<[u8]> for RedoChunk {
     }
 }
 
-/// What a chunk takes besides its records, about: commits of single clients make many small ones.
+/// Approximate size of a chunk besides its records: commits of single clients make many small chunks.
 const CHUNK_OVERHEAD: usize = 96;
 
 struct Chunks {
@@ -41,7 +40,6 @@ struct Chunks {
     bytes: usize,
 }
 
-/// See the module.
 pub struct LogBuffer {
     chunks: Mutex<Chunks>,
     bytes_max: usize,
@@ -52,8 +50,8 @@ pub struct LogBuffer {
 }
 
 impl LogBuffer {
-    /// An empty buffer at `start`, where everything before is durable. It forgets its oldest chunks once it
-    /// holds more than `bytes_max` bytes, but never one that is not durable yet.
+    /// Creates an empty buffer at `start`; everything before `start` is durable. The buffer drops its oldest chunks
+    /// once it holds more than `bytes_max` bytes, but never one that is not durable yet.
     pub fn new(start: Scn, bytes_max: usize) -> LogBuffer {
         LogBuffer {
             chunks: Mutex::new(Chunks { queue: VecDeque::new(), bytes: 0 }),
@@ -92,7 +90,7 @@ impl LogBuffer {
         Some(chunk)
     }
 
-    /// End of the redo captured.
+    /// End of the captured redo.
     pub fn captured(&self) -> Scn {
         Scn(self.captured.load(SeqCst))
     }
@@ -107,13 +105,13 @@ impl LogBuffer {
         self.captured().bytes_since(self.durable()) as usize
     }
 
-    /// Moves the durable position forwards; only the log writer calls this.
+    /// Advances the durable position; only the log writer calls this.
     pub fn set_durable(&self, durable: Scn) {
         self.durable.fetch_max(durable.0, SeqCst);
     }
 
-    /// Chunks from `from` on, which must be the start of a chunk or the end of the buffer, up to about
-    /// `bytes_max` bytes (at least one chunk when there is any). `None` when `from` is no longer there.
+    /// Returns the chunks from `from` on, which must be the start of a chunk or the end of the buffer, up to about
+    /// `bytes_max` bytes, but at least one chunk if there is any. `None` when `from` is no longer in the buffer.
     pub fn chunks(&self, from: Scn, bytes_max: usize) -> Option<Vec<Arc<RedoChunk>>> {
         if from == self.captured() {
             return Some(Vec::new());
@@ -139,8 +137,8 @@ impl LogBuffer {
         chunks.queue.get(index).map(|chunk| chunk.first).filter(|first| *first <= at)
     }
 
-    /// Waits until something is captured beyond `beyond` or `durable` has moved beyond `durable_beyond`, at
-    /// most `timeout`. Returns what is captured.
+    /// Waits until redo is captured beyond `beyond` or `durable` has passed `durable_beyond`, at most `timeout`.
+    /// Returns the captured SCN.
     pub fn wait(&self, beyond: Scn, durable_beyond: Scn, timeout: Duration) -> Scn {
         let ready = || self.captured() > beyond || self.durable() > durable_beyond;
         self.waiters.fetch_add(1, SeqCst);
@@ -156,7 +154,7 @@ impl LogBuffer {
         self.captured()
     }
 
-    /// Wakes all that wait in [`LogBuffer::wait`]. Costs one load when nobody does.
+    /// Wakes all waiters of [`LogBuffer::wait`]. Costs one load when there are none.
     pub fn notify(&self) {
         if self.waiters.load(SeqCst) > 0 {
             drop(self.lock());

@@ -2,140 +2,118 @@ use standfast_format::DecodeError;
 use standfast_types::{InstanceId, Scn};
 use std::path::PathBuf;
 
-/// Why the redo log cannot go on.
+/// Why an operation on the redo log failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The file system failed.
     #[error("cannot {doing} {path}: {source}{}", standfast_io::hint(source))]
     Io {
-        /// What was being done: a verb and its object.
+        /// The failed operation: a verb and its object.
         doing: &'static str,
-        /// File concerned.
         path: PathBuf,
-        /// Cause.
         source: std::io::Error,
     },
-    /// A write failed once; whether it reached the disk is unknown, so it is never retried.
+    /// A write failed. Whether it reached the disk is unknown, so it is never retried.
     #[error(
         "the redo log is poisoned: a write at SCN {at} failed ({cause})\nhint: repair the device, then restart the instance; recovery keeps everything that was acknowledged"
     )]
     Poisoned {
-        /// Position of the failed write.
+        /// SCN of the failed write.
         at: Scn,
-        /// Its cause.
         cause: String,
     },
-    /// A file is not what the configuration says.
+    /// A file of another format version, or a damaged record.
     #[error(
         "redo log {path}: {source}\nhint: restore the file from another member, or start with the directory it belongs to"
     )]
-    Damaged {
-        /// File concerned.
-        path: PathBuf,
-        /// What is wrong.
-        source: DecodeError,
-    },
+    Damaged { path: PathBuf, source: DecodeError },
     /// No log holds the position.
     #[error(
         "no redo log holds SCN {at}; the oldest begins at SCN {oldest}\nhint: a standby that needs it must be created anew"
     )]
     TooOld {
-        /// Position asked for.
+        /// Oldest SCN that can be read.
         at: Scn,
         /// Oldest position that can be read.
         oldest: Scn,
     },
-    /// No log holds the position, and one should.
+    /// No log holds the position, although one should.
     #[error(
         "no redo log holds SCN {at}: an archived log is missing in {directory}\nhint: put it back, or a copy of it from another instance"
     )]
     Missing {
         /// Position asked for.
         at: Scn,
-        /// Where it belongs.
+        /// The archive directory.
         directory: PathBuf,
     },
-    /// A group has only members that were dropped earlier.
+    /// Every member of a group is stale: all of them were dropped earlier.
     #[error(
         "redo log {path} is all that is left of its group, and it lacks redo: it was dropped while another member went on\nhint: bring the other member back (redo.members names its directory); without it what was acknowledged since is lost here, and a standby has to take over (`standfast failover` there)"
     )]
-    OnlyDistrusted {
-        /// File concerned.
-        path: PathBuf,
-    },
-    /// Existing files do not have the geometry of the configuration.
+    OnlyDistrusted { path: PathBuf },
+    /// The files have another geometry than the configuration.
     #[error(
         "redo log {path} has {setting} = {found}, but {configured} is configured\nhint: set {setting} = {found} again in standfast.toml; `standfast log group` changes the groups of an instance that runs"
     )]
     Geometry {
-        /// File concerned.
         path: PathBuf,
         /// Full name of the setting.
         setting: &'static str,
-        /// What the files have.
         found: u64,
-        /// What is configured.
         configured: u64,
     },
-    /// An archived log is not what it says it is.
+    /// An archived log is damaged, incomplete, or not a finished archived log.
     #[error(
         "archived log {path} is damaged or incomplete: nothing of it is right from SCN {at} on\nhint: copy it again from the instance that archived it; `standfast log dump FILE` shows what is left of it"
     )]
     NotWhole {
-        /// File concerned.
         path: PathBuf,
-        /// First position that cannot be read.
+        /// First SCN that cannot be read.
         at: Scn,
     },
-    /// Redo that was written to a log is not there any more.
+    /// Redo that was written to a log can no longer be read.
     #[error(
         "redo log {path} is damaged: redo from SCN {at} on was written to it and cannot be read\nhint: put a whole copy of it in its place, from another member or, of an archived log, from another instance; `standfast log dump FILE` shows what is left of it"
     )]
     Lost {
-        /// File concerned.
         path: PathBuf,
-        /// First position that cannot be read.
+        /// First SCN that cannot be read.
         at: Scn,
     },
-    /// Redo that was written to the log being filled is not there any more.
+    /// Redo that was written to the log being filled can no longer be read.
     #[error(
         "redo log {path} is damaged: redo from SCN {from} to SCN {to} was written to it and cannot be read\nhint: a standby waits until its primary, or who else feeds it, has sent that again; where a primary cannot read its own log, fail over to a standby, which has the redo, or go on without it: `standfast start --until-scn {from}`"
     )]
     LostEnd {
-        /// File concerned.
         path: PathBuf,
-        /// First position that cannot be read.
+        /// First SCN that cannot be read.
         from: Scn,
-        /// It had reached this position at least.
+        /// The log had reached at least this SCN.
         to: Scn,
     },
-    /// A file holds redo of another instance and its standbys.
+    /// A file holds redo of another family.
     #[error(
         "redo log {path} holds redo of instance {found} or a standby of it, and this one belongs to instance {family}\nhint: is the right volume mounted there, and does redo.members name directories that only this instance uses? What is there was not changed"
     )]
     Foreign {
-        /// File concerned.
         path: PathBuf,
-        /// Whose redo it holds.
+        /// Family of the redo in the file.
         found: InstanceId,
-        /// Whose it should.
+        /// Family that the configuration expects.
         family: InstanceId,
     },
-    /// A file holds newer redo than the groups that are known.
+    /// A file holds newer redo than all groups of the layout.
     #[error(
         "redo log {path} holds newer redo than all groups that the control file names\nhint: the control file is older than the redo log; bring back the one that belongs to it, or create the instance anew"
     )]
-    Unlisted {
-        /// File concerned.
-        path: PathBuf,
-    },
-    /// A group without members was to be read.
+    Unlisted { path: PathBuf },
+    /// A group without readable members was to be read.
     #[error("a redo log group has no member that can be read")]
     Unopened,
-    /// There are no usable log groups.
+    /// No group has a valid header.
     #[error("no valid redo log group in {directory}\nhint: is this a directory made by `standfast init`?")]
     NoGroups {
-        /// Where they were looked for.
+        /// Directory that was searched.
         directory: PathBuf,
     },
 }

@@ -1,4 +1,4 @@
-//! Log groups, their members, and what each holds.
+//! Log groups, their members, and the contents of each.
 
 use crate::error::LogError;
 use crate::hole::{Hole, Leftover};
@@ -13,31 +13,31 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Geometry and places of a redo log.
+/// Geometry and directories of a redo log.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
     /// Online or standby.
     pub kind: LogKind,
     /// One directory per member; a group has a file in each.
     pub member_directories: Vec<PathBuf>,
-    /// Groups, at least 2.
+    /// Number of groups, at least 2.
     pub groups: usize,
-    /// How many of them the configuration does not name: a standby has more than `redo.groups`. For messages.
+    /// Groups beyond `redo.groups`, of which a standby has some; used in messages only.
     pub unnamed_groups: usize,
     /// Bytes of each file.
     pub group_bytes: u64,
     /// 512 or 4,096: the logical block size of the device.
     pub block_bytes: usize,
-    /// Where finished logs are copied.
     pub archive_directory: PathBuf,
-    /// Members that missed redo while they were dropped: nothing is read from them until they have been brought in
-    /// line. Whoever opens a log to write to it remembers [`RedoLog::dropped_members`] durably before the first
-    /// write, and gives it here at the next start.
+    /// Stale members: they were dropped and lack redo. Nothing is read from them until recovery has repaired them. A
+    /// caller that opens a log to write to it records [`RedoLog::dropped_members`] durably before the first write, and
+    /// passes them here at the next start.
     pub distrusted: Vec<PathBuf>,
-    /// Groups and members, when they are no longer those of the first four settings: these are what the log began with.
+    /// The current groups and members, once they differ from `member_directories`, `groups` and `group_bytes`, with
+    /// which the log was created.
     pub layout: Option<Layout>,
-    /// Whose redo the files hold, by [`LogIdentity::instance`]: files of others are neither believed nor changed. `None`
-    /// takes what is there.
+    /// Family of the redo in the files, by [`LogIdentity::instance`]. Files of another family are neither trusted nor
+    /// changed. `None` accepts any family.
     pub family: Option<InstanceId>,
 }
 
@@ -52,7 +52,7 @@ impl LogConfig {
         }
     }
 
-    /// As [`LogConfig::check_owner`], of whatever is at `path`, before another file takes its place.
+    /// Applies [`LogConfig::check_owner`] to the file at `path`, if there is one, before another file replaces it.
     pub(crate) fn check_file(&self, disk: &dyn Disk, path: &Path) -> Result<(), LogError> {
         match RedoLog::header_at(disk, path) {
             Ok(Some(header)) => self.check_owner(path, &header),
@@ -61,23 +61,20 @@ impl LogConfig {
     }
 }
 
-/// Whose redo a log holds.
+/// Identity of the redo in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogIdentity {
-    /// Instance that generates it.
+    /// Instance that generates the redo.
     pub instance: InstanceId,
-    /// Its incarnation.
     pub incarnation: IncarnationNo,
-    /// Identity of the incarnation.
     pub incarnation_id: IncarnationId,
 }
 
-/// The beginning of a log sequence.
+/// Start of a log sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSwitch {
-    /// Its number.
     pub sequence: u64,
-    /// Position of its first byte.
+    /// SCN of the first byte.
     pub first_scn: Scn,
     /// Time of the switch, microseconds since the Unix epoch.
     pub time_us: u64,
@@ -118,68 +115,63 @@ pub enum SwitchBlocked {
     ArchivingNeeded,
 }
 
-/// One archived log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchivedLog {
-    /// Where it is.
     pub path: PathBuf,
-    /// Its header, with `next_scn` set.
+    /// File header, with `next_scn` set.
     pub header: LogFileHeader,
     /// Bytes of the file.
     pub bytes: u64,
 }
 
 impl ArchivedLog {
-    /// Whether the byte at `at` belongs to it.
+    /// Returns whether this log contains the byte at `at`.
     pub fn holds(&self, at: Scn) -> bool {
         self.header.first_scn <= at && self.header.next_scn.is_some_and(|next| at < next)
     }
 }
 
-/// One file of a group that is read and written.
+/// A living member: one file of a group, read and written.
 #[derive(Clone)]
 pub(crate) struct Member {
     pub file: Arc<dyn LogFile>,
     pub path: PathBuf,
 }
 
-/// What an operator should know about a member of a group.
+/// A message to the operator about a member of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberNotice {
-    /// It is neither read nor written: the group goes on with the others.
+    /// The member is neither read nor written; the group continues with the others.
     Dropped {
-        /// Its file.
         path: PathBuf,
-        /// Why.
         cause: String,
-        /// A member that the group goes on with.
+        /// A member with which the group continues.
         living: PathBuf,
     },
-    /// It lacked blocks that another member has, and was given them.
+    /// The member did not hold what its group holds, and was repaired.
     Mended {
-        /// Its file.
         path: PathBuf,
-        /// How many.
+        /// Number of blocks written to it.
         blocks: u32,
-        /// Some of them lie before blocks that are right: the file was damaged, not only behind.
+        /// Some of these blocks lie before correct ones: the file was damaged, not only behind.
         damaged: bool,
     },
 }
 
 pub(crate) struct Group {
-    /// Those that live.
+    /// Living members.
     pub members: Vec<Member>,
-    /// Files of those that do not.
+    /// Files of dropped members.
     pub dropped: Vec<PathBuf>,
     pub header: Option<LogFileHeader>,
-    /// Position after the last byte; known when the group is full.
+    /// SCN after the last byte; known once the group is full.
     pub next_scn: Option<Scn>,
     pub archived: bool,
-    /// Cut blocks it holds, in order of writing; `None` when nobody has looked since the log was opened.
+    /// Truncation blocks in the group, in order of writing; `None` until they have been read since the log was opened.
     pub cuts: Option<Vec<Cut>>,
 }
 
-/// A block from which on the stream goes on at an earlier position.
+/// A truncation block: from this block on the stream continues at an earlier position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub block: u32,
@@ -196,18 +188,18 @@ pub(crate) struct Catalog {
     pub groups: Vec<Group>,
     pub current: usize,
     pub archived: Vec<ArchivedLog>,
-    /// Redo that is not held although later redo is.
+    /// The open gap: redo that is not held although later redo is.
     pub hole: Option<Hole>,
-    /// What is still to be done on disk before anything is written.
+    /// Work that is left on disk before anything is written.
     pub leftover: Leftover,
-    /// What recovery found behind the end; the log writer takes it.
+    /// Findings of recovery beyond the end of the redo; the log writer takes them.
     pub unreachable: Option<Unreachable>,
-    /// Groups and members; groups are by number, and a place without one is empty.
+    /// Groups and members. A group has the slot of its number; an unused number has an empty slot.
     pub layout: Layout,
 }
 
 impl Group {
-    /// A place without a group.
+    /// An empty slot, for a number without a group.
     pub fn absent() -> Group {
         Group {
             members: Vec::new(),
@@ -226,7 +218,7 @@ impl Catalog {
         Catalog { groups, current, archived, hole: None, leftover, unreachable: None, layout }
     }
 
-    /// The newest log that a group holds.
+    /// Index of the group that holds the newest log.
     pub fn newest(&self) -> Option<usize> {
         let held = self.groups.iter().enumerate().filter_map(|(index, group)| {
             let header = group.header?;
@@ -236,35 +228,33 @@ impl Catalog {
     }
 }
 
-/// What others may know of a group.
+/// A group as seen from outside this crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupView {
-    /// Number, from 1.
+    /// Group number, from 1.
     pub group: usize,
-    /// Its state.
     pub state: GroupState,
-    /// Header of what it holds.
+    /// Header of the log that the group holds; `None` when it holds none.
     pub header: Option<LogFileHeader>,
-    /// Position after its last byte, when full.
+    /// SCN after the last byte; `None` unless the group is full.
     pub next_scn: Option<Scn>,
-    /// Whether it has been archived.
     pub archived: bool,
     /// Bytes of each of its files.
     pub bytes: u64,
-    /// Its members.
+    /// Living members.
     pub members: Vec<PathBuf>,
-    /// Members that are neither read nor written: lost since the start, or not there then.
+    /// Members that are neither read nor written: lost since the start, or missing at the start.
     pub dropped: Vec<PathBuf>,
 }
 
-/// The groups and archived logs of an instance; shared by writer, archiver and readers.
+/// The log groups and archived logs of an instance, shared by the log writer, the archiver and the readers.
 pub struct RedoLog {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) config: LogConfig,
     catalog: Mutex<Catalog>,
-    /// Redo before this position is not needed for recovery.
+    /// Recovery does not need redo before this SCN.
     checkpoint: AtomicU64,
-    /// Logs that end after this position are not used again: redo of theirs is not where it has to be.
+    /// A group whose log ends after this SCN is not reused: that redo has not reached every place that it must reach.
     reuse_limit: AtomicU64,
     notices: Vec<MemberNotice>,
     pub(crate) keeper: Mutex<Option<Arc<dyn MemberKeeper>>>,
@@ -283,17 +273,17 @@ impl RedoLog {
         RedoLog { disk, config, catalog, checkpoint, reuse_limit, notices, keeper: Mutex::default() }
     }
 
-    /// Logs that end after `limit` are not used again, whatever else is done with them: a destination needs them.
+    /// Forbids reuse of groups whose log ends after `limit`, whatever their state: a destination still needs them.
     pub fn set_reuse_limit(&self, limit: Scn) {
         self.reuse_limit.store(limit.0, SeqCst);
     }
 
-    /// See [`RedoLog::set_reuse_limit`].
+    /// Limit set by [`RedoLog::set_reuse_limit`].
     pub fn reuse_limit(&self) -> Scn {
         Scn(self.reuse_limit.load(SeqCst))
     }
 
-    /// What opening found out about the members.
+    /// Messages about the members from opening the log.
     pub fn notices(&self) -> &[MemberNotice] {
         &self.notices
     }
@@ -305,12 +295,12 @@ impl RedoLog {
         indexes.flat_map(|index| layout.paths_at(self.config.kind, index)).collect()
     }
 
-    /// Groups and members as they are now.
+    /// The current groups and members.
     pub fn layout(&self) -> Layout {
         self.catalog().layout.clone()
     }
 
-    /// Files of all members that are not written to. They lack redo from the first write on.
+    /// Files of all dropped members. They are stale from the first write on.
     pub fn dropped_members(&self) -> Vec<PathBuf> {
         self.catalog().groups.iter().flat_map(|group| group.dropped.clone()).collect()
     }
@@ -319,22 +309,21 @@ impl RedoLog {
         self.catalog.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Geometry and places.
     pub fn config(&self) -> &LogConfig {
         &self.config
     }
 
-    /// Creates the files of all groups, zeroed. Files that exist are kept when they are large enough; a power
-    /// loss during an earlier attempt leaves shorter ones.
+    /// Creates the files of all groups, zeroed. Keeps existing files that are large enough; replaces shorter ones,
+    /// which a power loss during an earlier attempt leaves.
     ///
     /// # Errors
-    /// When a file cannot be created; those made before stay.
+    /// When a file cannot be created; the files that were created stay.
     pub fn create_files(disk: &dyn Disk, config: &LogConfig) -> Result<(), LogError> {
         RedoLog::create_living_files(disk, config).into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// As [`RedoLog::create_files`], but goes on with the other files where one cannot be created: a log can be
-    /// started with one member of each group. Returns what went wrong.
+    /// Creates the files like [`RedoLog::create_files`] and returns every failure: a log can be started with one member
+    /// of each group.
     pub fn create_living_files(disk: &dyn Disk, config: &LogConfig) -> Vec<LogError> {
         let layout = config.layout();
         let create = |(path, bytes): (PathBuf, u64)| {
@@ -371,17 +360,16 @@ impl RedoLog {
         Ok(())
     }
 
-    /// Redo before `scn` is no longer needed for recovery.
+    /// Declares that recovery no longer needs redo before `scn`.
     pub fn set_checkpoint(&self, scn: Scn) {
         self.checkpoint.fetch_max(scn.0, SeqCst);
     }
 
-    /// See [`RedoLog::set_checkpoint`].
+    /// SCN set by [`RedoLog::set_checkpoint`].
     pub fn checkpoint(&self) -> Scn {
         Scn(self.checkpoint.load(SeqCst))
     }
 
-    /// All groups.
     pub fn groups(&self) -> Vec<GroupView> {
         let catalog = self.catalog();
         let view = |(index, group): (usize, &Group)| GroupView {
@@ -413,10 +401,10 @@ impl RedoLog {
         self.catalog().archived.clone()
     }
 
-    /// Full groups that are not archived, oldest first: (group index, next SCN).
+    /// Full groups that are not archived, oldest first, as (group index, next SCN).
     pub fn to_archive(&self) -> Vec<(usize, Scn)> {
         let catalog = self.catalog();
-        // The last log before a hole is not whole.
+        // The last log before a gap is incomplete.
         let held = |header: &LogFileHeader| catalog.hole.is_some_and(|hole| header.first_scn < hole.to);
         let mut full: Vec<_> = catalog
             .groups
@@ -429,12 +417,12 @@ impl RedoLog {
         full
     }
 
-    /// Whether half of the groups or more wait to be archived: soon there would be none to go on in.
+    /// Returns whether at least half of the groups wait to be archived: soon there would be no group left to write to.
     pub fn archiver_is_behind(&self) -> bool {
         2 * self.to_archive().len() >= self.layout().groups.len()
     }
 
-    /// The group that may be written next, or why none may.
+    /// Index of the group that may be written next, or why there is none.
     pub(crate) fn next_group(&self) -> Result<usize, SwitchBlocked> {
         let catalog = self.catalog();
         let places = catalog.groups.len();
@@ -448,55 +436,55 @@ impl RedoLog {
                 (None, _) => return Ok(index),
                 (Some(_), _) if !group.archived => SwitchBlocked::ArchivingNeeded,
                 (Some(_), Some(end)) if end > self.reuse_limit() => SwitchBlocked::ArchivingNeeded,
-                // On a standby what is not applied yet is read from the archived log: redo that comes in does not wait
+                // A standby reads redo that is not applied yet from the archived log, so incoming redo does not wait
                 // for apply.
                 (Some(_), _) if self.config.kind == LogKind::Standby => return Ok(index),
                 (Some(_), Some(end)) if end <= self.checkpoint() => return Ok(index),
                 _ => SwitchBlocked::CheckpointIncomplete,
             };
-            // That of the group whose turn it is.
+            // Report the reason of the group that is next in order.
             blocked = blocked.or(Some(why));
         }
         Err(blocked.unwrap_or(SwitchBlocked::ArchivingNeeded))
     }
 
-    /// Logs that begin after `after` and at or before `upto`, ascending.
+    /// Starts of the logs that begin after `after` and at or before `upto`, ascending.
     pub fn switches(&self, after: Scn, upto: Scn) -> Vec<LogSwitch> {
         let mut found = self.headers();
         found.retain(|header| after < header.first_scn && header.first_scn <= upto);
         found.sort_by_key(|header| Reverse(order_begun(header)));
-        // Of those that begin where an empty one does the last one goes on.
+        // Of the logs that begin at one position, all but the last are empty; the stream continues in the last.
         found.dedup_by_key(|header| header.first_scn);
         found.iter().rev().map(LogSwitch::of).collect()
     }
 
-    /// The log that contains `at`, or would contain the next byte.
+    /// Start of the log that contains `at`, or would contain the next byte.
     pub fn log_containing(&self, at: Scn) -> Option<LogSwitch> {
         let headers = self.headers();
         let begun = headers.iter().filter(|header| header.first_scn <= at);
         begun.max_by_key(|header| order_begun(header)).map(LogSwitch::of)
     }
 
-    /// Of all that can be read.
+    /// Headers of all readable logs.
     fn headers(&self) -> Vec<LogFileHeader> {
         let catalog = self.catalog();
         let online = catalog.groups.iter().filter_map(|group| group.header);
         online.chain(catalog.archived.iter().map(|log| log.header)).collect()
     }
 
-    /// First position of the log being filled.
+    /// First SCN of the log being filled.
     pub fn current_first(&self) -> Scn {
         let catalog = self.catalog();
         catalog.groups[catalog.current].header.map_or(Scn::ZERO, |header| header.first_scn)
     }
 
-    /// First position of the oldest log that can be read.
+    /// First SCN of the oldest log that can be read.
     pub fn oldest(&self) -> Scn {
         self.headers().iter().map(|header| header.first_scn).min().unwrap_or(Scn::ZERO)
     }
 }
 
-/// Orders logs as they were begun: one that is empty begins where the next one does.
+/// Sort key for the order in which logs were begun: an empty log begins where the next one does.
 pub(crate) fn order_begun(header: &LogFileHeader) -> (Scn, u32, u64) {
     (header.first_scn, header.incarnation, header.sequence)
 }
@@ -513,7 +501,7 @@ pub(crate) fn read_header(file: &dyn LogFile, path: &Path) -> Result<Option<LogF
         Err(source @ standfast_format::DecodeError::Version { .. }) => {
             Err(LogError::Damaged { path: path.to_owned(), source })
         }
-        // Never written, or torn while it was: the group was about to be used and holds nothing yet.
+        // Never written, or torn during the write: the group was about to be used and holds nothing yet.
         Err(_) => Ok(None),
     }
 }

@@ -1,15 +1,15 @@
-//! Redo that a standby lacks while it holds later redo: archived logs fill the hole.
+//! A gap: redo that a standby lacks while it holds later redo. Archived logs fill the gap.
 //!
 //! ```text
-//!            from = end without hole                 to
-//!  group s ───────┤ . . . . . . hole . . . . . . . .├─── group t (begun beyond the hole)
+//!            from = end before the gap               to
+//!  group s ───────┤ . . . . . . gap  . . . . . . . .├─── group t (begun beyond the gap)
 //!            ├─ archived s ─┼─ archived s+1 ─┼─ ... ─┤
 //! ```
 //!
-//! Archived logs lead over a hole when each begins where the one before ended, with the same running sum, and every
-//! block of each is right. While a hole is open the groups before it are not reused, and nothing in it can be read
-//! but what archived logs hold. The hole itself is remembered by the instance, durably, before anything is written
-//! beyond it; see [`RedoLog::open_after_hole`].
+//! Archived logs lead over a gap when each begins where the one before ended, with the same running checksum, and every
+//! block of each is valid. While a gap is open, the groups before it are not reused, and nothing in it can be read
+//! except what archived logs hold. The instance records the gap durably before anything is written beyond it; see
+//! [`RedoLog::open_after_hole`].
 
 use crate::archive::archived_logs;
 use crate::blocks::{Blocks, Source};
@@ -20,45 +20,45 @@ use standfast_io::Disk;
 use standfast_types::{IncarnationId, IncarnationNo, Scn};
 use std::path::{Path, PathBuf};
 
-/// Redo that is not held, between redo that is.
+/// A gap: redo that is not held, between redo that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hole {
-    /// End of the redo without a hole when it was opened.
+    /// End of the redo before the gap, when the gap opened.
     pub from: Scn,
-    /// Where the redo goes on: the beginning of a log.
+    /// Where the redo continues: the start of a log.
     pub to: Scn,
 }
 
-/// What an archived log holds, once every block of it has been checked.
+/// Contents of an archived log, once every block of it has been verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// Its header.
     pub header: LogFileHeader,
-    /// Running sum of the stream after its last byte.
+    /// Running checksum of the stream after the last byte.
     pub end_crc: StreamCrc,
-    /// Running sum at the position asked for, when that lies in it or at one of its ends.
+    /// Running checksum at the requested position, if that lies in the log or at one of its ends.
     pub crc_at: Option<StreamCrc>,
-    /// Where the last record that starts in it begins, or its first position.
+    /// Start of the last record that begins in the log, or the log's first position.
     pub last_record: Scn,
 }
 
-/// Archived logs that lead on from a position without a hole.
+/// Archived logs that continue from a position without a gap.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    /// They, in order.
+    /// The logs, in order.
     pub logs: Vec<ArchivedLog>,
-    /// Position after the last one.
+    /// SCN after the last log.
     pub end: Scn,
-    /// Running sum there.
+    /// Running checksum at `end`.
     pub crc: StreamCrc,
-    /// Where the last record that starts in them begins.
+    /// Start of the last record that begins in these logs.
     pub last_record: Scn,
 }
 
-/// Reads the archived log at `path` from its first to its last block, and notes the running sum at `at` on the way.
+/// Reads the archived log at `path` from its first to its last block, and takes the running checksum at `at` on the
+/// way.
 ///
 /// # Errors
-/// `NotWhole` when it is damaged, cut short or no finished archived log; `Io`.
+/// `NotWhole` when the log is damaged, truncated or no finished archived log; `Io`.
 pub fn verify_archived(disk: &dyn Disk, path: &Path, at: Scn) -> Result<Verified, LogError> {
     let file = disk.open(path).map_err(LogError::io("open the archived log", path))?;
     let not_whole = |at| LogError::NotWhole { path: path.to_owned(), at };
@@ -69,7 +69,7 @@ pub fn verify_archived(disk: &dyn Disk, path: &Path, at: Scn) -> Result<Verified
     let mut crc_at = (header.first_scn == at).then_some(header.stream_crc);
     let mut last_record = header.first_scn;
     while let Some((block, payload)) = blocks.next()? {
-        // A cut would void what came before it, and archived logs are written without.
+        // A truncation block would void what came before it, and archived logs are written without.
         if block.cut || block.end() > next {
             return Err(not_whole(block.position));
         }
@@ -87,8 +87,8 @@ pub fn verify_archived(disk: &dyn Disk, path: &Path, at: Scn) -> Result<Verified
     Ok(Verified { header, end_crc, crc_at, last_record })
 }
 
-/// The archived logs among `archived` that lead on from `from`, where the stream has the sum `crc`, up to `upto` at
-/// most. Only those that `belongs` says are of this stream, and only as far as every block is right.
+/// Returns the logs among `archived` that continue from `from`, where the stream has the checksum `crc`, up to `upto`
+/// at most. Takes only those that `belongs` assigns to this stream, and only as far as every block is valid.
 pub fn chain(
     disk: &dyn Disk,
     archived: &[ArchivedLog],
@@ -107,7 +107,7 @@ pub fn chain(
                 return None;
             }
             let verified = verify_archived(disk, &log.path, chain.end).ok()?;
-            // Where nothing is known of the sum, the end of the chain proves it.
+            // If the checksum here is unknown, the one at the end of the chain is the proof.
             let same = known.is_none() || verified.crc_at == known;
             same.then(|| (log.clone(), ends, verified))
         });
@@ -119,17 +119,17 @@ pub fn chain(
     chain
 }
 
-/// What is still to be done on disk after a stop with a hole.
+/// Work that is left on disk after a stop with an open gap.
 #[derive(Default)]
 pub(crate) struct Leftover {
-    /// Groups that are void but for what stands in their files, in the order in which they are to be voided.
+    /// Groups that are void although their files do not say so, in the order in which to void them.
     pub void: Vec<usize>,
-    /// Archived logs, hence confirmed redo, fill the hole up to here.
+    /// Archived logs, hence confirmed redo, fill the gap up to here.
     pub filled_to: Option<Scn>,
 }
 
-/// Decides at a start which groups are void after a stop with a hole, and removes archived logs that belong to those.
-/// They are to be voided on disk before anything is written.
+/// Decides at a start which groups are void after a stop with an open gap, and removes archived logs that belong to
+/// them. The groups are to be voided on disk before anything is written.
 pub(crate) fn give_up(
     disk: &dyn Disk,
     groups: &mut [Group],
@@ -138,7 +138,7 @@ pub(crate) fn give_up(
 ) -> Result<Leftover, LogError> {
     let begins = |group: &Group| group.header.map(|header| header.first_scn);
     let archived = archived_logs(disk, &config.archive_directory, config.family)?;
-    // The first log beyond may be archived already and its group hold a later one.
+    // The first log beyond the gap may be archived already, and its group may hold a later one.
     let headers = groups.iter().filter_map(|group| group.header).chain(archived.iter().map(|log| log.header));
     let beyond = headers.into_iter().find(|header| header.first_scn == hole.to);
     let filled = beyond.is_some_and(|beyond| {
@@ -153,7 +153,7 @@ pub(crate) fn give_up(
         .collect();
     void.sort_unstable();
     if !filled {
-        // Newest first: what is left at any moment is without a hole but for the one that is known.
+        // Newest first: at any moment the remaining redo has no gap except the known one.
         void.reverse();
         for log in archived.iter().filter(|log| log.header.first_scn >= hole.to) {
             disk.remove(&log.path).map_err(LogError::io("remove the archived log", &log.path))?;
@@ -169,8 +169,8 @@ pub(crate) fn give_up(
 }
 
 impl Catalog {
-    /// Whether the redo without a hole ends in this group: it is not used again before the hole is closed, so that
-    /// there is always a group to go back to.
+    /// Returns whether the redo before the gap ends in this group. The group is not reused until the gap is closed, so
+    /// that there is always a group to return to.
     pub fn is_last_before_hole(&self, group: usize) -> bool {
         self.hole.is_some_and(|hole| {
             let last = self.groups.iter().enumerate().filter_map(|(index, group)| {
@@ -181,7 +181,7 @@ impl Catalog {
         })
     }
 
-    /// Lists an archived log in its place; another one in the same file is replaced.
+    /// Adds an archived log to the list, in order; replaces one with the same path.
     pub fn add_archived(&mut self, log: ArchivedLog) {
         self.archived.retain(|other| other.path != log.path);
         let key = |log: &ArchivedLog| (log.header.incarnation, log.header.sequence);
@@ -189,7 +189,7 @@ impl Catalog {
         self.archived.insert(at, log);
     }
 
-    /// The first position from `from` to `upto` that no archived log holds.
+    /// Returns the first position from `from` to `upto` that no archived log holds.
     pub fn not_archived(&self, from: Scn, upto: Scn) -> Option<Scn> {
         let mut at = from;
         while at < upto {
@@ -206,20 +206,19 @@ impl Catalog {
 }
 
 impl RedoLog {
-    /// The hole that is open.
     pub fn hole(&self) -> Option<Hole> {
         self.catalog().hole
     }
 
-    /// Position of the first byte that neither the groups before the hole nor archived logs hold: the end of the redo
-    /// without a hole. `None` when no hole is open.
+    /// SCN of the first byte that neither the groups before the gap nor archived logs hold: the end of the redo without
+    /// a gap. `None` when no gap is open.
     pub fn end_before_hole(&self) -> Option<Scn> {
         let catalog = self.catalog();
         let hole = catalog.hole?;
         Some(catalog.not_archived(hole.from, hole.to).unwrap_or(hole.to))
     }
 
-    /// Where the archived log with this number belongs.
+    /// Path of the archived log with this sequence.
     pub fn archive_path(
         &self,
         incarnation: IncarnationNo,
@@ -229,15 +228,15 @@ impl RedoLog {
         crate::archive::archive_path(&self.config.archive_directory, incarnation, incarnation_id, sequence)
     }
 
-    /// A whole archived log has been put into the archive directory: from now on it is read.
+    /// Adds a complete archived log that was placed in the archive directory: from now on it is read.
     pub fn add_archived(&self, log: ArchivedLog) {
         self.catalog().add_archived(log);
     }
 
-    /// Removes the archived logs that `unwanted` says, newest first. Returns them.
+    /// Removes the archived logs that `unwanted` selects, newest first, and returns them.
     ///
     /// # Errors
-    /// `Io`; those before it are removed.
+    /// `Io`; the logs before the failed one are removed.
     pub fn remove_archived_if(
         &self,
         unwanted: &dyn Fn(&LogFileHeader) -> bool,
@@ -255,7 +254,7 @@ impl RedoLog {
         }
     }
 
-    /// See [`chain`], among the archived logs of this redo log.
+    /// Applies [`chain`] to the archived logs of this redo log.
     pub fn chain(
         &self,
         from: Scn,

@@ -1,31 +1,31 @@
-//! Who remembers that members lack redo, and what changes in the catalog when one does.
+//! The durable record of stale members, and what changes in the catalog when a member becomes stale.
 
 use crate::groups::{MemberNotice, RedoLog};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Remembers which members lack redo.
+/// Records which members are stale.
 pub trait MemberKeeper: Send + Sync {
-    /// A write to these failed, and their group goes on without them. Returns when it survives a power loss that they
-    /// lack redo: they have to be among [`crate::LogConfig::distrusted`] at the next start. The log writer waits for it, and
-    /// what it has written counts only then.
+    /// Records that a write to these members failed and that their group continues without them. Returns once it
+    /// survives a power loss that they are stale: they have to be among [`crate::LogConfig::distrusted`] at the next
+    /// start. The log writer waits for this, and its write is committed only then.
     ///
     /// # Errors
-    /// When it cannot be remembered: the log is poisoned.
+    /// When this cannot be recorded: the log is poisoned.
     fn lost(&self, members: &[MemberNotice]) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 }
 
 impl RedoLog {
-    /// From now on a member that fails while another one of its group lives is dropped, and `keeper` remembers it.
-    /// Before, whatever fails poisons the log.
+    /// Sets the keeper. From now on a member that fails while another one of its group lives is dropped, and `keeper`
+    /// records it. Before, any failure poisons the log.
     pub fn keep_members(&self, keeper: Arc<dyn MemberKeeper>) {
         *self.keeper.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(keeper);
     }
 
-    /// The group goes on without these, whose failure says why.
+    /// Drops these members, each with its cause; the group continues with the others.
     ///
     /// # Errors
-    /// When it cannot be remembered; then nothing has changed.
+    /// When this cannot be recorded; then nothing has changed.
     pub(crate) fn lose_members(&self, group: usize, lost: &[(PathBuf, String)]) -> Result<(), String> {
         let keeper = self.keeper.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let keeper = keeper.ok_or("nobody has taken it upon himself yet")?;

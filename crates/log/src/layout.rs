@@ -1,4 +1,4 @@
-//! Which groups a log has, how large they are, and where their members lie.
+//! The groups of a log, their sizes, and the directories of their members.
 
 use crate::groups::{LogConfig, file_prefix};
 use standfast_format::LogKind;
@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 /// Groups and members of a redo log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes of each file of a group, by the number of the group, from 1.
+    /// Bytes of each file of a group, by group number, from 1.
     pub groups: BTreeMap<usize, u64>,
-    /// Directory of the members with this letter; each group has a file in every one.
+    /// Directory of the members with this letter; each group has a file in each directory.
     pub members: BTreeMap<char, PathBuf>,
 }
 
-/// A change that is refused as things stand.
+/// A change that is refused in the present state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}\nhint: {hint}")]
 pub struct Refusal {
     /// What is refused, and why.
     pub what: String,
-    /// What is to be done.
+    /// What the operator should do.
     pub hint: String,
 }
 
@@ -31,7 +31,7 @@ impl Refusal {
 }
 
 impl LogConfig {
-    /// Its layout: the one that is named, or groups of equal size.
+    /// Returns the layout that is set, or groups of equal size from the other settings.
     pub fn layout(&self) -> Layout {
         self.layout.clone().unwrap_or_else(|| Layout {
             groups: (1..=self.groups).map(|number| (number, self.group_bytes)).collect(),
@@ -41,17 +41,17 @@ impl LogConfig {
 }
 
 impl Layout {
-    /// Groups are kept by number; a number that is not used leaves its place empty.
+    /// Number of slots: groups are kept by number, and an unused number leaves its slot empty.
     pub fn places(&self) -> usize {
         self.groups.last_key_value().map_or(0, |(number, _)| *number)
     }
 
-    /// Bytes of the files of the group at this place, from 0; `None` when there is none.
+    /// Bytes of each file of the group at this index, from 0; `None` when there is no such group.
     pub fn bytes_at(&self, index: usize) -> Option<u64> {
         self.groups.get(&(index + 1)).copied()
     }
 
-    /// The file of a group in the directory of the member with this letter.
+    /// Path of the group's file of the member with this letter.
     pub fn path(&self, kind: LogKind, index: usize, letter: char) -> Option<PathBuf> {
         Some(self.members.get(&letter)?.join(file_name(kind, index, letter)))
     }
@@ -62,12 +62,12 @@ impl Layout {
         self.members.iter().map(place).collect()
     }
 
-    /// The letter of the members in this directory.
+    /// Letter of the members in this directory.
     pub fn letter_of(&self, directory: &Path) -> Option<char> {
         self.members.iter().find(|(_, other)| *other == directory).map(|(letter, _)| *letter)
     }
 
-    /// The lowest number that no group has.
+    /// Lowest number that no group has.
     pub fn free_number(&self) -> usize {
         (1..).find(|number| !self.groups.contains_key(number)).unwrap_or(usize::MAX)
     }

@@ -1,8 +1,8 @@
-//! The redo log of an instance: the log buffer, the log writer, the online (or standby) log groups, their
-//! archiving, reading any of it by position, and recovery.
+//! The redo log of an instance: the log buffer, the log writer, the online (or standby) log groups, archiving, reading
+//! by position, and recovery.
 //!
-//! `docs/format.md` draws files and blocks. Nothing here decides when to write, switch or archive; the
-//! instance does.
+//! `docs/format.md` draws files and blocks. This crate does not decide when to write, switch or archive; the instance
+//! does.
 
 mod alter;
 mod archive;

@@ -1,9 +1,9 @@
-//! The log writer: batches of redo become blocks of the current group, durably, in all members.
+//! The log writer: writes batches of redo as blocks of the current group, durably, to all members.
 //!
-//! Invariants: a block is never rewritten; the header of a group is durable before its first block; one
-//! block of every group stays free for a cut. A write counts when at least one member has it and all that do not
-//! are remembered, durably, as lacking redo; before that nobody hears of it. When no member has it, or that cannot be
-//! remembered, nothing is written again by this process. See `docs/decisions/0014-lost-members.md`.
+//! Invariants: a block is never rewritten; the header of a group is durable before its first block; one block of every
+//! group stays free for a truncation block. A write is committed when at least one member holds it and every member
+//! that does not is durably recorded as stale; until then it is not reported. If no member holds it, or a stale member
+//! cannot be recorded, this process never writes the log again. See `docs/decisions/0014-lost-members.md`.
 
 mod holes;
 mod losses;
@@ -24,16 +24,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use under_way::{UnderWay, pieces, sole, total};
 
-/// Redo of a piece, when there is much: large enough for the device's full speed.
+/// Bytes of redo in an extent of a large write: enough for the device's full speed.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Blocks that are looked at for the turn of a file.
+/// Blocks that are read to find the generation of a file.
 const LOOK_FOR_TURN: u64 = 8;
 
-/// Buffers grow by this, so that an idle instance holds little and a busy one seldom grows them.
+/// Growth step of the buffers: an idle instance holds little, and a busy one seldom grows them.
 const BUFFER_STEP: usize = 256 << 10;
 
-/// What the log writer has done since it started.
+/// Counts since the log writer started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteCounts {
     /// `redo writes`.
@@ -44,29 +44,27 @@ pub struct WriteCounts {
     pub blocks: u64,
     /// `redo wastage`, bytes of padding.
     pub wastage: u64,
-    /// Log switches.
     pub switches: u64,
 }
 
-/// See the module.
 pub struct LogWriter {
     log: Arc<RedoLog>,
     identity: LogIdentity,
-    /// Index of the group that is written.
+    /// Index of the group being written.
     group: usize,
-    /// Its living members.
+    /// Living members of that group.
     targets: Vec<Member>,
     members: MemberWriters,
-    /// Where what is durable ends.
+    /// The end of the durable redo.
     writer: BlockWriter,
     under_way: VecDeque<UnderWay>,
     blocks_per_group: u32,
-    /// The first one for single writes; all of them in turns for writes that are begun one behind the other.
+    /// The first one serves single writes; writes in flight use all of them in rotation.
     buffers: [Arc<AlignedBuf>; UNDER_WAY_MAX],
-    /// Writes of the latter kind so far.
+    /// Number of writes begun so far of those that may be in flight together.
     begun: usize,
     poisoned: Option<(Scn, String)>,
-    /// Found by recovery, and not made void yet.
+    /// Redo found by recovery beyond the end, not voided yet.
     unreachable: Option<Unreachable>,
     counts: WriteCounts,
 }
@@ -106,37 +104,35 @@ impl LogWriter {
         })
     }
 
-    /// Position after the last byte that is durable.
+    /// SCN after the last durable byte.
     pub fn position(&self) -> Scn {
         self.writer.position
     }
 
-    /// Running sum of the stream at [`LogWriter::position`].
+    /// Running checksum of the stream at [`LogWriter::position`].
     pub fn stream_crc(&self) -> StreamCrc {
         self.writer.stream_crc
     }
 
-    /// The log being filled.
+    /// Sequence of the log being filled.
     pub fn sequence(&self) -> u64 {
         self.writer.sequence
     }
 
-    /// Whose redo is written.
+    /// Identity of the redo being written.
     pub fn identity(&self) -> LogIdentity {
         self.identity
     }
 
-    /// Counts since the start.
     pub fn counts(&self) -> WriteCounts {
         self.counts
     }
 
-    /// The groups and archived logs.
     pub fn log(&self) -> &Arc<RedoLog> {
         &self.log
     }
 
-    /// Redo bytes that still fit the current group.
+    /// Redo bytes that still fit into the current group.
     pub fn room(&self) -> usize {
         self.blocks_left() * standfast_format::payload_capacity(self.writer.block_bytes)
     }
@@ -146,23 +142,25 @@ impl LogWriter {
         self.blocks_per_group.saturating_sub(self.ahead().number + 1) as usize
     }
 
-    /// Where the next write starts.
+    /// Where the next write starts: after the writes in flight.
     fn ahead(&self) -> &BlockWriter {
         self.under_way.back().map_or(&self.writer, |write| &write.writer)
     }
 
-    /// Whether nothing has been written to the current group.
+    /// Returns whether nothing has been written to the current group.
     pub fn group_is_empty(&self) -> bool {
         self.ahead().number == 1
     }
 
-    /// To be asked before every write but those that go behind the ones under way.
+    /// Waits for the writes in flight and checks that the log may be written. Every write calls this first, except a
+    /// write that follows those in flight.
     pub(crate) fn usable(&mut self) -> Result<(), LogError> {
         self.end_all()?;
         self.may_begin()
     }
 
-    /// To be asked before every write. The first one makes void what recovery found behind the end.
+    /// Checks that the log may be written. Every write calls this first; the first call voids what recovery found
+    /// beyond the end.
     fn may_begin(&mut self) -> Result<(), LogError> {
         if let Some((at, cause)) = &self.poisoned {
             return Err(LogError::Poisoned { at: *at, cause: cause.clone() });
@@ -187,7 +185,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// The blocks of the writes under way are not known to be durable.
+    /// Where the next write starts; the blocks of the writes in flight are not known to be durable.
     fn next_write(&self) -> BlockWriter {
         BlockWriter { durable_before: self.writer.number, ..*self.ahead() }
     }
@@ -217,23 +215,24 @@ impl LogWriter {
         })
     }
 
-    /// The block buffer of single writes, for at least one block.
+    /// Block buffer of single writes, for at least one block.
     fn buffer(&mut self, blocks: usize) -> &mut AlignedBuf {
         sole(&mut self.buffers[0], blocks * self.writer.block_bytes)
     }
 
-    /// Writes consecutive slices of the stream, at most [`LogWriter::room`] and `BATCH_BYTES_MAX` bytes in
-    /// all; returns the position that is now durable. Each slice holds whole records.
+    /// Writes consecutive slices of the stream, at most [`LogWriter::room`] and `BATCH_BYTES_MAX` bytes in all; returns
+    /// the SCN up to which redo is now durable. Each slice holds whole records.
     ///
-    /// Much redo in many slices is written in pieces: while one is being written the next one is formatted.
+    /// Writes a large batch of many slices in extents: while one extent is written the next is formatted.
     ///
     /// # Errors
-    /// `Poisoned`, now and ever after, when no member has it, or it cannot be remembered which ones do not.
+    /// `Poisoned`, now and on every later call, when no member holds the write, or a stale member cannot be recorded.
     pub fn write(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, LogError> {
         self.usable()?;
         let pieces = pieces(slices);
         let blocks: usize = pieces.iter().map(|piece| self.writer.blocks_for(total(piece))).sum();
-        // Every piece ends with a block of its own; where the group has no room for these, there are no pieces.
+        // Every extent ends with its own partly filled block; where the group has no room for these, all redo is one
+        // extent.
         if pieces.len() > 1 && blocks <= self.blocks_left() && self.members.can_begin() {
             pieces.iter().try_for_each(|piece| self.begin_write(piece, confirmed))?;
             self.end_all()?;
@@ -247,7 +246,7 @@ impl LogWriter {
         Ok(self.writer.position)
     }
 
-    /// A write of `used` bytes of blocks is durable; `writer` is where the next one starts.
+    /// Records that a write of `used` bytes of blocks is durable; `writer` is where the next write starts.
     fn advance(&mut self, writer: BlockWriter, used: usize) {
         let payload = writer.position.bytes_since(self.writer.position);
         let blocks = used / writer.block_bytes;
@@ -259,8 +258,8 @@ impl LogWriter {
             (blocks * standfast_format::payload_capacity(writer.block_bytes)) as u64 - payload;
     }
 
-    /// Makes `confirmed` durable without redo. In a full group its files grow: what has been received is not
-    /// applied before, and while the primary is idle no redo comes that could carry it.
+    /// Makes `confirmed` durable without redo. In a full group the files grow for this: received redo is not applied
+    /// before it is confirmed, and while the primary is idle no redo comes that could carry it.
     ///
     /// # Errors
     /// As [`LogWriter::write`].
@@ -284,17 +283,17 @@ impl LogWriter {
         self.members.provide_for(members).map_err(failed)
     }
 
-    /// Why the log cannot be switched now, if so.
+    /// Why the log cannot be switched now; `None` when it can.
     pub fn switch_blocked(&self) -> Option<SwitchBlocked> {
         self.log.next_group().err()
     }
 
-    /// Bytes from the end to the first record that begins there or later.
+    /// Bytes from the end of the redo to the first record that begins there or later.
     pub fn first_record(&self) -> u32 {
         self.writer.next_record.bytes_since(self.writer.position) as u32
     }
 
-    /// Begins the next log sequence in the next group, or says why that group cannot be used yet.
+    /// Begins the next log sequence in the next group, or returns why no group can be used yet.
     ///
     /// # Errors
     /// As [`LogWriter::write`].
@@ -309,7 +308,8 @@ impl LogWriter {
         self.switch_to(&switch, self.identity)
     }
 
-    /// As [`LogWriter::switch`], to a sequence that the primary has announced, perhaps of a new incarnation.
+    /// Switches like [`LogWriter::switch`], to a sequence that the primary has announced, possibly of a new
+    /// incarnation.
     ///
     /// # Errors
     /// As [`LogWriter::write`].
@@ -330,7 +330,7 @@ impl LogWriter {
         Ok(Ok(*switch))
     }
 
-    /// Begins another incarnation (or the very first log) in the next group.
+    /// Begins the log of `switch` in this group: writes the header, and makes the group the current one.
     ///
     /// # Errors
     /// As [`LogWriter::write`].
@@ -342,7 +342,7 @@ impl LogWriter {
         let block_bytes = self.writer.block_bytes;
         header.encode(&mut self.buffer(1)[..block_bytes]);
         self.write_to(group);
-        // Before anything rests on files that were opened long ago.
+        // Check the paths before anything relies on files that were opened long ago.
         self.leave_moved_members()?;
         self.write_blocks(block_bytes, 0)?;
         let mut catalog = self.log.catalog();
@@ -365,13 +365,13 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Other than that of the blocks in the group's files, whatever became of the header that they had.
+    /// Returns a generation other than that of the blocks in the group's files, whatever became of the files' header.
     fn next_turn(&self, group: usize) -> u8 {
         let catalog = self.log.catalog();
         let group = &catalog.groups[group];
         let size = self.writer.block_bytes;
         let mut block = vec![0; size];
-        // The first ones may have been torn by a power loss.
+        // A power loss may have torn the first ones.
         let places =
             (1..=LOOK_FOR_TURN).flat_map(|number| group.members.iter().map(move |member| (number, member)));
         let last = { places }.find_map(|(number, member)| {
@@ -382,7 +382,7 @@ impl LogWriter {
         last.map_or(0, |last| last.wrapping_add(1))
     }
 
-    /// From now on that group is written.
+    /// Directs writes to this group from now on.
     pub(crate) fn write_to(&mut self, group: usize) {
         let catalog = self.log.catalog();
         self.targets.clone_from(&catalog.groups[group].members);
@@ -391,14 +391,14 @@ impl LogWriter {
         self.group = group;
     }
 
-    /// Drops everything from `at` on, which must not be older than what is archived. Used by a standby for
-    /// redo that its primary never made durable.
+    /// Discards everything from `at` on, which must not be older than what is archived. A standby uses this for redo
+    /// that its primary never made durable.
     ///
     /// # Errors
     /// As [`LogWriter::write`]; `TooOld` when no group holds `at`.
     pub fn cut(&mut self, at: Scn, confirmed: Scn) -> Result<(), LogError> {
         self.usable()?;
-        // A hole is never cut into: the redo before it is what is left.
+        // A truncation never ends within a gap: the redo before the gap is what remains.
         self.give_up_beyond_hole()?;
         if at >= self.writer.position {
             return Ok(());
@@ -418,8 +418,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Voids the headers of all groups that were begun after `keep`, newest first, so that a crash on the
-    /// way leaves a shorter or longer log but never a hole.
+    /// Voids the headers of all groups that were begun after `keep`, newest first, so that a crash on the way leaves a
+    /// shorter or longer log but never a gap.
     fn give_up_groups_after(&mut self, keep: usize) -> Result<(), LogError> {
         let block_bytes = self.writer.block_bytes;
         loop {

@@ -1,15 +1,16 @@
-//! Writing buffers to all members of a group at once; a write ends with the slowest.
+//! Writes buffers to all members of a group in parallel; a write ends with the slowest member.
 //!
-//! A single write is made by the caller to the first member and by a helper thread to each other one. Writes can also
-//! be begun one behind the other, up to [`UNDER_WAY_MAX`], so that the caller fills the next buffer meanwhile. Then
-//! helpers write to all members, in two lanes in turn: while one write is made, the next one is handed to the device.
-//! Such writes are begun in order and may end in any; the caller hears of them in order. After a power loss any of
-//! those under way may be there, as any part of a single write may.
+//! The caller makes a single write to the first member, and a helper thread makes it to each other one. Writes can also
+//! be begun one behind the other, up to [`UNDER_WAY_MAX`], so that the caller fills the next buffer meanwhile. Helpers
+//! then write to all members, in two alternating lanes: while one write is made, the next one is handed to the device.
+//! Such writes begin in order and may end in any order; the caller receives their results in order. After a power loss
+//! any of the writes in flight may be on disk, as may any part of a single write.
 //!
-//! None is made behind one of the same member that is known to have failed. A group that has lost a member has fewer files
-//! than there are writers: the last ones then have nothing to do.
+//! No write is made behind a write to the same member that is known to have failed. A group that has lost a member has
+//! fewer files than there are writers; the last writers are then idle.
 //!
-//! What a failed write of one member means for the log is decided by the log writer; here it is only told which failed.
+//! The log writer decides what a failed write to one member means for the log; this module only reports which one
+//! failed.
 
 use crate::groups::Member;
 use standfast_io::{AlignedBuf, LogFile};
@@ -19,14 +20,13 @@ use std::io::{Error, Result};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Writes that may be begun and not awaited.
+/// Maximum number of writes that are begun and not awaited.
 pub const UNDER_WAY_MAX: usize = 3;
 
-/// Writes that are made at a time, of those begun.
+/// Number of begun writes that are made at the same time.
 const LANES: usize = 2;
 
-/// Members that do not have a write, by their place among those it was for, and why. Nothing is allocated while all
-/// have it.
+/// Members that lack a write, by their index among those it was for, and why. Nothing is allocated while all have it.
 pub type Failures = Vec<(usize, Error)>;
 
 /// A write to all members.
@@ -37,20 +37,20 @@ struct Write {
     offset: u64,
 }
 
-/// See the module.
 pub struct MemberWriters {
     members: Vec<MemberWriter>,
-    /// Writes so far, and those of them that were awaited.
+    /// Number of writes so far, and of those that were awaited.
     begun: usize,
     awaited: usize,
-    /// On a disk that wants writes one after the other.
+    /// Set on a disk that wants writes one after the other.
     in_turns: Option<InTurns>,
 }
 
-/// Two writes that are under way together end in the one order and in the other, so that a simulation meets both.
+/// Makes writes one after the other. Two writes that are in flight together end alternately in either order, so that a
+/// simulation meets both.
 #[derive(Default)]
 struct InTurns {
-    /// Whether the last one, of members or writes, is next to be made first.
+    /// Whether the last one, of members or of writes, is made first next time.
     backwards: Cell<bool>,
     begun: VecDeque<Write>,
     ended: VecDeque<Failures>,
@@ -64,11 +64,11 @@ impl MemberWriters {
         Ok(writers)
     }
 
-    /// Makes room for so many members.
+    /// Creates writers up to this number of members.
     pub fn provide_for(&mut self, members: usize) -> Result<()> {
         while self.members.len() < members {
             let mut writer = MemberWriter::default();
-            // The first member's part of a single write is the caller's.
+            // The caller itself makes a single write to the first member.
             if !self.members.is_empty() && self.in_turns.is_none() {
                 writer.lanes[0] = Some(Helper::spawn(&writer.failed)?);
             }
@@ -77,7 +77,7 @@ impl MemberWriters {
         Ok(())
     }
 
-    /// Writes the first `bytes` bytes of `data` at `offset` of every member, durably. Nothing must be under way.
+    /// Writes the first `bytes` bytes of `data` at `offset` of every member, durably. No write may be in flight.
     pub fn write(
         &mut self,
         members: &[Member],
@@ -106,8 +106,8 @@ impl MemberWriters {
         failures
     }
 
-    /// Whether writes can be begun one behind the other, for which threads are begun when it is needed first: most logs
-    /// are never written to in such a way.
+    /// Returns whether writes can be begun one behind the other. Spawns the threads for this when they are first
+    /// needed: most logs are never written in this way.
     pub fn can_begin(&mut self) -> bool {
         let ready = |member: &mut MemberWriter| {
             member.lanes.iter_mut().all(|lane| {
@@ -120,7 +120,7 @@ impl MemberWriters {
         self.in_turns.is_some() || self.members.iter_mut().all(ready)
     }
 
-    /// Begins such a write behind those under way, fewer than [`UNDER_WAY_MAX`].
+    /// Begins a write behind those in flight, of which there must be fewer than [`UNDER_WAY_MAX`].
     pub fn begin(&mut self, members: &[Member], data: &Arc<AlignedBuf>, bytes: usize, offset: u64) {
         match &mut self.in_turns {
             Some(in_turns) => {
@@ -136,7 +136,7 @@ impl MemberWriters {
         self.begun += 1;
     }
 
-    /// Waits for the oldest write that was begun, which is one to `members` members.
+    /// Waits for the oldest write in flight, which goes to `members` members.
     pub fn await_oldest(&mut self, members: usize) -> Failures {
         let nth = self.awaited;
         self.awaited += 1;
@@ -147,7 +147,8 @@ impl MemberWriters {
         results.filter_map(|(index, result)| Some((index, result.err()?))).collect()
     }
 
-    /// Whether [`MemberWriters::await_oldest`] would not wait. Where writes are made in turns nothing ends by itself.
+    /// Returns whether [`MemberWriters::await_oldest`] would not wait. On a disk that wants writes one after the other
+    /// no write ends by itself.
     pub fn oldest_has_ended(&mut self, members: usize) -> bool {
         let lane = self.awaited % LANES;
         let mut writers = self.members.iter_mut().take(members);
@@ -156,7 +157,7 @@ impl MemberWriters {
     }
 }
 
-/// The helpers of the lane of that write.
+/// Helpers of the lane of this write.
 fn lane(members: &[MemberWriter], nth: usize) -> impl Iterator<Item = &Helper> {
     members.iter().filter_map(move |member| member.lanes[nth % LANES].as_ref())
 }
@@ -199,8 +200,8 @@ struct MemberWriter {
     failed: Arc<Failed>,
 }
 
-/// The file to which a write has failed, if any, and which one. None behind that one is made; a member that is made anew is
-/// another file.
+/// The file to which a write has failed, if any, and the number of that write. No later write to that file is made; a
+/// member that is recreated is another file.
 #[derive(Default)]
 struct Failed(Mutex<Option<(Arc<dyn LogFile>, usize)>>);
 
@@ -219,7 +220,7 @@ impl Failed {
     }
 }
 
-/// Whether it is the same open file.
+/// Returns whether both are the same open file.
 fn is_same(one: &Arc<dyn LogFile>, other: &Arc<dyn LogFile>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
@@ -242,7 +243,7 @@ impl Job {
 struct Helper {
     jobs: SyncSender<Job>,
     results: Receiver<Result<()>>,
-    /// A result that has been looked at and not taken.
+    /// A result that was received and not taken yet.
     seen: Cell<Option<Result<()>>>,
 }
 
@@ -260,7 +261,7 @@ impl Helper {
                 if result.is_err() {
                     failed.note(&job);
                 }
-                // The buffer goes back to the log writer before it hears of the end of the write.
+                // Release the buffer before the log writer learns that the write has ended.
                 drop(job);
                 if outgoing.send(result).is_err() {
                     return;
@@ -270,7 +271,7 @@ impl Helper {
         Ok(Helper { jobs, results, seen: Cell::new(None) })
     }
 
-    /// When the thread has ended, [`Helper::end`] says so.
+    /// Queues a job. If the thread has ended, [`Helper::end`] reports it.
     fn begin(&self, job: Job) {
         let _ = self.jobs.send(job);
     }

@@ -1,4 +1,4 @@
-//! Opening the files of all groups: which members live, and do they have the geometry of the configuration?
+//! Opens the files of all groups: finds which members live, and whether they have the configured geometry.
 
 use crate::error::LogError;
 use crate::groups::{Group, LogConfig, Member, MemberNotice, file_prefix, read_header};
@@ -10,42 +10,42 @@ use std::path::{Path, PathBuf};
 /// A member that can be read.
 pub(crate) struct OpenMember {
     pub member: Member,
-    /// Of its own.
+    /// Header in the file of this member.
     pub header: Option<LogFileHeader>,
-    /// Nothing is read from it.
+    /// Nothing is read from this member: it is stale.
     pub distrusted: bool,
 }
 
-/// One group while it is opened.
+/// A group while it is opened.
 #[derive(Default)]
 pub(crate) struct OpenGroup {
     pub members: Vec<OpenMember>,
-    /// With the reason.
+    /// Files of dropped members, with the reason.
     pub dropped: Vec<(PathBuf, LogError)>,
 }
 
 /// All groups while they are opened.
 pub(crate) struct Opened {
     pub groups: Vec<OpenGroup>,
-    /// What was found out beside members that are dropped.
+    /// Messages other than those about dropped members.
     pub notices: Vec<MemberNotice>,
 }
 
 impl OpenGroup {
-    /// What the group holds. A member whose header is torn, or that was not yet told of the newest use of the group,
-    /// is completed by another one.
+    /// Header of the log that the group holds. A member whose header is torn, or that did not receive the newest
+    /// header, is completed from another one.
     pub fn header(&self) -> Option<LogFileHeader> {
         let trusted = self.members.iter().filter(|open| !open.distrusted);
         trusted.filter_map(|open| open.header).max_by_key(|header| (header.incarnation, header.sequence))
     }
 
-    /// Members that may be read, for going over what they hold together.
+    /// Members that may be read: all that are not stale.
     pub fn trusted(&self) -> Vec<Member> {
         let trusted = self.members.iter().filter(|open| !open.distrusted);
         trusted.map(|open| open.member.clone()).collect()
     }
 
-    /// Goes on without the members of which `failed` says why.
+    /// Drops the members for which `failed` returns a reason.
     pub fn drop_members(&mut self, mut failed: impl FnMut(&OpenMember) -> Option<LogError>) {
         let mut living = Vec::new();
         for open in std::mem::take(&mut self.members) {
@@ -57,7 +57,7 @@ impl OpenGroup {
         self.members = living;
     }
 
-    /// Why there is nobody to read from, if so.
+    /// Returns an error when the group has no member to read from.
     pub fn check_alive(&mut self) -> Result<(), LogError> {
         match self.members.first() {
             None if self.dropped.is_empty() => Err(LogError::Unopened),
@@ -77,7 +77,7 @@ impl OpenGroup {
         let mut dropped: Vec<_> = distrusted.into_iter().map(|open| open.member.path).collect();
         for (path, cause) in self.dropped {
             dropped.push(path.clone());
-            // The remedy of the cause is that of a log that cannot be opened, and this one can.
+            // The hint of the cause is for a log that cannot be opened; this one can.
             let cause = cause.to_string().lines().next().unwrap_or_default().to_owned();
             notices.push(MemberNotice::Dropped { path, cause, living: living.clone() });
         }
@@ -94,7 +94,7 @@ impl Opened {
     }
 }
 
-/// Opens the groups of a log that is to be recovered.
+/// Opens the groups of a log for recovery.
 pub(crate) fn open_groups(disk: &dyn Disk, config: &LogConfig) -> Result<Opened, LogError> {
     check_number_of_groups(disk, config)?;
     let mut groups = Vec::new();
@@ -117,7 +117,7 @@ pub(crate) fn open_groups(disk: &dyn Disk, config: &LogConfig) -> Result<Opened,
     Ok(Opened { groups, notices: Vec::new() })
 }
 
-/// Opens the groups for a log that begins anew and voids what they held.
+/// Opens the groups for a log that starts from scratch, and voids what they held.
 pub(crate) fn open_for_new(
     disk: &dyn Disk,
     config: &LogConfig,
@@ -132,7 +132,7 @@ pub(crate) fn open_for_new(
             continue;
         }
         let mut group = open_members(disk, config, index, &[])?;
-        // Also where there is nothing to void: a member that cannot be written is found out before the log begins.
+        // Write even where there is nothing to void, to find a member that cannot be written before the log starts.
         group.drop_members(|OpenMember { member: Member { file, path }, .. }| {
             file.write_durable(&void[..config.block_bytes], 0)
                 .map_err(LogError::io("write the redo log", path))
@@ -158,7 +158,7 @@ fn open_members(
                 let distrusted = distrusted.contains(&path);
                 group.members.push(OpenMember { member, header, distrusted });
             }
-            // Another version of Standfast wrote it, and knows what it means.
+            // Another version of Standfast wrote the file and knows its meaning.
             Err(error @ LogError::Damaged { .. }) => return Err(error),
             Err(error) => group.dropped.push((path, error)),
         }
@@ -177,14 +177,15 @@ fn open_member(
     Ok((Member { file, path: path.to_owned() }, header))
 }
 
-/// A log is not opened where one of its files is another instance's: to go on without that one would be to make it a
+/// Refuses to open a log if one of its files belongs to another instance. Continuing without that file would make it a
 /// member again at the next start.
 fn check_owners(group: &mut OpenGroup) -> Result<(), LogError> {
     let foreign = group.dropped.iter().position(|(_, cause)| matches!(cause, LogError::Foreign { .. }));
     foreign.map_or(Ok(()), |index| Err(group.dropped.swap_remove(index).1))
 }
 
-/// Fewer groups than there are files would leave out redo, and more would look like files that were lost.
+/// Refuses a number of groups that differs from the number of files: fewer groups would omit redo, and more would look
+/// like lost files.
 fn check_number_of_groups(disk: &dyn Disk, config: &LogConfig) -> Result<(), LogError> {
     if config.layout.is_some() {
         return Ok(());
@@ -201,7 +202,8 @@ fn check_number_of_groups(disk: &dyn Disk, config: &LogConfig) -> Result<(), Log
     match files.filter_map(number).max() {
         Some((found, path)) if found != config.groups => {
             config.check_file(disk, &path)?;
-            // A standby has more groups than its configuration names, as many as it was given beyond that.
+            // A standby has `unnamed_groups` more groups than its configuration names; report both numbers without
+            // them.
             let (found, configured) = (found as u64, config.groups as u64);
             let beyond = config.unnamed_groups as u64;
             Err(LogError::Geometry {
@@ -215,13 +217,14 @@ fn check_number_of_groups(disk: &dyn Disk, config: &LogConfig) -> Result<(), Log
     }
 }
 
-/// Which of two logs is the newer one.
+/// Sort key: the newer of two logs is the greater one.
 fn order(header: &LogFileHeader) -> (u32, u64) {
     (header.incarnation, header.sequence)
 }
 
-/// Files of groups that the layout does not name are what is left of a change; they hold nothing that counts. One that
-/// holds newer redo than all groups means that the layout is not that of this log: a control file from a backup.
+/// Checks the files of groups that the layout does not name. They are left over from a change and hold nothing that
+/// counts. If one holds newer redo than all groups, the layout is not that of this log: the control file comes from a
+/// backup.
 fn check_unlisted(
     disk: &dyn Disk,
     config: &LogConfig,
@@ -251,8 +254,8 @@ fn check_unlisted(
     Ok(())
 }
 
-/// Drops members that do not have the size that their group has, and refuses a group that was made with other
-/// settings. A distrusted member may be of a group that was replaced since: nothing is read from it.
+/// Drops members whose size is not that of their group, and refuses a group that was created with other settings. Skips
+/// stale members: one may be of a group that was replaced since, and nothing is read from it.
 fn check_geometry(group: &mut OpenGroup, config: &LogConfig, bytes: u64) -> Result<(), LogError> {
     group.drop_members(|open| if open.distrusted { None } else { differs(open, config, bytes).err() });
     let alive = group.members.iter().any(|open| !open.distrusted);

@@ -1,4 +1,4 @@
-//! Reading the stream by position from online, standby and archived logs.
+//! Reads the stream by position from online, standby and archived logs.
 
 use crate::archive::archived_logs;
 use crate::blocks::{Blocks, Source};
@@ -8,25 +8,25 @@ use standfast_format::{BlockWriter, StreamCrc, incarnation_tag};
 use standfast_instruments::{Event, waiting};
 use standfast_types::Scn;
 
-/// How much is read in one call.
+/// Limits of one read.
 #[derive(Clone, Copy)]
 pub(crate) struct Most {
-    /// Of the stream.
+    /// Bytes of the stream.
     pub bytes: usize,
-    /// Of the file, padding included.
+    /// Bytes of the file, including padding.
     pub of_file: usize,
 }
 
-/// Where a cut goes.
+/// Where a truncation block goes.
 pub(crate) struct CutPlace {
     pub group: usize,
     pub writer: BlockWriter,
-    /// Those that the group holds already.
+    /// Truncation blocks that the group already holds.
     pub cuts: Vec<Cut>,
 }
 
 impl RedoLog {
-    /// The readable log that holds the byte at `at`, archived copies last.
+    /// Returns the readable log that holds the byte at `at`; archived copies come last.
     fn source_of(&self, at: Scn) -> Result<Source, LogError> {
         let catalog = self.catalog();
         let holds = |group: &Group| {
@@ -45,7 +45,7 @@ impl RedoLog {
                 Some(cuts) => cuts,
                 None => match self.look_for_cuts(index, &source) {
                     Ok(cuts) => cuts,
-                    // The archived log was copied when the group could be read, without what the cuts make void.
+                    // The archived log was copied while the group could be read, without what the truncations void.
                     Err(error) => return self.archived_copy(at).unwrap_or(Err(error)),
                 },
             };
@@ -71,22 +71,22 @@ impl RedoLog {
         Ok(Source { members, header: log.header, cuts: Vec::new() })
     }
 
-    /// The archived log that holds `at` and was not there when the log was opened.
+    /// Returns the archived log that holds `at` and was not there when the log was opened.
     fn archived_since(&self, at: Scn) -> Result<ArchivedLog, LogError> {
         let (oldest, directory) = (self.oldest(), &self.config().archive_directory);
         let archived = archived_logs(self.disk.as_ref(), directory, self.config().family)?;
         let found = archived.into_iter().find(|log| log.holds(at));
         let log = found.ok_or_else(|| match at < oldest.min(self.checkpoint()) {
             true => LogError::TooOld { at, oldest },
-            // No log is removed that recovery needs, nor one between others.
+            // A log that recovery needs, or one between others, is never removed.
             false => LogError::Missing { at, directory: directory.clone() },
         })?;
         self.catalog().add_archived(log.clone());
         Ok(log)
     }
 
-    /// Cuts of a full group that nobody has read since the log was opened. They decide which of its blocks are
-    /// void, so it must not be read without, nor with those alone that stand before a damaged block.
+    /// Reads the truncation blocks of a full group that has not been read since the log was opened. They decide which
+    /// of its blocks are void, so the group must not be read without them, nor with only those before a damaged block.
     fn look_for_cuts(&self, index: usize, source: &Source) -> Result<Vec<Cut>, LogError> {
         let mut blocks = Blocks::new(source.clone())?;
         let mut cuts = Vec::new();
@@ -95,7 +95,7 @@ impl RedoLog {
         }
         let mut catalog = self.catalog();
         let group = &mut catalog.groups[index];
-        // Else it is reused meanwhile, which the reader finds out.
+        // Otherwise the group was reused meanwhile, which the reader detects.
         if group.header == Some(source.header) {
             let (_, end, _) = blocks.end();
             if group.next_scn.is_some_and(|next| next != end) {
@@ -107,18 +107,19 @@ impl RedoLog {
         Ok(cuts)
     }
 
-    /// Reads stream bytes from `from` up to `upto`, at most `bytes_max`, and appends them to `out`: at least one when
-    /// `upto` is later. Stops early at the end of a log; call again for more. Everything before `upto` must have been
-    /// written. What cannot be read from the group that it was written to is read from its archived log.
+    /// Reads stream bytes from `from` up to `upto`, at most `bytes_max`, and appends them to `out`: at least one byte
+    /// when `upto` is later than `from`. Stops early at the end of a log; call again for more. Everything before `upto`
+    /// must have been written. What cannot be read from the group that it was written to is read from its archived log.
     ///
     /// # Errors
-    /// `TooOld` or `Missing` when no log holds `from`; `Lost` when it is damaged there; `Io`. `out` is then as it was.
+    /// `TooOld` or `Missing` when no log holds `from`; `Lost` when the log is damaged there; `Io`. `out` is then
+    /// unchanged.
     pub fn read(&self, from: Scn, upto: Scn, bytes_max: usize, out: &mut Vec<u8>) -> Result<(), LogError> {
         self.read_piece(from, upto, Most { bytes: bytes_max, of_file: usize::MAX }, out)
     }
 
-    /// As [`RedoLog::read`], and stops early as well when `most.of_file` bytes of the log have been read for it: in a log
-    /// of small batches most of them are padding.
+    /// Reads like [`RedoLog::read`], and also stops once `most.of_file` bytes of the log have been read: in a log of
+    /// small batches most of them are padding.
     pub(crate) fn read_piece(
         &self,
         from: Scn,
@@ -138,7 +139,7 @@ impl RedoLog {
                 Ok(false) => LogError::Lost { path: path.clone(), at: from },
                 Err(error) => error,
             };
-            // A group that is reused while it is read holds nothing of it any more; an archived log does.
+            // A group that was reused during the read no longer holds this redo; an archived log does.
             if self.source_of(from)?.header != header {
                 continue;
             }
@@ -151,12 +152,12 @@ impl RedoLog {
         }
     }
 
-    /// Running sum of the stream at `at`; `None` when no log holds it.
+    /// Running checksum of the stream at `at`; `None` when no log holds `at`.
     ///
     /// # Errors
     /// `Io`.
     pub fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, LogError> {
-        // The byte before `at` decides which log to look in; the very first position has none.
+        // The byte before `at` decides which log to read; the very first position has none.
         let source = match self.source_of(Scn(at.0.saturating_sub(1))).or_else(|_| self.source_of(at)) {
             Ok(source) => source,
             Err(LogError::TooOld { .. } | LogError::Missing { .. }) => return Ok(None),
@@ -220,7 +221,7 @@ impl RedoLog {
     }
 }
 
-/// Whether there was anything; `out` is as it was when there was not.
+/// Returns whether anything was read; if not, `out` is unchanged.
 fn read_some(source: Source, from: Scn, upto: Scn, most: Most, out: &mut Vec<u8>) -> Result<bool, LogError> {
     let before = out.len();
     let _wait = waiting(Event::LogFileSequentialRead);

@@ -1,4 +1,4 @@
-//! Whole records of the stream in order, from the logs.
+//! Whole records of the stream in order, read from the logs.
 
 use crate::error::LogError;
 use crate::groups::RedoLog;
@@ -8,32 +8,32 @@ use std::sync::Arc;
 
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Goes over the records from a record boundary on.
+/// Reads the records from a record boundary on.
 pub struct RecordReader {
     log: Arc<RedoLog>,
     buffer: Vec<u8>,
     at: usize,
-    /// Position of `buffer[at]`.
+    /// SCN of `buffer[at]`.
     position: Scn,
     upto: Scn,
 }
 
 impl RecordReader {
-    /// From `from`, where a record starts, up to `upto`.
+    /// Creates a reader from `from`, where a record starts, up to `upto`.
     pub fn new(log: Arc<RedoLog>, from: Scn, upto: Scn) -> RecordReader {
         RecordReader { log, buffer: Vec::new(), at: 0, position: from, upto }
     }
 
-    /// Position of the next record.
+    /// SCN of the next record.
     pub fn position(&self) -> Scn {
         self.position
     }
 
-    /// The next whole and valid record with the position after it. `None` where the stream ends, in the
-    /// middle of a record perhaps: [`RecordReader::position`] is then the end of what is whole.
+    /// Returns the next complete and valid record with the SCN after it; `None` where the stream ends, possibly within
+    /// a record: [`RecordReader::position`] is then the end of the last complete record.
     ///
     /// # Errors
-    /// When the log cannot be read, or a record in the middle of it is damaged.
+    /// When the log cannot be read, or a record within it is damaged.
     pub fn next_record(&mut self) -> Result<Option<(&[u8], Scn)>, LogError> {
         let length = loop {
             match peek_length(&self.buffer[self.at..]) {

@@ -1,8 +1,8 @@
-//! Opening the log groups after a stop of any kind: where does the valid redo end?
+//! Opens the log groups after any stop, and finds where the valid redo ends.
 //!
-//! The group with the highest (incarnation, sequence) whose header is valid was being filled. Its blocks are
-//! read up to the first one that is not valid in any member. A header that was being written when the power failed is
-//! torn, hence void, and the group before it is still the current one; nothing had been written behind it.
+//! The group with the highest (incarnation, sequence) and a valid header was being filled. Its blocks are read up to
+//! the first one that is valid in no member. A header that was being written when the power failed is torn, hence void;
+//! the group before it is then still the current one, and nothing was written behind the torn header.
 
 use crate::archive::archived_logs;
 use crate::blocks::{Blocks, Source};
@@ -21,28 +21,28 @@ use standfast_types::Scn;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What recovery found.
+/// The result of recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// Position after the last valid byte.
+    /// SCN after the last valid byte.
     pub end: Scn,
-    /// Highest position that the primary had confirmed, as hardened here.
+    /// Highest SCN that the primary had confirmed, as hardened here.
     pub confirmed: Scn,
-    /// Whose redo it is.
+    /// Identity of the redo.
     pub identity: LogIdentity,
-    /// The log being filled.
+    /// Sequence of the log being filled.
     pub sequence: u64,
-    /// Redo behind `end` that had been durable: the log is damaged there. What lies behind the damage is made void by the
-    /// first write; before that, it can be repaired.
+    /// Redo beyond `end` that had been durable: the log is damaged there. The first write voids what lies beyond the
+    /// damage; before that, the log can be repaired.
     pub lost: Option<LostRedo>,
 }
 
 impl RedoLog {
-    /// Opens existing groups and finds the end of the redo. Members that differ are brought in line with what all
-    /// members of their group hold together; one that cannot be read or written is dropped while another lives.
+    /// Opens existing groups and finds the end of the redo. Members that differ are repaired: each then holds what all
+    /// members of its group hold together. A member that cannot be read or written is dropped while another lives.
     ///
     /// # Errors
-    /// `NoGroups` when no header is valid, `Damaged` for files of another version, `Geometry` when they were made
+    /// `NoGroups` when no header is valid, `Damaged` for files of another version, `Geometry` for files that were made
     /// with other settings, `OnlyDistrusted`, `Io`.
     pub fn open(
         disk: Arc<dyn Disk>,
@@ -51,9 +51,10 @@ impl RedoLog {
         RedoLog::open_after_hole(disk, config, None)
     }
 
-    /// As [`RedoLog::open`], after a stop while `hole` was open. When archived logs fill it, the redo beyond counts,
-    /// and the groups before it are void; else the redo beyond is void, and what was archived of it is removed. The
-    /// caller then calls [`LogWriter::settle`] before it writes anything, and only after that forgets the hole.
+    /// Opens the log like [`RedoLog::open`], after a stop while the gap `hole` was open. If archived logs fill it, the
+    /// redo beyond counts and the groups before it are void; otherwise the redo beyond is void, and archived logs of it
+    /// are removed. The caller then calls [`LogWriter::settle`] before it writes anything, and only after that forgets
+    /// the gap.
     ///
     /// # Errors
     /// As [`RedoLog::open`].
@@ -67,10 +68,10 @@ impl RedoLog {
         Ok((log, writer, recovered))
     }
 
-    /// As [`RedoLog::open`], to look at it only: nothing is written.
+    /// Opens the log like [`RedoLog::open`], for reading only: nothing is written.
     ///
     /// # Errors
-    /// As there.
+    /// As [`RedoLog::open`].
     pub fn look(disk: Arc<dyn Disk>, config: LogConfig) -> Result<(Arc<RedoLog>, Recovered), LogError> {
         let (log, _, recovered) = RedoLog::recover(disk, config, false, None)?;
         Ok((log, recovered))
@@ -123,7 +124,7 @@ impl RedoLog {
         Ok((log, scan, recovered))
     }
 
-    /// Starts an empty log at `start` in the first group; what the groups held is void.
+    /// Starts an empty log at `start` in the first group, and voids what the groups held.
     ///
     /// # Errors
     /// `Io`.
@@ -157,7 +158,8 @@ impl RedoLog {
     }
 }
 
-/// What was written when the process ended may not be durable yet, and is counted as such from now on.
+/// Syncs all members: what was written when the process ended may not be durable yet, and counts as durable from now
+/// on.
 fn sync(opened: &mut Opened) -> Result<(), LogError> {
     for group in opened.groups.iter_mut().filter(|group| !group.members.is_empty()) {
         group.drop_members(|OpenMember { member: Member { file, path }, .. }| {
@@ -176,7 +178,8 @@ fn newest_group(groups: &[Group]) -> Option<(usize, LogFileHeader)> {
         .max_by_key(|(_, header)| (header.incarnation, header.sequence))
 }
 
-/// A group ends where the next sequence begins; a log that was archived needs no further copy.
+/// Sets the end of each older group: where the next sequence begins. Marks groups that were archived and need no
+/// further copy.
 fn close_older_groups(
     groups: &mut [Group],
     current: usize,
@@ -187,8 +190,8 @@ fn close_older_groups(
     starts.sort_by_key(|(_, header)| order_begun(header));
     for pair in starts.windows(2) {
         let (group, next) = (&groups[pair[0].0], groups[pair[1].0].header);
-        // The group between them was dropped: this one ends where its blocks do, or, where these are damaged, its archived
-        // log.
+        // The group between the two was dropped: this one ends where its blocks end, or, where these are damaged, where
+        // its archived log ends.
         let gap = group.header.zip(next).is_some_and(|(header, next)| {
             header.incarnation_id == next.incarnation_id && next.sequence.saturating_sub(header.sequence) > 1
         });
@@ -220,7 +223,7 @@ fn source_of(group: &Group, fallback: &LogFileHeader) -> Source {
     Source { members: group.members.clone(), header, cuts: Vec::new() }
 }
 
-/// What was confirmed when the log of `newest`, which holds nothing yet, was begun.
+/// Returns what was confirmed when the log of `newest`, which holds nothing yet, was begun.
 fn confirmed_before(groups: &mut [Group], newest: &LogFileHeader) -> Result<Scn, LogError> {
     let mut older: Vec<(LogFileHeader, &mut Group)> = groups
         .iter_mut()
@@ -229,7 +232,7 @@ fn confirmed_before(groups: &mut [Group], newest: &LogFileHeader) -> Result<Scn,
     older.sort_by_key(|(header, _)| std::cmp::Reverse(order_begun(header)));
     for (header, group) in older {
         let scan = scan(source_of(group, &header))?;
-        // Behind a damaged block there may be others.
+        // There may be further truncation blocks behind a damaged block.
         let whole = group.next_scn.is_none_or(|next| next == scan.writer.position);
         group.cuts = whole.then_some(scan.cuts);
         if scan.confirmed > Scn::ZERO {
@@ -245,7 +248,7 @@ struct Scan {
     cuts: Vec<Cut>,
 }
 
-/// Goes over all valid blocks of a log.
+/// Reads all valid blocks of a log.
 fn scan(source: Source) -> Result<Scan, LogError> {
     let header = source.header;
     let mut blocks = Blocks::new(source)?;
@@ -260,8 +263,8 @@ fn scan(source: Source) -> Result<Scan, LogError> {
         }
     }
     let (number, position, stream_crc) = blocks.end();
-    // Writers hand over whole records, so the stream ends where a record ends, and the next one starts
-    // there; on a standby a cut or a crash may have left a part of one, which `next_record` must not skip.
+    // Writers pass whole records, so the stream ends where a record ends, and the next record starts there. On a
+    // standby a truncation or a crash may have left part of a record, which `next_record` must not skip.
     let next_record = position.max(last_record);
     let writer = BlockWriter {
         block_bytes: header.block_bytes as usize,
@@ -278,7 +281,7 @@ fn scan(source: Source) -> Result<Scan, LogError> {
 }
 
 impl RedoLog {
-    /// A log of one file, for looking into it.
+    /// Opens one file as a log, for inspection.
     ///
     /// # Errors
     /// When the file is not a redo log.
@@ -311,7 +314,7 @@ impl RedoLog {
         Ok(Arc::new(RedoLog::new(disk, config, Catalog::new(vec![group], 0, Vec::new()), Vec::new())))
     }
 
-    /// Position after the last valid byte of the log being filled.
+    /// SCN after the last valid byte of the log being filled.
     ///
     /// # Errors
     /// When it cannot be read.

@@ -1,12 +1,12 @@
-//! After a stop of any kind the members of a group may differ: a write had reached some of them, a block was
-//! damaged, or a member was away for a while. Before anything new is written all hold what they hold together.
+//! After any stop the members of a group may differ: a write had reached some of them, a block was damaged, or a member
+//! was away for a while. Before anything new is written, recovery makes all members hold what they hold together.
 //!
-//! Only blocks that differ are written, so nothing is written over a block that is right: whatever interrupts this, each
-//! block can still be read where it was read before.
+//! Only blocks that differ are written, never one that is correct: after an interruption each block can still be read
+//! where it was read before.
 //!
-//! A member that was away may hold more than the others: a write that reached it alone before it went. Nobody has
-//! acknowledged that, and the others do not hold it, so it is made void: read on, the log would go on behind blocks that
-//! only this member has.
+//! A member that was away may hold more than the others: a write that reached it alone before it failed. That write was
+//! never acknowledged and the others do not hold it, so it is voided. Otherwise the log would continue behind blocks
+//! that only this member has.
 
 use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
@@ -17,7 +17,7 @@ use standfast_io::AlignedBuf;
 
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Brings the members of every group in line. One that cannot be written is dropped.
+/// Repairs the members of every group. A member that cannot be written is dropped.
 pub(crate) fn bring_in_line(opened: &mut Opened, block_bytes: usize) -> Result<(), LogError> {
     let Opened { groups, notices } = opened;
     for group in groups.iter_mut().filter(|group| group.members.len() > 1) {
@@ -40,16 +40,16 @@ pub(crate) fn bring_in_line(opened: &mut Opened, block_bytes: usize) -> Result<(
     Ok(())
 }
 
-/// How far a member is.
+/// Progress of the repair of one member.
 #[derive(Default)]
 struct Progress {
     written: u32,
-    /// A block that was right came behind one that was not.
+    /// A correct block came after a wrong one.
     damaged: bool,
     failure: Option<LogError>,
 }
 
-/// The group is unused, whatever a member says that was away.
+/// Voids the headers of an unused group, whatever a member that was away says.
 fn void(group: &mut OpenGroup, block_bytes: usize, progress: &mut [Progress]) {
     let mut void = AlignedBuf::new(block_bytes);
     encode_void(&mut void[..block_bytes]);
@@ -87,7 +87,7 @@ fn complete(
     Ok(())
 }
 
-/// Nothing of what the member holds from `offset` on, a block boundary, counts.
+/// Voids everything that the member holds from `offset` on, a block boundary.
 fn void_from(
     open: &OpenMember,
     offset: u64,
@@ -113,15 +113,15 @@ fn void_from(
 /// Blocks that all members are to have.
 struct Piece {
     blocks: AlignedBuf,
-    /// Number of the first.
+    /// Number of the first block.
     first: u32,
-    /// Bytes.
+    /// Bytes in use.
     used: usize,
     block_bytes: usize,
 }
 
 impl Piece {
-    /// Compares and mends each member, and begins the next piece.
+    /// Compares each member with the blocks and repairs it, then begins the next extent.
     fn give_to(&mut self, group: &OpenGroup, progress: &mut [Progress], found: &mut AlignedBuf) {
         let start = u64::from(self.first) * self.block_bytes as u64;
         for (open, progress) in group.members.iter().zip(progress) {
@@ -136,7 +136,7 @@ impl Piece {
         self.used = 0;
     }
 
-    /// Runs of bytes in which a member has other blocks.
+    /// Ranges of bytes in which a member has other blocks.
     fn differing(
         &self,
         open: &OpenMember,

@@ -1,9 +1,9 @@
-//! Redo that had been durable and lies behind the end that recovery finds: the log is damaged.
+//! Redo that had been durable and lies beyond the end that recovery finds: the log is damaged.
 //!
-//! A loss of power leaves the blocks of the writes that were under way in any state, and whatever order they reached the
-//! disk in, no valid block behind the end says that a block there had been durable. Damage does: every block tells which
-//! ones were durable when it was written. Taken for the end of the log, damage would lose what was acknowledged without a
-//! word. Likewise the header of a log is durable before its first block.
+//! A power loss leaves the blocks of the writes in flight in any state. Whatever order they reached the disk in, no
+//! valid block beyond the end says that a block at the end had been durable. Damage does show: every block says which
+//! blocks were durable when it was written. If damage were taken for the end of the log, acknowledged redo would be
+//! lost silently. Likewise, the header of a log is durable before its first block.
 
 use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
@@ -15,30 +15,31 @@ use standfast_types::Scn;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// How far behind the end blocks are looked for. Damage in one piece that is larger than this is not told from the end.
+/// How far beyond the end blocks are searched. Contiguous damage that is larger than this cannot be told from the end.
 const LOOK_BEHIND_BYTES: u64 = 64 << 20;
 
-/// Redo that had been durable and cannot be read any more.
+/// Redo that had been durable and can no longer be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostRedo {
-    /// The file, or its first member, that held it.
+    /// The file that held the redo; of a group, its first member.
     pub path: PathBuf,
-    /// The redo ends here now.
+    /// SCN at which the redo now ends.
     pub from: Scn,
-    /// It had reached this position, perhaps with a last write that nobody has acknowledged.
+    /// SCN that the redo had reached, possibly with a last write that was never acknowledged.
     pub to: Scn,
 }
 
-/// What recovery found behind the end.
+/// Findings of recovery beyond the end of the redo.
 pub(crate) struct Unreachable {
     pub lost: LostRedo,
-    /// Blocks of the current group that must not be found again once the log goes on.
+    /// Blocks of the current group that must not be found again once the log continues.
     pub blocks: Range<u32>,
-    /// Group whose header is damaged: it is the one that was being filled.
+    /// Group whose header is damaged: it was being filled.
     pub headerless: Option<usize>,
 }
 
-/// Looks behind `end`, where the blocks of the log in group `current` end: number of the next one, position, running sum.
+/// Searches beyond `end`, where the blocks of the log in group `current` end: number of the next block, SCN, running
+/// checksum.
 pub(crate) fn look_behind(
     groups: &[Group],
     current: usize,
@@ -64,22 +65,22 @@ pub(crate) fn look_behind(
     Ok(next.into_iter().next())
 }
 
-/// From where to where at least redo is lost, if one of the blocks behind the end says so.
+/// Returns the range of redo that is lost at least, if one of the blocks beyond the end shows a loss.
 fn was_durable(behind: &[BlockHeader], (number, position, _): (u32, Scn, StreamCrc)) -> Option<(Scn, Scn)> {
     let durable = behind.iter().map(|block| block.durable_before).max()?;
     if durable <= number {
         return None;
     }
-    // Where the damaged block was a cut, even what stands before it is void.
+    // If the damaged block was a truncation, even what stands before it is void.
     let from = behind.iter().map(|block| block.position).min()?.min(position);
-    // Also that of the last write, which nothing behind it proves.
+    // This includes the last write, which no later block proves to have been durable.
     let to = behind.iter().map(BlockHeader::end).max()?;
-    // What was damaged held something, or reading had gone on behind it.
+    // The damaged block held something; otherwise reading would have continued beyond it.
     Some((from, to.max(position + 1)))
 }
 
-/// First and last block of the log that `group` was given behind the one of `before`, which ends at `end`, if its header
-/// is damaged.
+/// Returns the first and the last block of the log that `group` received after the one of `before`, which ends at
+/// `end`, if its header is damaged.
 fn log_without_header(group: &Group, before: &LogFileHeader, end: Scn) -> Option<(BlockHeader, BlockHeader)> {
     let size = before.block_bytes as usize;
     let mut first_blocks = vec![0; 2 * size];
@@ -112,7 +113,7 @@ fn log_without_header(group: &Group, before: &LogFileHeader, end: Scn) -> Option
     })
 }
 
-/// The number that a block says it has; cheaper than to decode what is not one.
+/// Returns whether the block claims this number; cheaper than decoding a block that is none.
 pub(crate) fn says_number(block: &[u8], number: u32) -> bool {
     debug_assert!(block.len() >= BLOCK_HEADER_BYTES);
     block[4..8] == number.to_le_bytes()

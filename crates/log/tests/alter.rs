@@ -1,4 +1,4 @@
-//! Groups and members are added and dropped while the log is written, and the power fails at any moment of it.
+//! Adds and drops groups and members while the log is written, with a power failure at any moment.
 
 #![allow(clippy::unwrap_used)]
 
@@ -143,7 +143,7 @@ impl Site {
         Ok(())
     }
 
-    /// Around all the groups, which have to be usable.
+    /// Writes once around all groups, each of which must be usable.
     fn go_round(&mut self, open: &mut Open) {
         let groups = open.log.groups().len() as u64;
         self.write(open, (groups + 1) * 10).unwrap();
@@ -156,7 +156,7 @@ impl Site {
         }
     }
 
-    /// Whether the log can be opened with everything when this directory is away.
+    /// Returns whether the log can be opened, complete, when this directory is away.
     fn survives_without(&self, directory: &str) -> bool {
         let trial = self.machine.copy(1);
         trial.break_directory(directory);
@@ -230,7 +230,7 @@ fn resize_group(_: &mut Site, open: &mut Open) -> Result<(), Failed> {
 fn add_member(site: &mut Site, open: &mut Open) -> Result<(), Failed> {
     let mut new = open.log.make_member::<Failed>(Path::new("/sim/m2"))?;
     open.log.fill(&mut new)?;
-    // The log goes on meanwhile, into groups that were copied already.
+    // Meanwhile the log continues, into groups that were copied already.
     site.write(open, 9)?;
     let disk = open.disk.clone();
     open.writer.admit_member(new, |layout, files| remember(&disk, layout, files))?;
@@ -358,7 +358,7 @@ fn what_would_lose_redo_or_stop_the_log_is_refused_with_what_to_do() {
         let said = refused(&mut open, number);
         assert!(said.contains(words) && said.contains("hint: "), "{said}");
     }
-    // Begun without a checkpoint, unlike the one before.
+    // This log begins without a checkpoint, unlike the one before.
     open.writer.switch(7).unwrap().unwrap();
     archive_group(&open.log, 0, &mut || {}).unwrap();
     archive_group(&open.log, 1, &mut || {}).unwrap();
@@ -383,7 +383,7 @@ fn a_layout_that_is_older_than_the_log_is_refused_and_leftovers_of_a_change_are_
     let mut open = site.open();
     let before = Control::load(&open.disk);
     add_group(&mut site, &mut open).unwrap();
-    // Group 4 holds nothing yet: without it the log is whole.
+    // Group 4 holds nothing yet: without it the log is complete.
     let (log, _) = RedoLog::look(Arc::new(open.disk.clone()), config(&before)).unwrap();
     assert_eq!(log.groups().len(), 3);
     while open.log.groups()[3].header.is_none() {

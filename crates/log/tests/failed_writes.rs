@@ -1,4 +1,4 @@
-//! A member that fails in the middle of much redo.
+//! A member that fails during a large write.
 
 use standfast_format::{LogKind, RecordBuilder, StreamCrc};
 use standfast_io::{DirectDisk, Disk, LogFile};
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-/// Offset in a file of the redo log, with several pieces before it.
+/// Offset in a file of the redo log, with several extents before it.
 const BAD_FROM: u64 = 2 << 20;
 
-/// A disk of which, once it is armed, the first durable write at [`BAD_FROM`] or behind fails, and no other one. By the offset, for
-/// two pieces are in flight at a time and come in any order.
+/// A disk that, once it is armed, fails the first durable write at or after [`BAD_FROM`] and no other one. The offset
+/// decides because two extents are in flight at a time and arrive in any order.
 #[derive(Clone, Default)]
 struct Failing {
     armed: Arc<AtomicBool>,
@@ -113,11 +113,11 @@ fn after_a_piece_that_failed_no_further_one_is_begun_and_what_was_before_it_is_r
     let slices: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
     disk.armed.store(true, SeqCst);
     assert!(matches!(writer.write(&slices, Scn(7)), Err(LogError::Poisoned { .. })));
-    // One piece may have been on its way beside the failed one, whichever of both came first.
+    // One extent may have been in flight together with the failed one, whichever came first.
     let beside = disk.after_failure.load(SeqCst);
     assert!(beside <= 1, "{beside} pieces were written behind the failed one");
     let (writes, durable) = (writer.counts().writes, writer.position());
-    // Three pieces begin before the bad place; of those in flight with the failed one, one may count or not.
+    // Three extents begin before the bad offset; one of those in flight with the failed one may be committed or not.
     assert!([2, 3, 4].contains(&writes), "{writes}");
     assert!(durable > Scn::START + BAD_FROM / 2 && durable < Scn::START + redo_bytes, "{durable}");
     assert!(matches!(writer.write(&slices[..1], Scn(7)), Err(LogError::Poisoned { .. })));

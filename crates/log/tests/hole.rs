@@ -1,5 +1,5 @@
-//! A standby log that goes on beyond a hole: archived logs fill it, or what lies beyond is given up, whenever the
-//! power fails.
+//! A standby log that continues beyond a gap: archived logs fill the gap, or the redo beyond it is discarded, whenever
+//! the power fails.
 
 #![allow(clippy::unwrap_used)]
 
@@ -83,7 +83,7 @@ fn hole_of(disk: &dyn Disk) -> Option<Hole> {
     Some(Hole { from: Scn(from.parse().unwrap()), to: Scn(to.parse().unwrap()) })
 }
 
-/// Brings the archived log to the standby as a fetch does.
+/// Copies the archived log to the standby as a fetch does.
 fn fetch(disk: &dyn Disk, log: &RedoLog, original: &ArchivedLog) -> Result<(), LogError> {
     let path = log.archive_path(1, original.header.incarnation_id, original.header.sequence);
     let io = |source| LogError::Io { doing: "fetch", path: PathBuf::new(), source };
@@ -98,15 +98,15 @@ fn fetch(disk: &dyn Disk, log: &RedoLog, original: &ArchivedLog) -> Result<(), L
     Ok(())
 }
 
-/// A life of the standby: it opens, misses logs, receives later ones live while they are fetched, and goes on.
-/// `acknowledged` is what it has told its primary to be hardened.
+/// One run of the standby: it opens, misses logs, receives later ones live while the missing ones are fetched, and
+/// continues. `acknowledged` is what it has reported to its primary as hardened.
 fn live(disk: &Arc<dyn Disk>, stream: &[u8], acknowledged: &mut Scn) -> Result<(), LogError> {
     let io = |source| LogError::Io { doing: "remember", path: RECORD.into(), source };
     let config = config(LogKind::Standby, "/standby");
     let (log, mut writer, recovered) =
         RedoLog::open_after_hole(disk.clone(), config, hole_of(disk.as_ref()))?;
     writer.settle()?;
-    // What was fetched in an earlier life leads on.
+    // What was fetched in an earlier run continues the redo.
     let held = log.chain(recovered.end, Some(writer.stream_crc()), &|_| true);
     if held.end > recovered.end && held.end < begin_of(LOGS) {
         archive(&log)?;
@@ -140,7 +140,7 @@ fn live(disk: &Arc<dyn Disk>, stream: &[u8], acknowledged: &mut Scn) -> Result<(
         assert_eq!(log.hole(), Some(hole));
         let mut beyond = *acknowledged;
         receive(&log, &mut writer, stream, begin_of(5) + 3000, &mut beyond)?;
-        // The one after the next first: order does not matter.
+        // Fetch the second log first: the order does not matter.
         for index in [1, 0, 2] {
             let Some(original) = logs.get(index).filter(|log| log.header.first_scn < begin_of(5)) else {
                 continue;
@@ -164,7 +164,7 @@ fn live(disk: &Arc<dyn Disk>, stream: &[u8], acknowledged: &mut Scn) -> Result<(
     Ok(())
 }
 
-/// Takes the stream up to `upto`, with the switches of the primary.
+/// Receives the stream up to `upto`, with the switches of the primary.
 fn receive(
     log: &RedoLog,
     writer: &mut LogWriter,
@@ -243,7 +243,7 @@ fn a_power_loss_at_any_moment_around_a_hole_leaves_redo_without_a_hole() {
             }
             crashes += 1;
             machine.power_loss(Loss::Random, &mut rng);
-            // A second one while it comes back.
+            // A second power failure may come during the start.
             machine.crash_at(rng.between(1, 12), place);
             let disk: Arc<dyn Disk> = Arc::new(machine.disk());
             if live(&disk, &stream, &mut acknowledged).is_err() {
@@ -267,7 +267,7 @@ fn an_archived_log_with_one_wrong_bit_or_without_its_end_is_not_whole() {
     let whole = verify_archived(&disk, &log.path, begin_of(2) + 100).unwrap();
     assert_eq!(whole.end_crc, crc_at(&stream, begin_of(3)));
     assert_eq!(whole.crc_at, Some(crc_at(&stream, begin_of(2) + 100)));
-    // Behind its last block a file may be padded.
+    // A file may be padded after its last block.
     let bytes = disk.read(&log.path).unwrap()[..log.header.file_bytes as usize].to_vec();
     for at in (0..bytes.len()).step_by(37).filter(|at| *at < 104 || *at >= 512) {
         let mut wrong = bytes.clone();
@@ -282,7 +282,7 @@ fn an_archived_log_with_one_wrong_bit_or_without_its_end_is_not_whole() {
     }
 }
 
-/// They are applied as they come, and there are more of them than the volume of archives allows.
+/// The archived logs are applied as they arrive, and there are more of them than the archive volume may hold.
 #[test]
 fn archived_logs_that_fill_a_hole_stay_until_it_is_filled_or_they_lead_on() {
     let stream = stream();

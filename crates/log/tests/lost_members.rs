@@ -1,4 +1,4 @@
-//! A member fails while the log is written: it is dropped, remembered, and not believed when it is back.
+//! A member fails while the log is written: it is dropped, recorded as stale, and not trusted when it returns.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,9 +20,9 @@ type Told = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
 /// The real disk, with directories whose files cannot be written.
 #[derive(Clone, Default)]
 struct Devices {
-    /// Path of the directory, and writes that still succeed.
+    /// Path of the directory, and number of writes that still succeed.
     broken: Arc<Mutex<Vec<(PathBuf, u64)>>>,
-    /// Writes to a device after one to it had failed.
+    /// Writes to a device after a write to it had failed.
     afterwards: Arc<AtomicU64>,
 }
 
@@ -98,12 +98,12 @@ impl Disk for Devices {
     }
 }
 
-/// Remembers in memory, or cannot.
+/// Records in memory, or fails to.
 #[derive(Default)]
 struct Memory {
     lost: Mutex<Vec<MemberNotice>>,
     fails: AtomicBool,
-    /// How far the log was when it was told.
+    /// Position of the log when each loss was reported.
     at: Mutex<Vec<Scn>>,
     position: Mutex<Scn>,
 }
@@ -158,7 +158,7 @@ fn a_member_that_fails_is_dropped_and_remembered_before_the_write_counts() {
         let told_at = memory.at.lock().unwrap()[0];
         assert!(told_at < rig.end(), "nobody had heard of the write when it was remembered");
         assert_eq!((log.dropped_members(), log.groups()[0].members.len()), (vec![lost], members - 1));
-        // The group behind has members of its own, and drops its own.
+        // The next group has members of its own, and drops its own.
         writer.switch(7).unwrap().unwrap();
         let batch = rig.batch(50, 700);
         writer.write(&[&batch], Scn(3)).unwrap();
@@ -167,7 +167,7 @@ fn a_member_that_fails_is_dropped_and_remembered_before_the_write_counts() {
         rig.check_reads(&log, Scn::START);
         drop((log, writer));
 
-        // The one that went on is gone at the next start, and the one that failed is back.
+        // At the next start the member that continued is gone, and the one that failed is back.
         rig.config.distrusted = memory.paths();
         let living = (0..members).filter(|index| *index != failing);
         let living: Vec<_> = living.map(|index| rig.config.member_directories[index].clone()).collect();
@@ -210,7 +210,7 @@ fn when_it_cannot_be_remembered_or_no_member_is_left_the_log_is_poisoned() {
         assert_eq!((memory.paths(), log.dropped_members()), (vec![], vec![]));
         assert_eq!(devices.afterwards.load(SeqCst), 0);
         drop((log, writer));
-        // What was never acknowledged may be there or not.
+        // A write that was never acknowledged may be there or not.
         let (_, _, recovered) = rig.reopen();
         assert!(recovered.end == before || recovered.end == rig.end(), "{}", recovered.end);
     }
@@ -233,7 +233,7 @@ fn a_member_that_fails_in_the_middle_of_much_redo_does_not_hold_the_rest_up() {
         assert_eq!(memory.paths(), [member(&rig, 1, failing)]);
         let batch = rig.batch(99, 65_536);
         writer.write(&[&batch], Scn(7)).unwrap();
-        // One may have been on its way beside the one that failed.
+        // One write may have been in flight beside the one that failed.
         assert!(devices.afterwards.load(SeqCst) <= 1);
         rig.check_reads(&log, Scn::START);
         drop((log, writer));
@@ -244,7 +244,7 @@ fn a_member_that_fails_in_the_middle_of_much_redo_does_not_hold_the_rest_up() {
     }
 }
 
-/// A log on a simulated machine, with the memory of what is lost in a file.
+/// A log on a simulated machine, with the record of lost members in a file.
 struct Site {
     machine: Arc<SimMachine>,
     config: LogConfig,
@@ -256,7 +256,7 @@ struct Site {
 
 const MEMORY: &str = "/sim/lost";
 
-/// Remembers on the simulated disk.
+/// Records on the simulated disk.
 struct OnDisk(SimDisk);
 
 fn remembered(disk: &dyn Disk) -> Vec<PathBuf> {
@@ -303,7 +303,7 @@ impl Site {
         Site { machine, config, stream: Vec::new(), acknowledged: Scn::START }
     }
 
-    /// As an instance does at its start.
+    /// Opens the log as an instance does at its start.
     fn open(&mut self) -> std::result::Result<(Arc<RedoLog>, LogWriter), LogError> {
         let disk = self.machine.disk();
         let config = LogConfig { distrusted: remembered(&disk), ..self.config.clone() };
@@ -321,7 +321,7 @@ impl Site {
         Ok((log, writer))
     }
 
-    /// Redo until the power fails, or enough.
+    /// Writes redo until the power fails, or enough is written.
     fn write(&mut self, log: &RedoLog, writer: &mut LogWriter, rng: &mut Rng) {
         let breaks_at = rng.between(0, 20);
         for round in 0..rng.between(1, 40) {
@@ -372,7 +372,7 @@ fn a_member_that_failed_and_is_back_after_a_power_loss_loses_nothing_and_is_not_
             drop((log, writer));
             site.machine.power_loss(Loss::Random, &mut rng);
             site.machine.mend_directories();
-            // What is left of the log when one of the directories is away.
+            // Check what is left of the log when one of the directories is away.
             for directory in &site.config.member_directories {
                 let trial = site.machine.copy(rng.next_u64());
                 trial.break_directory(directory);
@@ -403,7 +403,7 @@ fn a_member_that_failed_and_is_back_after_a_power_loss_loses_nothing_and_is_not_
     assert!(refused > 30 && mended > 30 && dropped > 30, "{refused} {mended} {dropped}");
 }
 
-/// A record of its own.
+/// A complete record.
 fn record(byte: u8) -> Vec<u8> {
     let mut record = Vec::new();
     let mut builder = RecordBuilder::change(&mut record, DatabaseId(1));
@@ -418,7 +418,7 @@ fn what_only_a_member_holds_that_was_away_is_made_void() {
     let second = site.config.member_directories[1].join("online_1b.log");
     let (log, mut writer) = site.open().unwrap();
     let first = writer.write(&[&record(1)], Scn::ZERO).unwrap();
-    // The power fails while the next write has reached one member: what it looks like then.
+    // The power fails when the next write has reached one member: this is what that looks like.
     let trial = site.machine.copy(2);
     let torn = {
         let (_, mut writer, _) = RedoLog::open(Arc::new(trial.disk()), site.config.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! Groups with several members: what one of them has lost another one still has.
+//! Groups with several members: what one member has lost another one still has.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use std::sync::Arc;
 const BLOCK: usize = 4096;
 
 impl Rig {
-    /// A started log with two members of whose first group `batches` blocks are filled.
+    /// A started log with two members, in whose first group `batches` blocks are filled.
     fn filled(name: &str, batches: u8) -> Rig {
         let mut rig = Rig::new(name, 2, BLOCK);
         let (_, mut writer) = rig.start();
@@ -52,7 +52,7 @@ impl Rig {
         }
     }
 
-    /// Opens, expects everything to be there, and goes on writing.
+    /// Opens the log, expects everything to be there, and continues writing.
     fn expect_everything(&mut self) -> Vec<MemberNotice> {
         let (log, mut writer, recovered) = self.reopen();
         assert_eq!(recovered.end, self.end());
@@ -63,7 +63,7 @@ impl Rig {
         log.notices().to_vec()
     }
 
-    /// As an instance remembers it.
+    /// Passes the dropped members on, as an instance records them.
     fn distrust_dropped(&mut self, log: &RedoLog) {
         self.config.distrusted = log.dropped_members();
     }
@@ -114,7 +114,7 @@ fn the_same_block_damaged_in_both_members_is_not_the_end() {
     let (_, _, recovered) = rig.reopen();
     let lost = recovered.lost.map(|lost| (lost.from, lost.to));
     assert_eq!(lost, Some((rig.end(), Scn::START + whole as u64)));
-    // Who goes on all the same has what was before the damage, and members that are equal.
+    // An instance that continues all the same has what was before the damage, and equal members.
     rig.expect_everything();
     rig.assert_equal_members();
 }
@@ -139,7 +139,7 @@ fn readers_take_a_block_that_is_damaged_while_the_log_is_open_from_the_other_mem
     let (log, mut writer, _) = rig.reopen();
     [(0, 2), (1, 4), (0, 8)].into_iter().for_each(|(member, block)| rig.damage(member, block));
     rig.check_reads(&log, Scn::START);
-    // The archiver reads as everybody does.
+    // The archiver reads in the same way.
     log.set_checkpoint(rig.end());
     writer.switch(7).unwrap().unwrap();
     let archived = archive_group(&log, 0, &mut || {}).unwrap().unwrap();
@@ -180,7 +180,7 @@ fn a_lost_file_or_directory_of_a_member_leaves_the_log_open_and_is_named() {
             assert!(log.notices().iter().any(names), "{:?}", log.notices());
             assert_eq!(log.dropped_members().len(), if whole_directory { 3 } else { 1 });
             assert_eq!(log.groups()[0].members, [living]);
-            // Around all the groups, some of which may have both members.
+            // Write around all the groups, some of which may have both members.
             for seed in 0..120 {
                 let batch = rig.batch(seed, 1500);
                 if writer.room() < batch.len() {
@@ -213,7 +213,8 @@ fn a_member_that_was_away_is_not_believed_and_is_brought_in_line_when_it_is_back
         writer.write(&[&batch], Scn(3)).unwrap();
         drop((log, writer));
 
-        // It is back, but the one that went on is gone: what it holds is not all that was acknowledged.
+        // The member is back, but the one that continued is gone: what the member holds is not all that was
+        // acknowledged.
         std::fs::rename(&away, &directory).unwrap();
         std::fs::rename(&other, &away).unwrap();
         let refused = RedoLog::open(Arc::new(DirectDisk), rig.config.clone()).err().unwrap();
@@ -235,7 +236,7 @@ fn a_member_that_was_away_is_not_believed_and_is_brought_in_line_when_it_is_back
 
 #[test]
 fn blocks_of_a_member_that_was_away_do_not_mix_with_those_written_since() {
-    // The member away holds a block that never was acknowledged, at a place where the other one goes on differently.
+    // The member that is away holds a block that was never acknowledged, where the other one continues differently.
     let mut rig = Rig::filled("ghost", 4);
     let short = std::fs::read(rig.member(1, 1)).unwrap();
     let (_, mut writer, _) = rig.reopen();
@@ -331,7 +332,7 @@ fn an_error_names_what_was_being_done_the_file_and_a_remedy() {
     }
 }
 
-/// A log of another instance, which has got further, with an archived log.
+/// A log of another instance, further ahead, with an archived log.
 fn others(name: &str, group_bytes: u64) -> Rig {
     let mut rig = Rig::new(name, 2, BLOCK);
     RedoLog::remove_files(&DirectDisk, &rig.config).unwrap();
@@ -352,7 +353,7 @@ fn others(name: &str, group_bytes: u64) -> Rig {
 const OTHER: LogIdentity =
     LogIdentity { instance: InstanceId([2; 16]), incarnation: 1, incarnation_id: IncarnationId([8; 8]) };
 
-/// Every file of both members, whole.
+/// Complete content of every file of both members.
 fn content(rig: &Rig) -> Vec<Vec<u8>> {
     let members = (1..=3).flat_map(|group| [0, 1].map(|member| rig.member(group, member)));
     members.map(|path| std::fs::read(path).unwrap()).collect()
@@ -383,7 +384,7 @@ fn a_directory_with_the_log_of_another_instance_is_refused_and_nothing_is_change
 #[test]
 fn a_log_that_begins_leaves_files_of_another_instance_alone() {
     let rig = Rig::new("begins-beside", 2, BLOCK);
-    // Shorter ones, which would be made anew if they were ours.
+    // Shorter files, which would be recreated if they belonged to this instance.
     let others = others("begins-beside-other", 32 << 10);
     for group in 1..=2 {
         std::fs::copy(others.member(group, 1), rig.member(group, 1)).unwrap();

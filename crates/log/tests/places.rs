@@ -1,4 +1,4 @@
-//! A log file that is not any more what its path says is not written: nothing rests on what nobody will find.
+//! A log file that is no longer what its path names is not written: a restart would not find what it holds.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! The redo log on a real file system: write, switch, archive, read, cut, recover.
+//! The redo log on a real file system: write, switch, archive, read, truncate, recover.
 
 #![allow(clippy::unwrap_used)]
 
@@ -131,7 +131,7 @@ fn a_group_is_not_reused_before_it_is_archived_and_checkpointed() {
     assert!(writer.switch(1).unwrap().is_ok());
 }
 
-/// Of everything written so far, with new online logs: as after log 1 was archived.
+/// Reads everything written so far from archived logs, with new online logs: as after log 1 was archived.
 fn check_reads_from_archives(rig: &Rig) {
     RedoLog::remove_files(&DirectDisk, &rig.config).unwrap();
     RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
@@ -141,7 +141,7 @@ fn check_reads_from_archives(rig: &Rig) {
     rig.check_reads(&log, Scn::START);
 }
 
-/// In a log of small batches nearly all that is read for its archived copy is padding.
+/// In a log of small batches, nearly everything read for the archived copy is padding.
 #[test]
 fn an_archiver_may_pause_after_each_256_kib_that_it_reads_or_writes() {
     for (batch_bytes, batches, pieces) in [(100, 511, 8), (65_536, 30, 8 + 8)] {
@@ -194,7 +194,7 @@ fn a_cut_voids_the_surplus_within_a_group_and_across_groups() {
         let archived = archive_group(&log, group, &mut || {}).unwrap().unwrap();
         assert_eq!(archived.header.next_scn, Some(rig.end()));
         drop((log, writer));
-        // The group is still there beside its archived copy, and is what is read.
+        // The group still exists beside its archived copy, and reads use the group.
         let (log, writer, _) = rig.reopen();
         rig.check_reads(&log, Scn::START);
         drop((log, writer));
@@ -202,7 +202,7 @@ fn a_cut_voids_the_surplus_within_a_group_and_across_groups() {
     }
 }
 
-/// Of a group that is damaged before a cut nobody knows what the cut makes void: its archived log does.
+/// If a group is damaged before a truncation, what the truncation voids is unknown: the archived log knows it.
 #[test]
 fn a_cut_behind_a_damaged_block_is_not_passed_over() {
     let mut rig = Rig::new("hidden-cut", 1, 4096);
@@ -227,7 +227,7 @@ fn a_cut_behind_a_damaged_block_is_not_passed_over() {
     bytes[4096..8192].fill(0xA5);
     std::fs::write(&file, bytes).unwrap();
 
-    // Behind the damage, before the cut.
+    // After the damage, before the truncation.
     let from = Scn(cut.0 - 5000);
     let (log, writer, _) = rig.reopen();
     rig.check_reads(&log, from);
@@ -307,7 +307,7 @@ fn a_group_file_that_a_power_loss_left_short_is_made_again() {
     drop((log, writer));
 }
 
-/// A standby that is made right before a switch has one, and may go on in a group that comes before it.
+/// A standby that is created just before a switch has an empty log, and may continue in a group with a lower number.
 #[test]
 fn a_log_that_is_empty_is_not_taken_for_the_one_that_goes_on_where_it_begins() {
     let mut rig = Rig::new("empty", 1, 512);

@@ -1,4 +1,4 @@
-//! Writes that are under way together: they count in their order, whichever the device has first.
+//! Writes that are in flight together: they are committed in order, whichever the device completes first.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,20 +16,20 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 const BLOCK: u64 = 4096;
-/// Nothing waits for so long, unless what it waits for never comes.
+/// A wait takes this long only if what it waits for never comes.
 const NEVER: Duration = Duration::from_secs(60);
 
-/// What becomes of a write at an offset of the files in a directory.
+/// What happens to a write at an offset of the files in a directory.
 #[derive(Clone, PartialEq)]
 enum Plan {
-    /// It ends when one behind it has ended.
+    /// The write ends when one behind it has ended.
     Late,
-    /// As `Late`, and fails.
+    /// The write ends as late as with `Late`, and fails.
     LateAndFails,
     Fails,
 }
 
-/// The real disk, where some writes go otherwise.
+/// The real disk, where some writes behave differently.
 #[derive(Clone, Default)]
 struct Device {
     plans: Arc<Mutex<Vec<(PathBuf, u64, Plan)>>>,
@@ -126,7 +126,7 @@ impl Disk for Device {
     }
 }
 
-/// Remembers nothing, and says that it does.
+/// Records nothing, and reports success.
 struct Careless;
 
 impl MemberKeeper for Careless {
@@ -228,7 +228,7 @@ fn a_log_switch_awaits_what_is_under_way() {
     let switch = writer.switch(7).unwrap().unwrap();
     assert_eq!((switch.first_scn, switch.sequence), (end, 2));
     let end = begin(&mut rig, &mut writer, 4);
-    // Not awaited: that the writer is gone means that nothing writes any more.
+    // Not awaited: once the writer is gone, nothing writes any more.
     drop(writer);
     let (log, _, recovered) = rig.reopen();
     assert_eq!((recovered.end, recovered.sequence, recovered.lost), (end, 2, None));
@@ -244,7 +244,8 @@ fn record(rng: &mut Rng) -> Vec<u8> {
     out
 }
 
-/// Opens, expects what was acknowledged and nothing that was never handed over, and writes on, up to three at a time.
+/// Opens the log, expects what was acknowledged and nothing that was never handed over, and continues writing, up to
+/// three writes at a time.
 fn live(
     machine: &Arc<SimMachine>,
     rig: &mut Rig,

@@ -1,4 +1,4 @@
-//! Damage in the log that is being filled is told from its end.
+//! Damage in the log that is being filled is distinguished from its end.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,14 +15,14 @@ impl Rig {
         self.config.member_directories[0].join(format!("online_{group}a.log"))
     }
 
-    /// Makes bytes of a block of the group's only file wrong.
+    /// Damages bytes of a block of the group's only file.
     fn damage(&self, group: usize, block: u32) {
         let file = std::fs::OpenOptions::new().write(true).open(self.file(group)).unwrap();
         let at = u64::from(block) * self.config.block_bytes as u64;
         file.write_all_at(&[0xA5; 100], at + 20).unwrap();
     }
 
-    /// A batch, and where the next one begins.
+    /// Writes a batch; returns where the next one begins.
     fn write_two_blocks(&mut self, writer: &mut standfast_log::LogWriter, seed: u8) -> Scn {
         let batch = self.batch(seed + 1, 512);
         assert_eq!(batch.len().div_ceil(self.config.block_bytes - 48), 2);
@@ -44,11 +44,11 @@ fn a_damaged_block_before_one_that_says_it_was_durable_is_not_the_end() {
         (ends[0], Some(lost.clone())),
         "the last write proves the one before"
     );
-    // Nothing was written: the same is found again.
+    // Nothing was written: recovery finds the same again.
     let (log, mut writer, recovered) = rig.reopen();
     assert_eq!(recovered.lost, Some(lost));
 
-    // The redo is sent again in other pieces; what lay behind the damage is void from then on.
+    // The redo is sent again in other batches; from then on what lay beyond the damage is void.
     let from = ends[0].bytes_since(Scn::START) as usize;
     let again = rig.stream[from..from + 100].to_vec();
     writer.write(&[&again], Scn::ZERO).unwrap();
@@ -74,7 +74,7 @@ fn what_a_power_loss_leaves_of_the_last_write_is_the_end() {
     rig.damage(1, 9);
     let (_, mut writer, recovered) = rig.reopen();
     assert_eq!((recovered.end, recovered.lost), (first, None));
-    // The blocks behind stay, and say nothing about what is written now.
+    // The later blocks stay, and say nothing about what is written now.
     rig.stream.truncate(first.bytes_since(Scn::START) as usize);
     let end = rig.write_two_blocks(&mut writer, 2);
     let (log, _, recovered) = rig.reopen();
@@ -90,7 +90,7 @@ fn damage_of_blocks_without_redo_loses_nothing() {
     writer.write_confirmed(first).unwrap();
     writer.write_confirmed(first).unwrap();
     let end = rig.write_two_blocks(&mut writer, 1);
-    // A write that is cut away again is void, damaged or not.
+    // A write that is truncated away is void, damaged or not.
     writer.write(&[&[7; 300]], Scn::ZERO).unwrap();
     writer.cut(end, Scn::ZERO).unwrap();
     let end = rig.write_two_blocks(&mut writer, 2);
@@ -148,7 +148,7 @@ fn a_log_that_was_given_up_and_is_begun_again_in_its_file_has_only_its_own_block
     for _ in 0..6 {
         writer.write(&[&[9; 300]], Scn::ZERO).unwrap();
     }
-    // Its primary never had that redo, nor the last of the log before, and comes to begin the same log once more.
+    // The primary never had that redo, nor the last of the log before, and begins the same log once more.
     let before = Scn(first.0 - 100);
     writer.cut(before, Scn::ZERO).unwrap();
     drop(writer);

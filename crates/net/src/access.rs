@@ -1,4 +1,4 @@
-//! Which addresses a server serves. Pure.
+//! The addresses that a server serves. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -25,14 +25,14 @@ impl FromStr for Network {
         let most = if address.is_ipv4() { 32 } else { 128 };
         let length = match length {
             None => most,
-            // "+8" would be taken by the parser of numbers.
+            // The parser of numbers would accept "+8".
             Some(digits) if digits.bytes().all(|digit| digit.is_ascii_digit()) => {
                 digits.parse().ok().filter(|length| *length <= most).ok_or_else(wrong)?
             }
             Some(_) => return Err(wrong()),
         };
         let network = Network { address: masked(address, length), length };
-        // Either the address or the length is not what was meant.
+        // Either the address or the length is a mistake.
         match network.address == address {
             true => Ok(network),
             false => {
@@ -43,14 +43,15 @@ impl FromStr for Network {
 }
 
 impl Network {
-    /// Whether an address belongs to it. One of IPv4 that came through a socket of IPv6 is one of IPv4.
+    /// Returns whether an address belongs to the network. An IPv4 address that arrived through an IPv6 socket counts as
+    /// IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         address.is_ipv4() == self.address.is_ipv4() && masked(address, self.length) == self.address
     }
 }
 
-/// The address with everything behind the first `length` bits cleared.
+/// Clears all bits of the address after the first `length`.
 fn masked(address: IpAddr, length: u8) -> IpAddr {
     let length = u32::from(length);
     match address {
@@ -65,7 +66,7 @@ fn masked(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// Whether an address is served; without any network all are.
+/// Returns whether an address is served; without networks all are.
 pub fn is_allowed(networks: &[Network], address: IpAddr) -> bool {
     networks.is_empty() || networks.iter().any(|network| network.contains(address))
 }

@@ -1,4 +1,4 @@
-//! From measurements to a verdict per transport mode, with causes and settings. Pure.
+//! Turns measurements into a verdict per transport mode, with causes and settings. Pure.
 
 use crate::limit::Limit;
 use crate::plan::Direction;
@@ -9,34 +9,34 @@ use crate::units::{megabits, readable_size};
 use serde::Serialize;
 use std::fmt;
 
-/// What a link must carry more than the peak of the redo, so that a peak after a peak finds room.
+/// Factor over the peak of the redo that a link must carry, so that there is room for a peak right after a peak.
 pub const HEADROOM: f64 = 1.3;
-/// Round trip above which applications that commit row by row feel SYNC markedly, seconds.
+/// Round trip above which SYNC is felt markedly by applications that commit row by row, seconds.
 pub const FAR: f64 = 0.005;
-/// Round trip above which SYNC is no choice for them, seconds.
+/// Round trip above which SYNC is not suitable for them, seconds.
 pub const TOO_FAR: f64 = 0.05;
-/// Loaded round trips of more than so many idle ones come from queues on the path: those of twice the
-/// bandwidth-delay product, where one suffices. They count from [`FAR`] more on.
+/// Factor over idle round trips above which loaded round trips come from queues on the path: queues of twice the
+/// bandwidth-delay product, where one suffices. They count only when they are also more than [`FAR`] longer.
 pub const QUEUED: f64 = 3.0;
-/// What any connection may have on its way at once, bytes: ten segments (RFC 6928). A round trip that waits behind so much
+/// Bytes that any connection may have in flight: ten segments (RFC 6928). A round trip that waits behind so many bytes
 /// waits for the rate of the link, not for its queues.
 pub const WINDOW_OF_ANY: f64 = 14_600.0;
-/// Share of segments sent again above which a path counts as lossy.
+/// Share of retransmitted segments above which a path counts as lossy.
 pub const LOSSY: f64 = 0.001;
-/// A standby's durable write slower than this is slow, seconds.
+/// Durable write of a standby above which its disk is slow, seconds.
 pub const SLOW_DISK: f64 = 0.005;
-/// Largest redo write that is meant to cross the network at once, bytes.
+/// Largest redo write that shall cross the network at once, bytes.
 pub const LARGEST_WRITE: f64 = 1_048_576.0;
 /// Shortest time between two log switches at the peak, seconds.
 pub const SWITCH_SECONDS: f64 = 300.0;
 /// Largest session data unit of Oracle Net, bytes.
 const SESSION_DATA_UNIT: u32 = 65_535;
-/// Sockets need at least this ceiling, whatever the link, bytes.
+/// Lowest ceiling that sockets need on any link, bytes.
 const LEAST_CEILING: u64 = 16 << 20;
-/// From this rate on (bytes/s) the queues of network devices matter: 1 Gbit/s, less its headers.
+/// Rate from which the queues of network devices matter, bytes per second: 1 Gbit/s less its headers.
 const FAST_LINK: f64 = 110e6;
 
-/// Everything that the tests found.
+/// All results of the tests.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Peak of the redo, bytes per second.
@@ -45,29 +45,29 @@ pub struct Measured {
     pub redo_write: u32,
     /// Median idle round trip, seconds.
     pub round_trip: f64,
-    /// Idle round trips.
+    /// Round trips on the idle link.
     pub idle: Option<Latency>,
     /// Round trips while one connection filled the link.
     pub loaded: Option<Latency>,
-    /// SYNC messages of one redo write, without disk; FASTSYNC.
+    /// SYNC messages of one redo write, without the durable write; FASTSYNC.
     pub fastsync: Option<Latency>,
-    /// The same with the durable write; SYNC AFFIRM.
+    /// SYNC messages of one redo write, with the durable write; SYNC AFFIRM.
     pub affirm: Option<Latency>,
-    /// ASYNC, one connection, buffers left to the systems.
+    /// ASYNC, one connection, socket buffers left to the systems.
     pub automatic: Option<Tried>,
-    /// What held that run back.
+    /// What limited that run.
     pub automatic_limit: Option<Limit>,
-    /// The fastest of one connection.
+    /// The fastest run of one connection.
     pub single: Option<Tried>,
-    /// The fastest of all.
+    /// The fastest run of all.
     pub fastest: Option<Tried>,
-    /// Share of segments sent again in the runs that do not fill the link.
+    /// Share of retransmitted segments in the runs that do not fill the link.
     pub loss: f64,
     /// Both sides agreed on selective acknowledgements.
     pub sack_negotiated: bool,
     /// `net.ipv4.tcp_sack` of this host; None when unknown.
     pub sack_enabled: Option<bool>,
-    /// Losses that this host recovered by selective acknowledgements while it was measured; None when unknown.
+    /// Losses that this host recovered by selective acknowledgements during the measurement; None when unknown.
     pub sack_recoveries: Option<u64>,
     /// `net.core.wmem_max` of this host when it sends, else `rmem_max`, bytes.
     pub ceiling: Option<u64>,
@@ -75,25 +75,25 @@ pub struct Measured {
     pub automatic_ceiling: Option<u64>,
 }
 
-/// The tests of the procedure, as far as they were carried out.
+/// The tests of the procedure, as far as they ran.
 #[derive(Default)]
 pub struct Findings {
     /// Round trips on the idle link.
     pub idle: Option<Outcome>,
-    /// SYNC messages of one redo write, without disk.
+    /// SYNC messages of one redo write, without the durable write.
     pub fastsync: Option<Outcome>,
-    /// The same with the durable write.
+    /// SYNC messages of one redo write, with the durable write.
     pub affirm: Option<Outcome>,
-    /// Socket buffers and connections.
+    /// Socket buffers and numbers of connections.
     pub sweep: Sweep,
-    /// A stream at the peak, or as near to it as the link allows.
+    /// A stream at the peak, or as close to it as the link allows.
     pub paced: Option<Outcome>,
     /// Round trips while one connection fills the link.
     pub loaded: Option<Outcome>,
 }
 
 impl Findings {
-    /// Median idle round trip, seconds; None when it was not measured.
+    /// Returns the median idle round trip, seconds; None when it was not measured.
     pub fn round_trip(&self) -> Option<f64> {
         let idle = self.idle.as_ref()?;
         let messages = self.fastsync.as_ref().and_then(Outcome::latency);
@@ -101,31 +101,29 @@ impl Findings {
     }
 }
 
-/// A message with payload is never faster than one without: when it seems so, something disturbed the first test, and
-/// the link is not as far as it looked.
+/// Returns the shortest median. A message with payload is never faster than one without. When it seems so, something
+/// disturbed the round trips, and the link is shorter than they showed.
 fn shortest_median(tests: &[Option<Latency>]) -> f64 {
     tests.iter().flatten().map(|latency| latency.total.p50).reduce(f64::min).unwrap_or(0.0)
 }
 
-/// What came of the procedure in one direction.
+/// Result of the procedure in one direction.
 pub struct Way {
-    /// The way of the redo.
+    /// Direction of the redo.
     pub direction: Direction,
-    /// The tests.
     pub findings: Findings,
-    /// Their figures and the verdicts; None when the tests did not come to their end.
+    /// Figures and verdicts; None when the tests did not complete.
     pub judged: Option<(Measured, Advice)>,
 }
 
-/// How good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Grade {
-    /// Will do.
+    /// Suitable.
     Pass,
-    /// Will do, with something to know or to mend.
+    /// Suitable, with something to know or to fix.
     Warn,
-    /// Will not do.
+    /// Not suitable.
     Fail,
 }
 
@@ -139,14 +137,14 @@ impl fmt::Display for Grade {
     }
 }
 
-/// Why not better.
+/// Why a verdict is not better.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cause {
     /// `bandwidth`, `distance`, `loss`, `buffers`, `far_disk`, `queueing` or `unmeasured`.
     pub name: &'static str,
-    /// What it does to the verdict.
+    /// The grade that this cause gives.
     pub grade: Grade,
-    /// The numbers behind it, and what to do.
+    /// The numbers behind the cause, and the remedy.
     pub text: String,
 }
 
@@ -155,34 +153,34 @@ pub struct Cause {
 pub struct Verdict {
     /// `ASYNC`, `FASTSYNC` or `SYNC AFFIRM`.
     pub mode: &'static str,
-    /// The worst of the causes.
+    /// The worst grade of the causes.
     pub grade: Grade,
-    /// Expected cost of a commit, seconds; None when commits do not wait.
+    /// Expected cost of a commit, seconds; None when commits do not wait, or when it was not measured.
     pub commit: Option<f64>,
     /// Reasons, worst first.
     pub causes: Vec<Cause>,
 }
 
-/// The whole advice.
+/// The advice for one direction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
-    /// What the link must carry, bytes per second.
+    /// Rate that the link must carry, bytes per second.
     pub required: f64,
     /// Bandwidth x delay product, bytes.
     pub bandwidth_delay: f64,
-    /// What FASTSYNC saves of a commit against SYNC AFFIRM, seconds.
+    /// Time of a commit that FASTSYNC saves compared with SYNC AFFIRM, seconds.
     pub fastsync_gain: Option<f64>,
-    /// Smallest redo log of which one lasts five minutes at the peak, bytes.
+    /// Size of a redo log that lasts five minutes at the peak, bytes.
     pub log_bytes: f64,
-    /// Per transport mode.
+    /// One verdict per transport mode.
     pub verdicts: Vec<Verdict>,
-    /// Lines to put in force by hand, on both hosts; nothing is changed.
+    /// Lines that the operator puts in force on both hosts; the command changes nothing.
     pub settings: Vec<String>,
-    /// State of things that are neither good nor bad.
+    /// Facts that are neither good nor bad.
     pub notes: Vec<String>,
 }
 
-/// Judges what was measured.
+/// Judges the measurements.
 pub fn advise(measured: &Measured) -> Advice {
     let required = measured.peak * HEADROOM;
     let fastest = measured.fastest.map_or(0.0, |run| run.rate);
@@ -225,7 +223,7 @@ fn rate(bytes: f64) -> String {
     format!("{}/s ({:.0} Mbit/s)", readable_size(bytes), megabits(bytes))
 }
 
-/// Whether the redo gets through at all: the same for every mode.
+/// Returns why the link does not carry the redo, or carries it badly: the same for every mode.
 fn throughput(measured: &Measured, required: f64) -> Vec<Cause> {
     let mut causes = Vec::new();
     let (Some(automatic), Some(single), Some(fastest)) =
@@ -290,7 +288,7 @@ fn throughput(measured: &Measured, required: f64) -> Vec<Cause> {
     causes
 }
 
-/// What waiting for the standby means for commits.
+/// Returns what waiting for the standby means for commits.
 fn waiting(measured: &Measured, latency: Option<&Latency>, disk: bool) -> Vec<Cause> {
     let Some(latency) = latency else {
         return vec![Cause {
@@ -328,7 +326,7 @@ fn waiting(measured: &Measured, latency: Option<&Latency>, disk: bool) -> Vec<Ca
             });
         }
     }
-    // Commits that wait together are written together: at the peak a write has what came during the one before.
+    // Commits that wait together are written together: at the peak, a write holds what arrived during the previous one.
     let grouped = measured.peak * latency.total.mean;
     if grouped > LARGEST_WRITE {
         causes.push(Cause {
@@ -345,7 +343,7 @@ fn waiting(measured: &Measured, latency: Option<&Latency>, disk: bool) -> Vec<Ca
     causes
 }
 
-/// What waits grow to while the link is full.
+/// Returns a cause when round trips grow much while the link is full.
 fn queueing(measured: &Measured) -> Option<Cause> {
     let (idle, loaded) = (measured.round_trip, measured.loaded?.total.p50);
     let of_any = measured.fastest.map_or(0.0, |run| WINDOW_OF_ANY / run.rate.max(1.0));

@@ -1,5 +1,5 @@
-//! A secret that client and server share, and the proofs that each has it. The secret itself never travels and is never
-//! shown; what is proved is bound to the nonces of both sides and to the Hello.
+//! A secret that client and server share, and the proofs that each has it. The secret is never sent and never shown. A
+//! proof is bound to the nonces of both sides and to the Hello.
 
 use crate::wire::HELLO_BYTES;
 use crate::{NetError, Result};
@@ -20,27 +20,27 @@ pub const PROOF_BYTES: usize = 32;
 const LEAST_BYTES: usize = 16;
 const MOST_BYTES: usize = 4096;
 
-/// The secret.
+/// The shared secret.
 #[derive(Clone)]
 pub struct Key(Arc<[u8]>);
 
-/// Without its content, wherever it is printed.
+/// Prints without the content.
 impl fmt::Debug for Key {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Key(..)")
     }
 }
 
-/// Which side proves. The labels have one length, so no proof of one side is one of the other.
+/// The side that proves. The labels have the same length, so that no proof of one side is a proof of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Whoever connected.
+    /// The side that connected.
     Client,
-    /// Whoever listens.
+    /// The side that listens.
     Server,
 }
 
-/// What both sides have seen of a handshake.
+/// The parts of a handshake that both sides have seen.
 #[derive(Clone, Copy, Debug)]
 pub struct Transcript<'a> {
     /// The client's first bytes.
@@ -52,13 +52,13 @@ pub struct Transcript<'a> {
 }
 
 impl Key {
-    /// A secret of these bytes; None when it is too short or too long.
+    /// Returns a key of these bytes; None when they are too few or too many.
     pub fn new(bytes: &[u8]) -> Option<Key> {
         (LEAST_BYTES..=MOST_BYTES).contains(&bytes.len()).then(|| Key(bytes.into()))
     }
 
-    /// The secret in a file, without the white space around it. `option` is what named the file. The second value is
-    /// true when other users of this host can read the file.
+    /// Reads the secret from a file, without the white space around it. `option` is the option that named the file. The
+    /// second value is true when the permissions of the file extend to other users.
     pub fn load(option: &str, path: &Path) -> Result<(Key, bool)> {
         let wrong = |reason: &str| {
             let allowed = format!("a file with a secret of {LEAST_BYTES} to {MOST_BYTES} bytes ({reason})");
@@ -77,7 +77,7 @@ impl Key {
     }
 
     fn mac(&self, side: Side, transcript: Transcript<'_>) -> Hmac<Sha256> {
-        // A key of any length is one: the algorithm hashes what is longer than its block.
+        // HMAC accepts keys of any length: it hashes a key that is longer than its block.
         let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0)
             .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
         mac.update(match side {
@@ -90,18 +90,18 @@ impl Key {
         mac
     }
 
-    /// Proves to the other side that this `side` has the secret.
+    /// Returns the proof that this `side` has the secret.
     pub fn prove(&self, side: Side, transcript: Transcript<'_>) -> [u8; PROOF_BYTES] {
         self.mac(side, transcript).finalize().into_bytes().into()
     }
 
-    /// Whether the other `side` has it. Takes as long for any wrong proof.
+    /// Returns whether the other `side` has the secret. Takes the same time for any wrong proof.
     pub fn is_proved(&self, side: Side, transcript: Transcript<'_>, proof: &[u8]) -> bool {
         self.mac(side, transcript).verify_slice(proof).is_ok()
     }
 }
 
-/// A nonce of the system's generator.
+/// Returns a nonce from the system's random generator.
 pub fn nonce() -> Result<[u8; NONCE_BYTES]> {
     let mut nonce = [0; NONCE_BYTES];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut nonce));

@@ -1,4 +1,4 @@
-//! From the counters of connections to rows, and to the figures of a whole test.
+//! Turns the counters of connections into rows and into the figures of a whole test.
 
 use crate::limit::{Shares, limit};
 use crate::plan::{Direction, Mode, Plan};
@@ -9,7 +9,7 @@ use crate::stream::Stream;
 use crate::wire::{Answer, HEADER_BYTES};
 use std::time::Instant;
 
-/// Looks at the connections of one direction and makes intervals of what it finds.
+/// Polls the connections of one direction and makes intervals of the counts.
 pub(crate) struct Collector<'a> {
     direction: Direction,
     plan: &'a Plan,
@@ -18,7 +18,7 @@ pub(crate) struct Collector<'a> {
     begin: Instant,
     omitting: bool,
     looked: Instant,
-    /// Last sign of life of a connection.
+    /// When the last of the ended connections ended.
     end: Instant,
     /// Connections that have not ended.
     open: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Collector<'a> {
     counted: Vec<Window>,
 }
 
-/// Counters of a connection at a look.
+/// Counters of a connection at a poll.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     sender: Sender,
@@ -63,24 +63,24 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// A connection has ended.
+    /// Notes that a connection has ended.
     pub fn ended(&mut self, at: Instant) {
         self.end = self.end.max(at);
         self.open = self.open.saturating_sub(1);
     }
 
-    /// Whether all connections have ended.
+    /// Returns whether all connections have ended.
     pub fn is_over(&self) -> bool {
         self.open == 0
     }
 
-    /// When the next interval is over.
+    /// Returns when the next interval is over.
     pub fn next_look(&self) -> Instant {
         let rows = self.intervals.len() as u32 + 1;
         if self.omitting { self.begin } else { self.begin + self.plan.interval.saturating_mul(rows) }
     }
 
-    /// The interval that ends now; None when it was the omitted time.
+    /// Returns the interval that ends now; None for the omitted time.
     pub fn look(&mut self, now: Instant) -> Option<Interval> {
         let before = self.seen.clone();
         let mut latencies = Latencies::default();
@@ -97,7 +97,7 @@ impl<'a> Collector<'a> {
         if std::mem::take(&mut self.omitting) {
             self.base = self.seen.clone();
             self.looked = now;
-            // The interval is counted from here, whenever the thread really woke.
+            // The first interval starts here, whenever the thread actually woke.
             self.begin = now;
             return None;
         }
@@ -112,10 +112,10 @@ impl<'a> Collector<'a> {
         Some(interval)
     }
 
-    /// What is left at the end, unless it is hardly anything.
+    /// Returns the rest at the end, unless it is too short for a row.
     pub fn last_look(&mut self) -> Option<Interval> {
         if self.omitting {
-            // Ended before anything was to be counted.
+            // The test ended before the omitted time did.
             self.look(self.end);
         }
         let end = self.end.max(self.looked);
@@ -128,7 +128,7 @@ impl<'a> Collector<'a> {
         worth_a_row.then_some(interval)
     }
 
-    /// Tells an interval and keeps it.
+    /// Reports an interval and keeps it.
     pub fn tell(&mut self, interval: Option<Interval>, watch: &mut dyn FnMut(Event<'_>)) {
         if let Some(interval) = interval {
             watch(Event::Row(self.direction, &interval));
@@ -165,7 +165,7 @@ impl<'a> Collector<'a> {
                 shares.disk += after.far.disk_ns.saturating_sub(before.far.disk_ns) as f64;
             }
             let sender = &after.sender;
-            // What the other side tells may be anything.
+            // The other side may report any value.
             let more = sender.acknowledged.saturating_sub(before.sender.acknowledged);
             acknowledged = u64::saturating_add(acknowledged, more);
             let again = sender.retransmissions.saturating_sub(before.sender.retransmissions);
@@ -181,7 +181,7 @@ impl<'a> Collector<'a> {
         }
         let bytes = match (self.plan.mode, self.direction) {
             (Mode::Sync, _) | (_, Direction::FromServer) => counted.iter().map(|window| window.bytes).sum(),
-            // What the other host has, not what the own send buffer swallowed; headers do not count.
+            // Bytes that the other host has, not those that this host's send buffer took; headers do not count.
             (Mode::Async, Direction::ToServer) => {
                 let length = self.plan.mean_length();
                 (acknowledged as f64 * length / (length + HEADER_BYTES as f64)) as u64
@@ -199,10 +199,10 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// The whole; `complete` when every connection has heard the receiver's last word.
+    /// Returns the figures of the whole test; `complete` when every connection received the receiver's summary.
     pub fn outcome(self, complete: bool) -> Outcome {
         let mut total = self.interval(&self.base, &self.counted, &self.latencies, self.begin, self.end);
-        // The last word of the server is exact. Without it the acknowledged bytes stand.
+        // The receiver's summary is exact. Without it the acknowledged bytes stand.
         if self.plan.mode == Mode::Async && complete && self.plan.omit.is_zero() {
             total.bytes = self.seen.iter().fold(0, |sum, seen| sum.saturating_add(seen.far.received));
         }
@@ -251,7 +251,7 @@ impl<'a> Collector<'a> {
             requested_far: self.plan.far_buffer,
             send: mean(&|number| self.seen[number].sender.send_buffer),
             receive: mean(&|number| match self.seen[number].far.receive_buffer {
-                // A server that said nothing yet.
+                // No report has carried the buffer yet.
                 0 if self.direction == Direction::FromServer => {
                     socket::receive_buffer(&self.streams[number].socket)
                 }
@@ -263,7 +263,7 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// The counters of the sender of a connection: of this side, or what the server `told`.
+/// Returns the counters of the sender of a connection: those of this side, or those that the server `told`.
 fn counters(stream: &Stream, told: Sender) -> Option<Sender> {
     match stream.direction {
         Direction::ToServer => socket::sender(&stream.socket),

@@ -1,4 +1,4 @@
-//! What can go wrong, with the exit code of each.
+//! Errors, and the exit code of each.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,101 +7,94 @@ use thiserror::Error;
 /// An error of a test, its server, or its command line. The text names cause and remedy.
 #[derive(Debug, Error)]
 pub enum NetError {
-    /// An option that cannot be used as given.
+    /// An option value that cannot be used.
     #[error("{option}: {value:?} is not possible; allowed: {allowed}")]
     Option {
-        /// The option as it is spelled on the command line.
+        /// The option as spelled on the command line.
         option: String,
-        /// What was given.
         value: String,
-        /// The forms that are possible.
+        /// The allowed forms.
         allowed: String,
     },
-    /// Options that do not fit together, or one that is missing.
+    /// Options that do not fit together, or a missing one.
     #[error("{0}")]
     Usage(String),
-    /// The server answered, and does not take the test.
+    /// The server answered and refused the test.
     #[error("the server refused the test: {0}")]
     Refused(String),
-    /// The server does not know this client, or the client not the server.
+    /// The server does not accept this client, or the client does not accept the server.
     #[error("not authorised: {0}")]
     NotAuthorised(String),
     /// The test file cannot be used.
     #[error("{}: {reason}", path.display())]
     File {
-        /// The file.
         path: PathBuf,
         /// Cause and remedy.
         reason: String,
     },
-    /// No connection.
+    /// Connecting failed.
     #[error(
         "cannot connect to {address}: {source}; is the server started, and does a firewall let the port through?"
     )]
     Connect {
         /// HOST:PORT.
         address: String,
-        /// The system's error.
         source: io::Error,
     },
-    /// No such host.
+    /// The host name has no address.
     #[error("cannot find the host {host}: {source}; check its name, or give its address")]
     Lookup {
-        /// Its name.
+        /// The name as given.
         host: String,
-        /// The system's error.
         source: io::Error,
     },
-    /// The port cannot be listened on.
+    /// Listening on the port failed.
     #[error("cannot listen on {address}: {source}; choose a free port of this host with -port or --bind")]
     Listen {
         /// HOST:PORT.
         address: String,
-        /// The system's error.
         source: io::Error,
     },
-    /// The other side is no test server, or one of another version.
+    /// The other side is not a test server, or sent something that the protocol does not allow.
     #[error("{0}")]
     Protocol(String),
     /// The connection ended in the middle of a test.
     #[error("the connection was cut while {doing}: {source}")]
     Cut {
-        /// What was going on.
+        /// The operation in progress.
         doing: &'static str,
-        /// The system's error.
         source: io::Error,
     },
-    /// No progress for as long as the caller allowed.
+    /// No progress within the timeout.
     #[error(
         "no progress for {seconds} s while {doing}; the link or the server stands still (-timeout, --timeout)"
     )]
     Timeout {
-        /// What was going on.
+        /// The operation in progress.
         doing: &'static str,
-        /// How long it was waited for.
+        /// The timeout.
         seconds: f64,
     },
     /// The test was interrupted while waiting.
     #[error("interrupted while {doing}")]
     Interrupted {
-        /// What was going on.
+        /// The operation in progress.
         doing: &'static str,
     },
     /// The server could not write what it received.
     #[error("the server could not write to its file: {0}")]
     FarDisk(io::Error),
-    /// Anything else of the system.
+    /// Any other error of the system.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// The system's error.
         source: io::Error,
     },
 }
 
 impl NetError {
-    /// Exit code of a command that ends with this error: 1 failed, 2 usage, 4 refused, 130 interrupted.
+    /// Returns the exit code of a command that ends with this error: 1 failed, 2 usage, 4 refused, 130 interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
             NetError::Option { .. } | NetError::Usage(_) => 2,
@@ -111,7 +104,7 @@ impl NetError {
         }
     }
 
-    /// A short name of the kind, for machines.
+    /// Returns a short name of the kind, for machines.
     pub fn code(&self) -> &'static str {
         match self {
             NetError::Option { .. } | NetError::Usage(_) => "usage",
@@ -129,7 +122,7 @@ impl NetError {
         }
     }
 
-    /// An option that cannot be used as given.
+    /// Returns an error for an option value that cannot be used.
     pub fn option(option: &str, value: &str, allowed: &str) -> NetError {
         NetError::Option { option: option.into(), value: value.into(), allowed: allowed.into() }
     }
@@ -139,5 +132,4 @@ impl NetError {
     }
 }
 
-/// The result of most functions here.
 pub type Result<T> = std::result::Result<T, NetError>;

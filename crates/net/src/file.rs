@@ -1,6 +1,6 @@
-//! The file that a server writes to: the same preallocated blocks and the same durable writes as a standby redo log.
+//! The file for durable writes: the same preallocated blocks and the same durable writes as a standby redo log.
 //!
-//! The first block carries a mark. A file without it belongs to somebody else and is never written.
+//! The first block carries a mark. A file without it belongs to another program and is never written.
 
 use crate::{NetError, Result};
 use standfast_io::{ALIGNMENT, AlignedBuf, DirectDisk, Disk, LogFile};
@@ -11,28 +11,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes that are preallocated.
+/// Size that is preallocated, bytes.
 pub const FILE_BYTES: u64 = 64 << 20;
-/// Most bytes of one durable write, as the receiver of redo writes them.
+/// Longest durable write, bytes, as the receiver of redo writes.
 pub const MAX_WRITE: usize = 1 << 20;
 
 const MARK: &[u8] = b"standfast network test file, version 1: made by a test server, may be removed\n";
 
-/// Makes the file when the first test wants to write, and removes it at the end.
+/// A file that is created when the first test wants to write, and removed at the end.
 pub struct TestFile {
     path: PathBuf,
     open: Mutex<Option<Arc<Ring>>>,
 }
 
-/// The open file, written round and round by all connections.
+/// The open file; all connections write it in a circle.
 pub struct Ring {
     file: Arc<dyn LogFile>,
-    /// Bytes handed out so far. Each write has blocks of its own, as long as less than a round is in flight.
+    /// Bytes allocated so far. Each write has its own blocks, as long as less than one round is in flight.
     next: AtomicU64,
 }
 
 impl TestFile {
-    /// A file that will be at `path`. It is an error when something else is there, or when it could not be made.
+    /// Prepares a file at `path`. Fails when another file is there, or when its directory cannot be used.
     pub fn new(path: &Path) -> Result<TestFile> {
         check(path)?;
         let directory = match path.parent() {
@@ -52,7 +52,7 @@ impl TestFile {
         Ok(TestFile { path: path.to_owned(), open: Mutex::new(None) })
     }
 
-    /// The file, made at the first call.
+    /// Returns the file; creates it at the first call.
     pub fn ring(&self) -> Result<Arc<Ring>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ring) = &*open {
@@ -68,7 +68,7 @@ impl Drop for TestFile {
     fn drop(&mut self) {
         let made = self.open.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         if made && check(&self.path).is_ok() {
-            // What is left behind is marked: the next server takes it over.
+            // A file that is left behind carries the mark; the next server takes it over.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -78,7 +78,7 @@ fn unusable(path: &Path, reason: &str) -> NetError {
     NetError::File { path: path.to_owned(), reason: reason.to_owned() }
 }
 
-/// Ok when there is nothing at `path`, or a file of an earlier server.
+/// Returns Ok when nothing is at `path`, or a file of an earlier server.
 fn check(path: &Path) -> Result<()> {
     let metadata = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -110,7 +110,7 @@ fn create(path: &Path) -> Result<Ring> {
             ),
         )
     };
-    // Taken anew, since an old one may have holes or another size.
+    // Created from scratch, because an old file may have holes or another size.
     if path.exists() {
         DirectDisk
             .remove(path)
@@ -127,13 +127,13 @@ fn create(path: &Path) -> Result<Ring> {
 }
 
 impl Ring {
-    /// Over any file.
+    /// Returns a ring over any file.
     #[cfg(test)]
     pub(crate) fn over(file: Arc<dyn LogFile>) -> Ring {
         Ring { file, next: AtomicU64::new(0) }
     }
 
-    /// Writes a whole number of blocks from the aligned start of `data`, at most [`MAX_WRITE`] bytes, and returns
+    /// Writes the whole number of blocks in `data`, which is aligned and has at most [`MAX_WRITE`] bytes, and returns
     /// the time until they were durable.
     pub fn write(&self, data: &[u8]) -> std::io::Result<Duration> {
         debug_assert!(data.len().is_multiple_of(ALIGNMENT) && data.len() <= MAX_WRITE);
@@ -141,7 +141,7 @@ impl Ring {
         let first = ALIGNMENT as u64;
         let place = loop {
             let next = self.next.fetch_add(bytes, Ordering::Relaxed) % (FILE_BYTES - first);
-            // A piece that would pass the end of the file is skipped.
+            // A chunk that would pass the end of the file is skipped.
             if first + next + bytes <= FILE_BYTES {
                 break first + next;
             }

@@ -1,30 +1,30 @@
-//! Finds the messages in a stream of bytes whose payload nobody wants to keep. Pure.
+//! Finds the messages in a byte stream whose payload is discarded. Pure.
 
 use crate::stats::Sender;
 use crate::wire::{HEADER_BYTES, Header, Kind, STATE_BYTES, WireError};
 
-/// Counts messages and payload, wherever the reads happened to cut the stream.
+/// Counts messages and payload, wherever the reads split the stream.
 #[derive(Debug)]
 pub struct Framer {
     most: u32,
     header: [u8; HEADER_BYTES],
     have: usize,
     left: usize,
-    /// What the bytes that are left belong to.
+    /// Kind of the message that the remaining bytes belong to.
     kind: Kind,
     state: [u8; STATE_BYTES],
-    /// The counters that a sending server told last.
+    /// The counters that a sending server reported last.
     pub sender: Option<Sender>,
-    /// Complete headers of messages with payload.
+    /// Messages with payload whose header is complete.
     pub messages: u64,
     /// Payload seen, bytes.
     pub payload: u64,
-    /// The message that ends the test was seen.
+    /// The message that ends the test was received.
     pub finished: bool,
 }
 
 impl Framer {
-    /// At the begin of a stream whose payloads have at most `most` bytes.
+    /// Starts at the beginning of a stream whose payloads have at most `most` bytes.
     pub fn new(most: u32) -> Framer {
         Framer {
             most,
@@ -68,7 +68,7 @@ impl Framer {
         Ok(())
     }
 
-    /// A piece of what follows a header, not longer than what is left of it.
+    /// Takes a chunk of the bytes after a header, at most as many as are left of them.
     fn take(&mut self, piece: &[u8]) {
         if self.kind == Kind::State {
             let at = STATE_BYTES - self.left;

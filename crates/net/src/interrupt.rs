@@ -1,19 +1,19 @@
-//! Ctrl-C ends a test in good order.
+//! Ctrl-C ends a test cleanly.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note(_: libc::c_int) {
-    // The second one ends the process at once: somebody means it.
+    // The second signal ends the process immediately.
     if INTERRUPTED.swap(true, Ordering::SeqCst) {
         // SAFETY: _exit is async-signal-safe.
         unsafe { libc::_exit(130) }
     }
 }
 
-/// Set from the first SIGINT or SIGTERM on. To be called once, at the start of a command; a peer that went away is
-/// from then on an error of the write and not a signal.
+/// Returns the flag that the first SIGINT or SIGTERM sets. Must be called once, at the start of a command. From then on
+/// a write to a closed connection or pipe returns an error instead of raising a signal.
 pub fn flag() -> &'static AtomicBool {
     let handler: extern "C" fn(libc::c_int) = note;
     // SAFETY: the handler only touches an atomic and calls async-signal-safe functions; the structure is valid.

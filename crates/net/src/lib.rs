@@ -3,8 +3,8 @@
 //!
 //! A test has a [`server`](crate::server) on one host and a client ([`run`](crate::run)) on the other. Pure parts:
 //! [`units`], [`plan`], [`wire`], [`framer`], [`limit`], [`stats`], [`html`]. Threads and sockets: [`server`] and
-//! [`lobby`], [`run`] and [`stream`] on the two sides; [`sender`] and [`session`] are the two ends of a connection,
-//! either of which may be on either side.
+//! [`lobby`] on the server, [`run`] and [`stream`] on the client. [`sender`] and [`session`] are the two ends of a
+//! connection; either end may be on either side.
 
 pub mod access;
 pub mod advice;

@@ -1,24 +1,24 @@
-//! What held a test back. Pure.
+//! What limited a test. Pure.
 
 use std::fmt;
 
-/// The one thing that would have to change for the test to go faster.
+/// The one thing that must change for the test to go faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// The buffer of the receiver: its window was full, though it read what came.
+    /// The receiver's buffer: its window was full although it read what arrived.
     ReceiverWindow,
-    /// The buffer of the sender.
+    /// The sender's buffer.
     SendBuffer,
     /// Bandwidth, distance, loss or congestion control between the hosts.
     Path,
-    /// The programs or processors at the ends, or the rate and pauses that were asked for.
+    /// The programs or processors at the ends, or a requested rate or pause.
     Application,
     /// The durable writes of the receiver.
     Disk,
 }
 
 impl Limit {
-    /// A name for machines.
+    /// Returns the name for machines.
     pub fn code(self) -> &'static str {
         match self {
             Limit::ReceiverWindow => "receiver_window",
@@ -42,31 +42,31 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Where the time of a connection went within a window. Times in nanoseconds; of several connections the sums.
+/// How the time of a connection was spent within a window. Nanoseconds; sums of several connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shares {
     /// Length of the window, times the connections.
     pub elapsed: f64,
-    /// With data waiting or in flight.
+    /// Time with data waiting or in flight.
     pub busy: f64,
-    /// Held back by the receiver's window.
+    /// Time held back by the receiver's window.
     pub receiver_window: f64,
-    /// Held back by the send buffer.
+    /// Time held back by the send buffer.
     pub send_buffer: f64,
-    /// Share of the receiver's window that the bytes on their way took, if nothing was queued. A sender that paces
-    /// itself never runs into a full window, and the kernel does not count it as held back.
+    /// Share of the receiver's window that the bytes in flight take if nothing is queued. A sender that paces itself
+    /// never fills the window, and the kernel does not count it as held back.
     pub filled: f64,
-    /// The receiver was writing durably.
+    /// Time in which the receiver wrote durably.
     pub disk: f64,
-    /// The receiver was waiting for bytes.
+    /// Time in which the receiver waited for bytes.
     pub far_wait: f64,
-    /// Messages went one by one.
+    /// Each message waited for its acknowledgement.
     pub synchronous: bool,
-    /// Pauses or a rate were asked for.
+    /// Pauses or a rate were requested.
     pub paced: bool,
 }
 
-/// Names the limit; None when the window is too short to tell.
+/// Returns the limit; None when the window is too short to tell.
 pub fn limit(shares: &Shares) -> Option<Limit> {
     let share = |part: f64| part / shares.elapsed;
     if shares.elapsed <= 0.0 {
@@ -75,7 +75,8 @@ pub fn limit(shares: &Shares) -> Option<Limit> {
     if share(shares.disk) >= 0.5 {
         return Some(Limit::Disk);
     }
-    // Between two SYNC messages nothing is in flight: of the time that something was, it counts what held it back.
+    // Between two SYNC messages nothing is in flight, so only the busy time counts: what held back at least half of it
+    // is the limit.
     if shares.synchronous {
         let held = |part: f64| shares.busy > 0.0 && part / shares.busy >= 0.5;
         return Some(match () {

@@ -1,4 +1,4 @@
-//! Sending and receiving that end when the test ends, or when nothing moves for too long.
+//! Sending and receiving that stop when the test ends, or when nothing moves for too long.
 
 use crate::socket::{is_pause, note_arrivals, receive_waking};
 use crate::watch::Watch;
@@ -9,44 +9,44 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A prepared connection: its calls return every slice, but receives that are watched.
+/// A prepared connection. Its calls return every slice, except receives that are watched.
 pub struct Link<'a> {
-    /// The connection.
     pub socket: &'a TcpStream,
-    /// Who ends a receive that takes too long, when it blocks without a timeout.
+    /// Ends a receive that takes too long; set when receives block without a timeout.
     pub watch: Option<&'a Watch>,
-    /// Waiting ends when this is set.
+    /// Ends all waiting when it is set.
     pub abort: &'a AtomicBool,
     /// Longest time without progress; None waits for ever.
     pub timeout: Option<Duration>,
-    /// Hears how old is what a receive takes.
+    /// Records the age of received data.
     pub arrivals: Option<&'a Arrivals>,
 }
 
-/// For how long what a receive takes had been there before it was seen.
+/// How long received data had been at this host before the program saw it.
 ///
-/// Noting and asking cost a message half a microsecond. Where messages are so fast that this would be felt, nobody asks.
+/// Timestamps cost half a microsecond per message. They are used only where messages are slow enough for that not to
+/// matter.
 #[derive(Default)]
 pub struct Arrivals {
-    /// Slow messages in a row, up to [`ENOUGH`].
+    /// Consecutive slow messages, up to [`ENOUGH`].
     slow: Cell<u8>,
-    /// The kernel was told to note arrivals.
+    /// The kernel was asked to timestamp arriving data.
     noted: Cell<bool>,
     age_ns: Cell<u64>,
 }
 
-/// From then on a message is slow.
+/// Latency from which a message is slow.
 const SLOW_NS: u64 = 100_000;
-/// So many slow ones in a row are no hiccup.
+/// Consecutive slow messages from which timestamps are used: fewer may be chance.
 const ENOUGH: u8 = 4;
 
 impl Arrivals {
-    /// The last message took so long.
+    /// Notes the latency of the last message; asks the kernel for timestamps after [`ENOUGH`] slow messages in a row.
     pub fn took(&self, socket: &TcpStream, latency_ns: u64) {
         let slow = if latency_ns < SLOW_NS { 0 } else { self.slow.get().saturating_add(1).min(ENOUGH) };
         self.slow.set(slow);
         if slow == ENOUGH && !self.noted.replace(true) {
-            // A kernel that cannot do it leaves the time to the network.
+            // A kernel without timestamps leaves the time with the network.
             let _ = note_arrivals(socket);
         }
     }
@@ -55,13 +55,14 @@ impl Arrivals {
         self.slow.get() == ENOUGH
     }
 
-    /// Age of what the last receive took, nanoseconds; 0 when nobody asked, or the kernel does not say.
+    /// Takes the age of the data of the last receive, nanoseconds; 0 when it was not asked for or the kernel does not
+    /// say.
     pub fn take(&self) -> u64 {
         self.age_ns.take()
     }
 }
 
-/// A receive, and the age of what it took where somebody asks for it.
+/// Receives once, and records the age of the data where `arrivals` asks for it.
 pub fn receive_once(
     mut socket: &TcpStream,
     out: &mut [u8],
@@ -77,12 +78,12 @@ pub fn receive_once(
     }
 }
 
-/// Begins at the first pause, so that calls that do not wait do not look at the clock.
+/// Start of a wait. It is set at the first pause, so that calls that do not wait do not read the clock.
 #[derive(Default)]
 pub struct Waiting(Option<Instant>);
 
 impl Link<'_> {
-    /// What a failed call means: go on waiting, or an error.
+    /// Judges a failed call: Ok to continue waiting, or the error.
     fn after(&self, error: Error, waiting: &mut Waiting, doing: &'static str) -> Result<()> {
         if !is_pause(&error) {
             return Err(NetError::Cut { doing, source: error });
@@ -99,7 +100,7 @@ impl Link<'_> {
         }
     }
 
-    /// Sends a header and a payload as one.
+    /// Sends a header and a payload as one message.
     pub fn send(&self, header: &[u8], payload: &[u8], doing: &'static str) -> Result<()> {
         let (mut header, mut payload) = (header, payload);
         let mut waiting = Waiting::default();
@@ -124,7 +125,7 @@ impl Link<'_> {
         Ok(())
     }
 
-    /// Waits for bytes and takes what is there: at least one.
+    /// Waits for bytes and takes those that are there, at least one.
     pub fn receive(&self, out: &mut [u8], doing: &'static str) -> Result<usize> {
         let mut waiting = Waiting::default();
         loop {
@@ -134,7 +135,7 @@ impl Link<'_> {
         }
     }
 
-    /// As [`Link::receive`], but returns None after a slice in which nothing came.
+    /// Receives like [`Link::receive`], but returns None after a slice in which nothing arrived.
     pub fn receive_for_a_slice(
         &self,
         out: &mut [u8],
@@ -154,7 +155,6 @@ impl Link<'_> {
         }
     }
 
-    /// Fills `out`.
     pub fn receive_exact(&self, out: &mut [u8], doing: &'static str) -> Result<()> {
         let mut have = 0;
         while have < out.len() {
@@ -164,7 +164,7 @@ impl Link<'_> {
     }
 }
 
-/// The error of a connection that the other side has closed.
+/// Returns the error of a connection that the other side has closed.
 pub fn closed() -> Error {
     Error::new(ErrorKind::UnexpectedEof, "closed by the other side")
 }

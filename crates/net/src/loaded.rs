@@ -9,9 +9,9 @@ use crate::{NetError, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// From the answer to one round trip to the begin of the next: often enough for percentiles, and no load by itself.
+/// Pause from the answer to one round trip to the next one: short enough for percentiles, and no load by itself.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long the idle link is looked at, at most.
+/// Longest measurement of the idle link.
 pub const IDLE: Duration = Duration::from_secs(2);
 
 /// Round trips without payload, on the idle and on the loaded link.
@@ -19,20 +19,20 @@ pub const IDLE: Duration = Duration::from_secs(2);
 pub struct RoundTrips {
     /// Before the load; None when none was answered.
     pub idle: Option<Latency>,
-    /// While the load was on.
+    /// During the load; None when none was answered.
     pub loaded: Option<Latency>,
 }
 
 impl RoundTrips {
-    /// How many times as long as idle the loaded ones took: median and 99th percentile.
+    /// Returns by which factor loaded round trips are longer than idle ones: median and 99th percentile.
     pub fn growth(&self) -> Option<(f64, f64)> {
         let (idle, loaded) = (self.idle?.total, self.loaded?.total);
-        // Below the resolution of the clock nothing is known.
+        // Below the resolution of the clock the factor is unknown.
         (idle.p50 > 0.0 && idle.p99 > 0.0).then(|| (loaded.p50 / idle.p50, loaded.p99 / idle.p99))
     }
 }
 
-/// Round trips one after the other, from the client, until they are told to end.
+/// Returns the plan of successive round trips from the client, which run until they are stopped.
 pub fn probe(load: &Plan) -> Plan {
     Plan {
         directions: Directions::ToServer,
@@ -45,7 +45,7 @@ pub fn probe(load: &Plan) -> Plan {
     }
 }
 
-/// Carries out `work` while round trips are measured, and returns what both brought.
+/// Runs `work` while round trips are measured, and returns both results.
 pub fn beside<T>(target: &Target, probe: &Plan, work: impl FnOnce() -> Result<T>) -> Result<(T, Outcome)> {
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -57,7 +57,7 @@ pub fn beside<T>(target: &Target, probe: &Plan, work: impl FnOnce() -> Result<T>
     })
 }
 
-/// A test as [`run`] carries it out, with round trips before and during it.
+/// Runs a test like [`run`], with round trips before and during it.
 pub fn run_loaded(
     target: &Target,
     plan: &Plan,
@@ -76,7 +76,7 @@ pub fn run_loaded(
     }
     let (mut outcome, probed) = beside(target, &probe, || run(target, plan, stop, watch))?;
     outcome.round_trips = Some(RoundTrips { idle: idle.total.latency, loaded: probed.total.latency });
-    // The end of the probe is ours; any other trouble is the link's.
+    // This function interrupted the probe itself; any other error is the link's.
     let trouble = probed.trouble.filter(|error| !matches!(error, NetError::Interrupted { .. }));
     outcome.trouble = outcome.trouble.or(trouble);
     Ok(outcome)

@@ -1,6 +1,7 @@
-//! Connections that have not said yet what they want, or not proved that they may. They cost no thread, and there is a
-//! bound on them and on their time: one leaves when a new one comes, of the address that has most ([`Seats`]), so ten thousand
-//! silent connections do not keep a client out, and those of one address not even for a moment a client elsewhere.
+//! Connections that have not yet said what they want, or not yet proved their key. They use no thread, and their number
+//! and time are bounded. When there is no place, a new connection displaces one of the address that has most
+//! ([`Seats`]). Ten thousand silent connections therefore do not keep a client out, and those of one address never
+//! displace a client at another.
 
 use crate::auth::NONCE_BYTES;
 use crate::socket::receive_now;
@@ -11,25 +12,24 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// Most connections that wait here.
+/// Maximum number of waiting connections.
 pub const PLACES: usize = 256;
-/// Of these, from one address: a test opens many at once.
+/// Maximum from one address: a test opens many at the same time.
 const PLACES_PER_ADDRESS: usize = PLACES / 2;
-/// A connection that has said nothing for so long is dropped.
+/// Time after which a connection is dropped whose Hello and proof are not complete.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a client that must prove its key has said and heard.
+/// Handshake of a client that must prove its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Challenge {
-    /// What it wants.
     pub hello: Hello,
-    /// The same as it came.
+    /// The Hello as received.
     pub bytes: [u8; HELLO_BYTES],
-    /// What it is to answer to.
+    /// The nonce that the client must answer to.
     pub nonce: [u8; NONCE_BYTES],
 }
 
-/// A connection without its Hello, or without its proof.
+/// A connection that has not sent its Hello, or not its proof.
 struct Guest {
     id: u64,
     socket: TcpStream,
@@ -40,28 +40,26 @@ struct Guest {
     have: usize,
 }
 
-/// What a connection said.
+/// A message of a waiting connection.
 pub enum Said {
-    /// What it wants, and the same as it came.
+    /// The Hello, decoded and as received.
     Hello(Hello, [u8; HELLO_BYTES]),
-    /// Its answer to a challenge.
+    /// The response to a challenge.
     Response(Challenge, [u8; RESPONSE_BYTES]),
-    /// What is not understood, and why.
+    /// Bytes that are not understood, and why.
     Nonsense(WireError),
 }
 
-// A guest has one place for either.
+// `Guest` has one buffer for either.
 const _: () = assert!(HELLO_BYTES == RESPONSE_BYTES);
 
-/// What became of a connection.
+/// A connection that leaves the lobby with a message.
 pub struct Arrival {
-    /// The connection.
     pub socket: TcpStream,
-    /// Its other side.
+    /// Address of the other side.
     pub address: SocketAddr,
-    /// When it came.
+    /// When it connected.
     pub since: Instant,
-    /// What it said.
     pub said: Said,
 }
 
@@ -74,7 +72,7 @@ pub struct Lobby {
 
 impl Default for Lobby {
     fn default() -> Lobby {
-        // Who has proved anything does not stay here.
+        // Authenticated connections do not stay here.
         let limits =
             SeatLimits { unauthenticated: PLACES, per_address: PLACES_PER_ADDRESS, authenticated: 0 };
         Lobby { guests: VecDeque::new(), seats: Seats::new(limits), next: 0 }
@@ -82,12 +80,13 @@ impl Default for Lobby {
 }
 
 impl Lobby {
-    /// Lets a connection in, and another one go when there is no place.
+    /// Admits a connection; displaces another one when there is no place.
     pub fn enter(&mut self, socket: TcpStream, address: SocketAddr, now: Instant) {
         self.take_in(socket, address, now, None);
     }
 
-    /// Lets a client wait for its own answer to a challenge, but not longer altogether than any other guest.
+    /// Admits a client that must answer a challenge. Its total time here is not longer than that of any other
+    /// connection.
     pub fn challenge(
         &mut self,
         socket: TcpStream,
@@ -113,19 +112,19 @@ impl Lobby {
         self.guests.push_back(Guest { id, socket, address, since, challenge, bytes, have: 0 });
     }
 
-    /// Lets the oldest one go, e.g. when the process has no descriptor left.
+    /// Drops the oldest connection, e.g. when the process has no descriptor left.
     pub fn drop_oldest(&mut self) {
         let displaced = self.seats.give_up_oldest();
         self.guests.retain(|guest| Some(guest.id) != displaced);
     }
 
-    /// Descriptors to watch, in order.
+    /// Returns the descriptors to poll, in order.
     pub fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
         self.guests.iter().map(|guest| guest.socket.as_raw_fd())
     }
 
-    /// Reads from those that are `ready` (in the order of [`Lobby::descriptors`]) and returns those that have said
-    /// what they want. Those that hang up or wait too long are dropped.
+    /// Reads from the connections that are `ready` (in the order of [`Lobby::descriptors`]) and returns those with a
+    /// complete message. Drops connections that were closed or have waited too long.
     pub fn listen(&mut self, ready: &[bool], now: Instant) -> Vec<Arrival> {
         let mut arrivals = Vec::new();
         let mut staying = VecDeque::with_capacity(self.guests.len());
@@ -150,7 +149,7 @@ impl Lobby {
 }
 
 impl Guest {
-    /// False when it has hung up.
+    /// Returns false when the connection was closed.
     fn read(&mut self) -> bool {
         match receive_now(&self.socket, &mut self.bytes[self.have..]) {
             Ok(Some(0)) | Err(_) => false,
@@ -169,7 +168,7 @@ impl Guest {
         if !may_be_hello(&self.bytes[..self.have]) {
             return Some(Said::Nonsense(WireError::NotOurs));
         }
-        // Magic and version come first in every version; the rest of another one may be shorter than ours.
+        // Magic and version come first in every version; the rest of another version may be shorter than this one.
         match (self.have, Hello::decode(&self.bytes)) {
             (HELLO_BYTES, Ok(hello)) => Some(Said::Hello(hello, self.bytes)),
             (HELLO_BYTES, Err(error)) => Some(Said::Nonsense(error)),

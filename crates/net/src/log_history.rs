@@ -1,10 +1,10 @@
-//! The peak of the redo from a log history: the output of a query over archived logs, as a client program prints it.
-//! Pure.
+//! Finds the peak of the redo in a log history: the output of a query over archived logs, as a client program prints
+//! it. Pure.
 //!
-//! Columns are found by their names, in any order, separated by blanks, tabs, `|` or commas; lines of dashes, page
-//! heads that come again and closing remarks are passed over. Of the size, one of `BYTES`, `MB` or `BLOCKS` with
-//! `BLOCK_SIZE` is needed; of the time, one of `SEC` (or `SECONDS`) or `FIRST_TIME` with `NEXT_TIME`
-//! (`YYYY-MM-DD HH:MM:SS`, a `T` between is as good). `THREAD#` and `SEQUENCE#` are taken when they are there.
+//! Columns are found by their names, in any order, separated by blanks, tabs, `|` or commas. Lines of dashes, repeated
+//! page heads and closing remarks are skipped. The size needs one of `BYTES`, `MB`, or `BLOCKS` with `BLOCK_SIZE`. The
+//! time needs one of `SEC` (or `SECONDS`), or `FIRST_TIME` with `NEXT_TIME` (`YYYY-MM-DD HH:MM:SS`; a `T` between is
+//! allowed). `THREAD#` and `SEQUENCE#` are used when they are there.
 
 use crate::{NetError, Result};
 use serde::Serialize;
@@ -12,33 +12,33 @@ use serde::Serialize;
 /// One log of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LogOfHistory {
-    /// Log thread: the node of a cluster; 1 when the history does not say.
+    /// Redo thread: the node of a cluster; 1 when the history does not say.
     pub thread: u64,
     /// Log sequence; 0 when the history does not say.
     pub sequence: u64,
-    /// Redo in it.
+    /// Redo in the log, bytes.
     pub bytes: f64,
-    /// From its first redo to that of the next one.
+    /// Time from its first redo to that of the next log, seconds.
     pub seconds: f64,
 }
 
 impl LogOfHistory {
-    /// Bytes per second while it was written.
+    /// Returns the bytes per second while the log was written.
     pub fn rate(&self) -> f64 {
         self.bytes / self.seconds
     }
 }
 
-/// What a history says.
+/// Summary of a history.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LogHistory {
-    /// The log that was filled fastest: a link has to carry it, and for each thread by itself.
+    /// The log that was filled fastest. A link must carry its rate, and that of each thread by itself.
     pub peak: LogOfHistory,
     /// Logs with a duration.
     pub logs: usize,
-    /// Logs that began and ended in the same second: they have no rate.
+    /// Logs that began and ended in the same second; they have no rate.
     pub without_duration: usize,
-    /// Shortest time between two switches, seconds.
+    /// Shortest time between two log switches, seconds.
     pub shortest: f64,
 }
 
@@ -48,7 +48,8 @@ const FORMS: &str = "a table with a line of column names: SEQUENCE#, MB (or BYTE
 /// Reads a history.
 ///
 /// # Errors
-/// `Usage` with the line when a column is missing, a value is no number, or no log has a duration.
+/// `Usage` with the line when a value is not a number; `Usage` when no log has a size and a duration, or a column is
+/// missing.
 pub fn read(text: &str) -> Result<LogHistory> {
     let mut columns: Option<Columns> = None;
     let (mut logs, mut without_duration) = (Vec::new(), 0);
@@ -83,7 +84,7 @@ pub fn read(text: &str) -> Result<LogHistory> {
     Ok(LogHistory { peak, logs: logs.len(), without_duration, shortest })
 }
 
-/// Words of a line; a date and the time after it are one.
+/// Splits a line into words; a date and the time after it are one word.
 fn fields(line: &str) -> Vec<String> {
     let words =
         line.split([' ', '\t', ',', '|']).map(|word| word.trim_matches('"')).filter(|word| !word.is_empty());
@@ -124,7 +125,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// When these are the names of enough columns.
+    /// Returns the columns when the words name enough of them.
     fn named(fields: &[String]) -> Option<Columns> {
         let at = |names: &[&str]| {
             fields.iter().position(|field| names.iter().any(|name| field.eq_ignore_ascii_case(name)))
@@ -168,12 +169,12 @@ impl Columns {
     }
 }
 
-/// Seconds since some day, of `YYYY-MM-DDTHH:MM:SS`.
+/// Parses `YYYY-MM-DDTHH:MM:SS` into seconds since a fixed day.
 fn seconds_of(text: &str) -> Option<f64> {
     let (date, time) = text.split_once('T')?;
     let [year, month, day] = numbers(date, '-')?;
     let [hour, minute, second] = numbers(time.trim_end_matches('Z'), ':')?;
-    // Days before a month in a year that begins with March, so that a leap day is its last.
+    // Days before a month are counted in a year that begins with March, so that a leap day is its last day.
     let (year, month) = if month <= 2.0 { (year - 1.0, month + 9.0) } else { (year, month - 3.0) };
     let leap_days = (year / 4.0).floor() - (year / 100.0).floor() + (year / 400.0).floor();
     let days = year * 365.0 + leap_days + ((153.0 * month + 2.0) / 5.0).floor() + day;

@@ -1,31 +1,31 @@
-//! What a test does. Pure: no clock, no socket.
+//! Parameters of a test. Pure: no clock, no socket.
 
 use crate::units::Extent;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest message in bytes.
+/// Longest message, bytes.
 pub const MAX_LENGTH: u32 = 64 << 20;
-/// Shortest message of a test with random lengths, in bytes.
+/// Shortest message of a test with random lengths, bytes.
 pub const MIN_RANDOM_LENGTH: u32 = 512;
-/// Most connections of one test.
+/// Maximum number of connections of one test.
 pub const MAX_STREAMS: u16 = 256;
 
 /// Longest pause between two messages.
 pub const MAX_PAUSE: Duration = Duration::from_secs(3600);
 
-/// Whether each message waits for its acknowledgement.
+/// Whether a message waits for the acknowledgement of the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Messages follow one another as fast as the link takes them.
     Async,
-    /// The next message is sent when the previous one is acknowledged.
+    /// The next message is sent once the previous one is acknowledged.
     Sync,
 }
 
 impl Mode {
-    /// `SYNC` or `ASYNC`.
+    /// Returns `SYNC` or `ASYNC`.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Async => "ASYNC",
@@ -34,17 +34,17 @@ impl Mode {
     }
 }
 
-/// Who sends the messages of a test.
+/// Direction of the messages of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The client sends, as a primary here and a standby there would.
+    /// The client sends, like a primary on this host and a standby on the server.
     ToServer,
-    /// The server sends: the way of the redo after the roles have changed.
+    /// The server sends: the direction of the redo after a role change.
     FromServer,
 }
 
 impl Direction {
-    /// In words.
+    /// Returns the name for the screen.
     pub fn name(self) -> &'static str {
         match self {
             Direction::ToServer => "to server",
@@ -52,7 +52,7 @@ impl Direction {
         }
     }
 
-    /// A name for machines.
+    /// Returns the name for machines.
     pub fn code(self) -> &'static str {
         match self {
             Direction::ToServer => "to_server",
@@ -61,19 +61,18 @@ impl Direction {
     }
 }
 
-/// The directions of a test.
+/// One direction of a test, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Directions {
     /// The client sends.
     ToServer,
     /// The server sends.
     FromServer,
-    /// Both at once, each on connections of its own.
+    /// Both at the same time, each on its own connections.
     Both,
 }
 
 impl Directions {
-    /// Each of them.
     pub fn all(self) -> &'static [Direction] {
         match self {
             Directions::ToServer => &[Direction::ToServer],
@@ -82,12 +81,12 @@ impl Directions {
         }
     }
 
-    /// Whether the server sends.
+    /// Returns whether the server sends.
     pub fn has_reverse(self) -> bool {
         self != Directions::ToServer
     }
 
-    /// A name for machines.
+    /// Returns the name for machines.
     pub fn code(self) -> &'static str {
         match self {
             Directions::Both => "both",
@@ -105,48 +104,47 @@ impl From<Direction> for Directions {
     }
 }
 
-/// What a connection carries and when: what its sender has to know, on whichever side it is.
+/// Mode, lengths and timing of the messages of a connection: what its sender must know, on either side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Streaming or message by message.
     pub mode: Mode,
-    /// Payload of a message, bytes; with `random_length` the longest one.
+    /// Payload of a message, bytes; with `random_length` the longest.
     pub length: u32,
-    /// Lengths are drawn evenly from 512 to `length`.
+    /// Lengths are uniformly distributed from 512 to `length`.
     pub random_length: bool,
-    /// Pause before each message but the first.
+    /// Pause before each message except the first.
     pub delay: Duration,
-    /// Pauses are drawn evenly from 0 to `delay`.
+    /// Pauses are uniformly distributed from 0 to `delay`.
     pub random_delay: bool,
-    /// Messages are due at this distance; None: as fast as they go.
+    /// Time between the moments at which messages are due; None sends as fast as possible.
     pub period: Option<Duration>,
 }
 
 impl Pace {
-    /// Longest time from one message to the next that is no standstill.
+    /// Returns the longest planned time between two messages.
     pub fn longest_pause(&self) -> Duration {
         self.delay.max(self.period.unwrap_or_default())
     }
 }
 
-/// What the messages contain.
+/// Content of the messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// Bytes that no link can compress.
+    /// Incompressible bytes.
     Random,
-    /// Zeros, which compress to nothing: what a compressing link makes of them.
+    /// Zeros: they show what a compressing link makes of them.
     Zero,
     /// The content of a file, repeated.
     File {
-        /// Its name, for the screen.
+        /// File name, for the screen.
         name: String,
-        /// Its bytes; at least one.
+        /// File content; at least one byte.
         content: Arc<[u8]>,
     },
 }
 
 impl Payload {
-    /// `RANDOM`, `ZERO` or the file's name.
+    /// Returns `RANDOM`, `ZERO` or the file's name.
     pub fn name(&self) -> &str {
         match self {
             Payload::Random => "RANDOM",
@@ -159,38 +157,35 @@ impl Payload {
 /// A test as the client carries it out.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Who sends.
     pub directions: Directions,
-    /// Streaming or message by message.
     pub mode: Mode,
-    /// The receiver writes every message durably, before it acknowledges it.
+    /// The receiver writes every message durably before it acknowledges it.
     pub write: bool,
-    /// File for this side's durable writes, when it receives.
+    /// File for the durable writes of this side, when it receives.
     pub file: PathBuf,
-    /// Payload of a message, bytes; 0 for a pure round trip. With `random_length` the longest one.
+    /// Payload of a message, bytes; 0 measures a pure round trip. With `random_length` the longest.
     pub length: u32,
-    /// Lengths are drawn evenly from 512 to `length`.
+    /// Lengths are uniformly distributed from 512 to `length`.
     pub random_length: bool,
-    /// Pause before each message but the first.
+    /// Pause before each message except the first.
     pub delay: Duration,
-    /// Pauses are drawn evenly from 0 to `delay`.
+    /// Pauses are uniformly distributed from 0 to `delay`.
     pub random_delay: bool,
-    /// What is sent.
     pub payload: Payload,
-    /// Connections at the same time, in each direction.
+    /// Concurrent connections in each direction.
     pub streams: u16,
-    /// Socket buffer of this side in bytes; 0 leaves it to the system.
+    /// Socket buffer of this side, bytes; 0 leaves it to the system.
     pub buffer: u32,
-    /// Socket buffer asked of the server in bytes; 0 leaves it to the server.
+    /// Socket buffer requested from the server, bytes; 0 leaves it to the server.
     pub far_buffer: u32,
     /// Time between two rows.
     pub interval: Duration,
     /// When the test ends.
     pub duration: Extent,
-    /// Begin of the test that no figure counts.
+    /// Initial time that no figure counts.
     pub omit: Duration,
-    /// Payload bytes per second of all connections of a direction together. Messages are due at fixed moments, and a latency
-    /// counts from that moment: a stall makes every message that it delayed slow, not one.
+    /// Payload bytes per second of all connections of a direction together. Messages are due at fixed moments, and a
+    /// latency counts from that moment: a stall makes every message that it delayed slow, not only one.
     pub rate: Option<f64>,
     /// Longest time without progress; None waits for ever.
     pub timeout: Option<Duration>,
@@ -224,7 +219,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Payload of a message, bytes, on average.
+    /// Returns the mean payload of a message, bytes.
     pub fn mean_length(&self) -> f64 {
         match self.random_length {
             true => f64::from(MIN_RANDOM_LENGTH.min(self.length) + self.length) / 2.0,
@@ -232,19 +227,18 @@ impl Plan {
         }
     }
 
-    /// The test that measures the round trip alone: SYNC messages without payload.
+    /// Returns whether the test measures the round trip alone: SYNC messages without payload.
     pub fn is_round_trip(&self) -> bool {
         self.mode == Mode::Sync && self.length == 0
     }
 
-    /// Time from one message of a connection being due to the next, when a rate is set.
+    /// Returns the time between two due messages of a connection; None without a rate.
     pub fn period(&self) -> Option<Duration> {
         let seconds = self.mean_length().max(1.0) * f64::from(self.streams) / self.rate?;
-        // Beyond all bounds when the rate is next to nothing; whoever takes such a rate refuses it by MAX_PAUSE.
+        // Out of range when the rate is almost zero; the callers that accept a rate refuse such a one by MAX_PAUSE.
         Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 
-    /// What the sender of a connection has to know.
     pub fn pace(&self) -> Pace {
         Pace {
             mode: self.mode,
@@ -256,7 +250,8 @@ impl Plan {
         }
     }
 
-    /// What a sending server finishes after on a connection, bytes: its part of the whole. [`u64::MAX`]: no bound.
+    /// Returns the payload after which a sending server finishes a connection, bytes: its share of the whole.
+    /// [`u64::MAX`] without a bound.
     pub fn amount(&self, stream: u16) -> u64 {
         match self.duration {
             Extent::Bytes(bytes) => {

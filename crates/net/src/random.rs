@@ -1,22 +1,22 @@
-//! Pseudo-random numbers for lengths, pauses and payloads: fast and seedable, of no use for secrets.
+//! Pseudo-random numbers for lengths, pauses and payloads: fast and seedable, not for secrets.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence that belongs to a seed.
+    /// Starts the sequence of a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// A seed that differs from process to process.
+    /// Returns a seed that differs from process to process.
     pub fn fresh_seed() -> u64 {
         use std::hash::{BuildHasher, RandomState};
         RandomState::new().hash_one(std::process::id())
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -25,13 +25,13 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Evenly from `least` to `most`, both possible.
+    /// Returns a uniformly distributed number from `least` to `most`, both inclusive.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         let span = u128::from(most.saturating_sub(least)) + 1;
         least + ((u128::from(self.draw()) * span) >> 64) as u64
     }
 
-    /// Fills with bytes that do not compress.
+    /// Fills `out` with incompressible bytes.
     pub fn fill(&mut self, out: &mut [u8]) {
         for piece in out.chunks_mut(8) {
             piece.copy_from_slice(&self.draw().to_le_bytes()[..piece.len()]);

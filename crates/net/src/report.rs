@@ -1,4 +1,4 @@
-//! Results for machines: base units (bytes, seconds), every number finite, written for failed tests too. Pure.
+//! Results for machines: base units (bytes, seconds), every number finite, also for failed tests. Pure.
 
 use crate::loaded::RoundTrips;
 use crate::plan::{Direction, Plan};
@@ -10,18 +10,18 @@ use crate::{NetError, Result};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Version of the form below.
+/// Version of the document's format.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What made a result.
+/// The program that made a result.
 pub const PROGRAM: &str = concat!("standfast ", env!("CARGO_PKG_VERSION"));
 
-/// What every document begins with.
+/// Returns the fields that every document begins with.
 pub fn begin() -> Value {
     json!({ "schema_version": SCHEMA_VERSION, "program": PROGRAM })
 }
 
-/// How a procedure of several tests ended, as the fields `status` and `error`.
+/// Sets the fields `status` and `error` to how a procedure of several tests ended.
 pub fn ending(report: &mut Value, ended: &Result<()>) {
     (report["status"], report["error"]) = ("ok".into(), Value::Null);
     match ended {
@@ -31,7 +31,7 @@ pub fn ending(report: &mut Value, ended: &Result<()>) {
     }
 }
 
-/// One test.
+/// Returns the document of one test.
 pub fn json(target: &Target, plan: &Plan, outcome: &Result<Outcome>) -> Value {
     let mut report = begin();
     ending(&mut report, &Ok(()));
@@ -58,7 +58,7 @@ pub fn json(target: &Target, plan: &Plan, outcome: &Result<Outcome>) -> Value {
     report
 }
 
-/// What was found in one direction.
+/// Sets the figures of one direction.
 fn figures(report: &mut Value, outcome: &Outcome) {
     let direction = outcome.direction;
     report["direction"] = direction.code().into();
@@ -120,7 +120,7 @@ fn test(plan: &Plan) -> Value {
     })
 }
 
-/// One interval, or all of them, in a direction.
+/// Returns one interval, or a whole test, in a direction.
 pub fn interval(direction: Direction, interval: &Interval) -> Value {
     json!({
         "direction": direction.code(),
@@ -139,7 +139,7 @@ pub fn interval(direction: Direction, interval: &Interval) -> Value {
     })
 }
 
-/// Latencies of messages.
+/// Returns the latencies of messages.
 pub fn latency(latency: &Latency) -> Value {
     json!({
         "count": latency.count,
@@ -155,7 +155,7 @@ pub fn latency(latency: &Latency) -> Value {
     })
 }
 
-/// Columns of [`csv`], each the path of a value in an interval.
+/// Columns of [`csv`]; each is the path of a value in an interval.
 const COLUMNS: [&str; 17] = [
     "direction",
     "start",
@@ -176,7 +176,7 @@ const COLUMNS: [&str; 17] = [
     "limited_by",
 ];
 
-/// The intervals of reports as a table; a column of its own counts the reports.
+/// Returns the intervals of reports as a table; the first column numbers the reports.
 pub fn csv(reports: &[Value]) -> String {
     let mut out = csv_head();
     for (number, report) in reports.iter().enumerate() {
@@ -188,16 +188,16 @@ pub fn csv(reports: &[Value]) -> String {
     out
 }
 
-/// The first line.
+/// Returns the header line of [`csv`].
 pub fn csv_head() -> String {
     format!("test,{}\n", COLUMNS.map(|column| column.replace('/', "_")).join(","))
 }
 
-/// A line of [`csv`].
+/// Returns a line of [`csv`].
 pub fn csv_row(number: usize, interval: &Value) -> String {
     let mut out = number.to_string();
     for column in COLUMNS {
-        // No cell has a comma or a quote: numbers and names of our own.
+        // No cell contains a comma or a quote: the values are numbers and names of this program.
         let _ = match interval.pointer(&format!("/{column}")) {
             None | Some(Value::Null) => write!(out, ","),
             Some(Value::String(text)) => write!(out, ",{text}"),

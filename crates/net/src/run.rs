@@ -1,4 +1,4 @@
-//! A whole test from the client: opens the connections, drives them, and looks at them at every interval.
+//! A whole test on the client: opens the connections, runs them, and polls them at every interval.
 
 use crate::collect::Collector;
 use crate::file::{Ring, TestFile};
@@ -20,68 +20,65 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// What a caller hears while a test runs.
+/// Events reported to the caller while a test runs.
 pub enum Event<'a> {
     /// All connections are open.
     Ready,
-    /// An interval is over in this direction.
+    /// An interval of this direction is complete.
     Row(Direction, &'a Interval),
 }
 
 /// Socket buffers, bytes as the systems count them, means of the connections.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Buffers {
-    /// Asked for at this side; 0: left to the system.
+    /// Requested on this side; 0: left to the system.
     pub requested: u32,
-    /// Asked of the server; 0: left to it.
+    /// Requested from the server; 0: left to it.
     pub requested_far: u32,
     /// Send buffer of the sender at the end.
     pub send: u64,
     /// Receive buffer of the receiver at the end.
     pub receive: u64,
-    /// Settings that cut the requests down.
+    /// Settings that reduced the requests.
     pub clamped_by: Vec<&'static str>,
 }
 
-/// A test that has ended, in one way or another.
+/// A test that has ended, for whatever reason.
 pub struct Outcome {
-    /// The way that all figures here go.
+    /// Direction of all figures here.
     pub direction: Direction,
-    /// All intervals.
     pub intervals: Vec<Interval>,
-    /// All of them as one.
+    /// All intervals as one.
     pub total: Interval,
     /// Latencies behind `total`.
     pub latencies: Latencies,
     /// Payload per connection, bytes.
     pub streams: Vec<u64>,
-    /// Socket buffers.
     pub buffers: Buffers,
     /// Congestion control of the sender.
     pub congestion: Option<String>,
-    /// Why it ended early; what was measured until then is here.
+    /// Error that ended the test early; what was measured until then is here.
     pub trouble: Option<NetError>,
-    /// It was interrupted.
     pub interrupted: bool,
-    /// Round trips beside the test, when they were asked for.
+    /// Round trips beside the test, when requested.
     pub round_trips: Option<RoundTrips>,
-    /// The other direction of a test that goes both ways.
+    /// The other direction of a test in both directions.
     pub reverse: Option<Box<Outcome>>,
 }
 
 impl Outcome {
-    /// Latencies of the whole test.
+    /// Returns the latencies of the whole test.
     pub fn latency(&self) -> Option<Latency> {
         self.total.latency
     }
 
-    /// Each direction of the test.
+    /// Returns each direction of the test.
     pub fn directions(&self) -> impl Iterator<Item = &Outcome> {
         std::iter::once(self).chain(self.reverse.as_deref())
     }
 }
 
-/// What the connections of a test share.
+/// State that the connections of a test share.
 struct Shared<'a> {
     plan: &'a Plan,
     payload: Arc<[u8]>,
@@ -89,14 +86,14 @@ struct Shared<'a> {
     deadline: Option<Instant>,
     /// Payload that this side may still send, bytes.
     budget: Option<AtomicU64>,
-    /// For the durable writes of this side.
+    /// File for the durable writes of this side.
     ring: Option<Arc<Ring>>,
     abort: AtomicBool,
     /// Connections whose receives block.
     watches: Watches,
 }
 
-/// Carries out a test. An error is returned when it did not begin; once it has, see [`Outcome::trouble`].
+/// Runs a test. Returns an error when the test did not begin; later errors are in [`Outcome::trouble`].
 pub fn run(
     target: &Target,
     plan: &Plan,
@@ -104,7 +101,7 @@ pub fn run(
     watch: &mut dyn FnMut(Event<'_>),
 ) -> Result<Outcome> {
     let test = Random::fresh_seed();
-    // Removed when the test is over.
+    // Dropped, and thus removed, when the test is over.
     let file =
         (plan.write && plan.directions.has_reverse()).then(|| TestFile::new(&plan.file)).transpose()?;
     let ring = file.as_ref().map(TestFile::ring).transpose()?;
@@ -174,7 +171,7 @@ pub fn run(
             match finished.recv_timeout(pause) {
                 Ok((flow, at, result)) => {
                     if let Err(error) = result {
-                        // One connection that fails ends the test; the others only hear that it is over.
+                        // A connection that fails ends the test; the other connections are only aborted.
                         shared.abort.store(true, Ordering::Relaxed);
                         trouble.get_or_insert(error);
                     }
@@ -193,19 +190,19 @@ pub fn run(
     let interrupted = stop.load(Ordering::Relaxed);
     if interrupted {
         for stream in flows.iter().flat_map(|(_, streams)| streams) {
-            // Where it fails the rest is sent, which only takes longer.
+            // Errors are ignored: unsent data is then still sent, which only takes longer.
             let _ = socket::discard_at_close(&stream.socket);
         }
     }
     let trouble = trouble.filter(|error| !(interrupted && matches!(error, NetError::Interrupted { .. })));
     let complete = trouble.is_none() && !interrupted;
     let mut outcomes = collectors.into_iter().map(|collector| collector.outcome(complete));
-    // There is at least one direction in every plan.
+    // Every plan has at least one direction.
     let first = outcomes.next().ok_or_else(|| NetError::Usage("a test without a direction".into()))?;
     Ok(Outcome { trouble, interrupted, reverse: outcomes.next().map(Box::new), ..first })
 }
 
-/// One connection, from its first message to its last word.
+/// Runs one connection, from its first message to its last report.
 fn carry(stream: &Stream, shared: &Shared<'_>, seed: u64) -> Result<()> {
     let plan = shared.plan;
     let link = Link {
@@ -232,7 +229,7 @@ fn carry(stream: &Stream, shared: &Shared<'_>, seed: u64) -> Result<()> {
             drive(Link { watch: Some(&watched.watch), ..link }, &orders, stream)
         }
         Direction::FromServer => {
-            // A pause that was asked for is no standstill.
+            // A planned pause is not a standstill.
             let timeout = plan.timeout.map(|timeout| timeout + plan.pace().longest_pause());
             let books = Received { stream, deadline: shared.deadline };
             serve(&Link { timeout, ..link }, (plan.mode, plan.length), shared.ring.clone(), &books)
@@ -260,7 +257,7 @@ impl Ledger for Stream {
     }
 }
 
-/// Keeps the books of a connection on which the server sends.
+/// Records the counts of a connection on which the server sends.
 struct Received<'a> {
     stream: &'a Stream,
     deadline: Option<Instant>,
@@ -297,7 +294,7 @@ fn far(report: &Report) -> Far {
     }
 }
 
-/// How long a plan runs; None when only the amount of data or nothing bounds it.
+/// Returns how long a plan runs; None when an amount of data or nothing bounds it.
 pub fn planned_time(plan: &Plan) -> Option<Duration> {
     match plan.duration {
         Extent::Time(time) => Some(plan.omit + time),

@@ -1,16 +1,16 @@
-//! Which settings a sweep tries next. Pure: results in, the next candidate out.
+//! Chooses the settings that a sweep tries next. Pure: results in, the next candidate out.
 
 use crate::run::Outcome;
 use serde_json::{Value, json};
 
-/// A result that is better by less is no gain.
+/// Factor by which a result must be better to count as a gain.
 pub const GAIN: f64 = 1.03;
 /// First explicit socket buffer, bytes.
 pub const FIRST_WINDOW: u32 = 2 << 20;
-/// So many settings without gain end the search for connections.
+/// Consecutive settings without gain that end the search for connections.
 const FLAT: usize = 3;
 
-/// One setting and what it brought.
+/// One setting and its result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tried {
     /// Socket buffer, bytes; 0: left to the systems.
@@ -26,36 +26,36 @@ pub struct Tried {
 /// All settings that were tried.
 #[derive(Default)]
 pub struct Sweep {
-    /// One connection, different buffers.
+    /// One connection with different buffers.
     pub windows: Vec<Tried>,
-    /// The best buffer, different numbers of connections; the first is that of `windows`.
+    /// The best buffer with different numbers of connections; the first entry repeats the one in `windows`.
     pub streams: Vec<Tried>,
-    /// The runs behind both, in order.
+    /// The outcomes of both, in order.
     pub outcomes: Vec<Outcome>,
 }
 
 impl Sweep {
-    /// The fastest setting of one connection.
+    /// Returns the fastest setting of one connection.
     pub fn best_window(&self) -> Option<Tried> {
         best(&self.windows)
     }
 
-    /// The fastest setting of all.
+    /// Returns the fastest setting of all.
     pub fn best(&self) -> Option<Tried> {
         best(&self.streams).or(self.best_window())
     }
 
-    /// Every run once: what was set, and what came of it.
+    /// Returns every run once: its setting and its outcome.
     pub fn runs(&self) -> impl Iterator<Item = (&Tried, &Outcome)> {
         self.windows.iter().chain(self.streams.iter().skip(1)).zip(&self.outcomes)
     }
 
-    /// The run of a setting.
+    /// Returns the outcome of a setting.
     pub fn outcome(&self, tried: &Tried) -> Option<&Outcome> {
         self.runs().find(|(run, _)| *run == tried).map(|(_, outcome)| outcome)
     }
 
-    /// For machines.
+    /// Returns the document for machines.
     pub fn document(&self) -> Value {
         let one = |tried: &Tried| {
             let run = self.outcome(tried).map(|outcome| &outcome.total);
@@ -75,42 +75,42 @@ impl Sweep {
         })
     }
 
-    /// Three times the bandwidth-delay product at the fastest rate, bytes: what buffers want.
+    /// Returns the buffer that is needed, bytes: three times the bandwidth-delay product at the fastest rate.
     pub fn wanted_window(&self, rtt: f64) -> Option<f64> {
         Some(3.0 * bandwidth_delay(self.best()?.rate, rtt))
     }
 }
 
-/// The fastest one; of those within the noise the first, which asks for least.
+/// Returns the fastest run; of the runs within the noise the first, which asks for least.
 pub fn best(tried: &[Tried]) -> Option<Tried> {
     let most = tried.iter().map(|run| run.rate).fold(0.0, f64::max);
     tried.iter().find(|run| run.rate * GAIN >= most).copied()
 }
 
-/// Bandwidth x delay product in bytes.
+/// Returns the bandwidth-delay product in bytes.
 pub fn bandwidth_delay(rate: f64, rtt: f64) -> f64 {
     rate * rtt
 }
 
-/// The next socket buffer: the systems' choice, then 2 MiB and doubling while that gains, last three times the
-/// bandwidth-delay product at the fastest rate seen. None when nothing is left to try.
+/// Returns the next socket buffer: first the systems' choice, then 2 MiB and doublings while they gain, last three
+/// times the bandwidth-delay product at the fastest rate seen. None when nothing is left to try.
 pub fn next_window(tried: &[Tried], rtt: f64, most: u32) -> Option<u32> {
     let Some(last) = tried.last() else { return Some(0) };
     let seen = |window: u32| tried.iter().any(|run| run.window == window);
     let three = || {
         let fastest = tried.iter().map(|run| run.rate).fold(0.0, f64::max);
-        // A whole number of 64 KiB; a smaller one than 64 KiB is nobody's problem.
+        // A multiple of 64 KiB, and at least 64 KiB: a smaller buffer never matters.
         let window = ((3.0 * bandwidth_delay(fastest, rtt)) as u64).next_multiple_of(64 << 10);
         let window = u32::try_from(window.max(64 << 10)).ok()?;
         let near = tried.iter().any(|run| run.window != 0 && run.window.abs_diff(window) < window / 16);
-        // After its own run the fastest rate may have grown a little: that is no new candidate.
+        // The candidate's own run may have raised the fastest rate a little; that makes no new candidate.
         let done = tried.iter().any(|run| run.window != 0 && !is_doubling(run.window));
         (!seen(window) && !near && !done && window <= most).then_some(window)
     };
     match last.window {
         0 if FIRST_WINDOW <= most => Some(FIRST_WINDOW),
         0 => three(),
-        // Below the systems' choice a fixed buffer may start low and still gain by doubling.
+        // A fixed buffer below the systems' choice may start slower and still gain by doubling.
         window if is_doubling(window) && !last.clamped && gains(tried) => {
             window.checked_mul(2).filter(|next| *next <= most).or_else(three)
         }
@@ -122,7 +122,7 @@ fn is_doubling(window: u32) -> bool {
     window >= FIRST_WINDOW && window.is_power_of_two()
 }
 
-/// Whether the last doubling brought more than the one before it; the first one always counts.
+/// Returns whether the last doubling gained over the previous one; the first always does.
 fn gains(tried: &[Tried]) -> bool {
     let mut doubled = tried.iter().rev().filter(|run| is_doubling(run.window));
     match (doubled.next(), doubled.next()) {
@@ -131,7 +131,7 @@ fn gains(tried: &[Tried]) -> bool {
     }
 }
 
-/// The next number of connections: 1, 2, 4, 6 and so on, until three in a row were no gain.
+/// Returns the next number of connections: 1, 2, 4, 6 and so on, until three in a row brought no gain.
 pub fn next_streams(tried: &[Tried], most: u16) -> Option<u16> {
     let Some(last) = tried.last() else { return Some(1) };
     let mut top = 0.0;
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn buffers_double_while_they_gain_and_end_with_three_times_the_product() {
-        // 1 Gbit/s at 25 ms: a buffer brings window / rtt until the link is full.
+        // 1 Gbit/s at 25 ms: a buffer carries window / rtt until the link is full.
         let link = 125e6;
         let rate = |window: u32| if window == 0 { 0.5 * link } else { (f64::from(window) / 0.025).min(link) };
         assert_eq!(windows(rate, 0.025, 64 << 20), [0, 2 << 20, 4 << 20, 8 << 20, 9_437_184]);

@@ -1,4 +1,4 @@
-//! The sending side of a connection: the client, or in a reverse test the server.
+//! The sending side of a connection: the client, or the server in a reverse test.
 
 use crate::link::{Arrivals, Link, closed};
 use crate::plan::{MIN_RANDOM_LENGTH, Mode, Pace, Payload, Plan};
@@ -10,53 +10,53 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// An ASYNC connection looks so often whether the receiver has said something.
+/// How often an ASYNC connection polls for reports from the receiver.
 const LISTEN_EVERY: Duration = Duration::from_millis(10);
-/// A sending server tells its kernel's counters so often.
+/// How often a sending server reports its kernel's TCP counters.
 const STATE_EVERY: Duration = Duration::from_millis(50);
-/// How long the receiver may take to receive what is on its way at the end, when nothing sets a bound.
+/// How long the receiver may take to receive what is in flight at the end, when the link has no timeout.
 const DRAIN: Duration = Duration::from_secs(120);
 
-/// An ASYNC sender that was kept from sending at its rate does not catch up faster than at so many times the rate: in one
-/// burst the queues of the path would overflow, and what they lose would count as the path's.
+/// How fast an ASYNC sender that fell behind its rate may catch up, as a multiple of that rate. A burst would overflow
+/// the queues of the path, and the test would count the lost segments as the path's losses.
 const CATCH_UP: f64 = 2.0;
 
-/// Longest message that is put together in memory, bytes of payload.
+/// Longest payload that is sent from one buffer together with its header, bytes.
 const WHOLE: usize = 128 << 10;
 
-/// What a sender has to do.
+/// Parameters of a sender.
 pub struct Orders<'a> {
-    /// What is sent, and when.
     pub pace: Pace,
-    /// The messages' bytes: each message is a prefix, or for longer ones they are repeated.
+    /// Bytes of the messages. A message is a prefix of them; a longer message repeats them.
     pub payload: Arc<[u8]>,
     /// When the first message is due.
     pub start: Instant,
-    /// No message is begun from then on.
+    /// No message begins from this moment on.
     pub deadline: Option<Instant>,
     /// Payload that may still be sent, bytes; None without a bound.
     pub budget: Option<&'a AtomicU64>,
-    /// It is the server: the receiver hears what only a sender can know, and may say that it has enough.
+    /// The sender is the server: it reports its kernel's counters to the receiver, and the receiver may ask it to
+    /// finish.
     pub tells: bool,
-    /// For random lengths and pauses.
+    /// Seed of random lengths and pauses.
     pub seed: u64,
 }
 
-/// Hears what the sender finds out.
+/// Callbacks of a sender.
 pub trait Ledger {
-    /// A message was sent (ASYNC).
+    /// Called when an ASYNC message was sent.
     fn sent(&self, _length: u32) {}
-    /// A message was acknowledged (SYNC), so long after it was due or sent; of that the acknowledgement had been here,
-    /// unseen, for `waking_ns`.
+    /// Called when a SYNC message was acknowledged. The latency counts from when the message was due or sent. For
+    /// `waking_ns` of it the acknowledgement had arrived but the program had not yet seen it.
     fn acknowledged(&self, _length: u32, _latency_ns: u64, _waking_ns: u64, _report: &Report) {}
-    /// The receiver said where the test stands.
+    /// Called with a report about the progress of the test.
     fn heard(&self, _report: &Report) {}
 }
 
-/// A sending server keeps no books.
+/// A sending server records nothing.
 impl Ledger for () {}
 
-/// The bytes that messages of a plan are made of.
+/// Returns the bytes that the messages of a plan are made of.
 pub fn payload(plan: &Plan) -> Arc<[u8]> {
     let mut bytes = vec![0; plan.length as usize];
     match &plan.payload {
@@ -71,12 +71,12 @@ pub fn payload(plan: &Plan) -> Arc<[u8]> {
     bytes.into()
 }
 
-/// Sends messages until the test ends, and waits until the receiver has them all.
+/// Sends messages until the test ends, then waits until the receiver has them all.
 pub fn drive(link: Link<'_>, orders: &Orders<'_>, ledger: &dyn Ledger) -> Result<()> {
     let pace = &orders.pace;
     let streaming = pace.mode == Mode::Async && pace.delay.is_zero() && pace.period.is_none();
-    // The end of a message that fills no segment goes with the next message, as in any stream; by itself it would cost
-    // as much as a full one. SYNC and pauses want every message to leave at once.
+    // In a stream, the end of a message that fills no segment travels with the next message; a segment of its own would
+    // cost as much as a full one. SYNC and paced messages must each leave immediately.
     link.socket.set_nodelay(!streaming).map_err(set_up)?;
     let arrivals = Arrivals::default();
     let link = match pace.mode {
@@ -84,7 +84,7 @@ pub fn drive(link: Link<'_>, orders: &Orders<'_>, ledger: &dyn Ledger) -> Result
         Mode::Async => {
             if let Some(period) = pace.period {
                 let rate = f64::from(pace.length) / period.as_secs_f64().max(1e-9);
-                // Without it a test is only less even.
+                // Errors are ignored: without the limit the test only sends less evenly.
                 let _ = socket::limit_rate(link.socket, (rate * CATCH_UP) as u64);
             }
             link
@@ -114,7 +114,8 @@ fn set_up(source: std::io::Error) -> NetError {
     NetError::system("cannot set up the connection", source)
 }
 
-/// Room for a header, and the payload of the longest message behind it.
+/// Returns a buffer for a header and the longest payload; empty when that payload is longer than [`WHOLE`] or
+/// `payload`.
 fn whole(length: u32, payload: &[u8]) -> Vec<u8> {
     let length = length as usize;
     match length <= WHOLE.min(payload.len()) {
@@ -125,23 +126,23 @@ fn whole(length: u32, payload: &[u8]) -> Vec<u8> {
 
 struct Driver<'a> {
     link: Link<'a>,
-    /// Header and payload of a message behind one another, so that one plain call sends both; empty for long ones.
+    /// Header and payload of a message, contiguous, so that one plain call sends both; empty for long messages.
     whole: Vec<u8>,
     orders: &'a Orders<'a>,
     ledger: &'a dyn Ledger,
     random: Random,
     heard: Partial,
     listened: Instant,
-    /// When the counters were told last.
+    /// When the counters were last reported.
     told: Option<Instant>,
-    /// The last message.
+    /// Latency of the last SYNC message, for the next header.
     answered: Answered,
     sequence: u64,
-    /// The receiver wants no more.
+    /// The receiver asked the sender to finish.
     enough: bool,
 }
 
-/// The begin of a report whose end has not come yet.
+/// The first bytes of a report that has not arrived completely.
 struct Partial {
     bytes: [u8; REPORT_BYTES],
     have: usize,
@@ -154,7 +155,7 @@ impl Default for Partial {
 }
 
 impl Driver<'_> {
-    /// Waits for the moment at which the next message is due, and returns it; None when the test is over.
+    /// Waits until the next message is due and returns that moment; None when the test is over.
     fn wait_for_turn(&mut self) -> Result<Option<Instant>> {
         let pace = &self.orders.pace;
         let mut now = Instant::now();
@@ -187,7 +188,7 @@ impl Driver<'_> {
             || self.orders.deadline.is_some_and(|deadline| now >= deadline)
     }
 
-    /// Tells the receiver the counters of this side, when it is time.
+    /// Reports the kernel's counters of this side to the receiver, at most once per [`STATE_EVERY`].
     fn tell(&mut self, now: Instant) -> Result<()> {
         let recently = self.told.is_some_and(|told| now.saturating_duration_since(told) < STATE_EVERY);
         if !self.orders.tells || recently {
@@ -204,7 +205,7 @@ impl Driver<'_> {
         self.link.send(&header.encode(), &state, "sending")
     }
 
-    /// Length of the next message; None when all that was asked for is sent.
+    /// Returns the length of the next message; None when the budget is used up.
     fn next_length(&mut self) -> Option<u32> {
         let pace = &self.orders.pace;
         let length = match pace.random_length {
@@ -254,7 +255,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// A receiver whose disk fails says so and closes. The close may be seen first: then its word lies there unread.
+    /// Returns the cause of a failed send. A receiver whose disk fails reports that and closes; the sender may notice
+    /// the close first, while the report is still unread.
     fn cause(&mut self, error: NetError) -> NetError {
         match self.listen() {
             Err(disk @ NetError::FarDisk(_)) if matches!(error, NetError::Cut { .. }) => disk,
@@ -279,7 +281,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Takes the reports that have come, without waiting.
+    /// Takes the reports that have arrived, without waiting.
     fn listen(&mut self) -> Result<()> {
         loop {
             let Partial { bytes, have } = &mut self.heard;
@@ -298,7 +300,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Waits for the report that answers a message.
+    /// Waits for the report that acknowledges a message.
     fn acknowledgement(&mut self) -> Result<Report> {
         loop {
             let report = self.next_report(self.link.timeout)?;
@@ -308,7 +310,6 @@ impl Driver<'_> {
         }
     }
 
-    /// Waits for the next report.
     fn next_report(&mut self, timeout: Option<Duration>) -> Result<Report> {
         let link = Link { timeout, ..self.link };
         while self.heard.have < REPORT_BYTES {
@@ -334,12 +335,12 @@ impl Driver<'_> {
         }
     }
 
-    /// Ends the test on this connection and waits for the receiver's last word.
+    /// Ends the test on this connection and waits for the receiver's summary.
     fn finish(&mut self) -> Result<()> {
         let timeout = Some(self.link.timeout.unwrap_or(DRAIN));
         self.told = None;
         self.tell(Instant::now())?;
-        // Nothing more comes behind it.
+        // No message follows that could fill the segment.
         self.link.socket.set_nodelay(true).map_err(set_up)?;
         let header =
             Header { kind: Kind::Finish, length: 0, sequence: self.sequence, answered: self.answered };

@@ -1,4 +1,4 @@
-//! The server of tests: any number of clients, one after the other or at the same time, within bounds.
+//! The server of tests: serves any number of clients, one after the other or concurrently, within bounds.
 
 use crate::access::{Network, is_allowed};
 use crate::auth::{Key, NONCE_BYTES, PROOF_BYTES, Side, Transcript, nonce};
@@ -25,42 +25,41 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-/// Longest time a server waits for the next message, beyond the pause that the client announced, unless it is told
-/// another.
+/// Default of the longest wait for the next message, in addition to twice the pause that the client announced.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections accepted before the waiting ones are looked at again.
+/// Connections accepted before the waiting ones are polled again.
 const ACCEPTED_AT_ONCE: usize = 64;
-/// Descriptors beyond those of connections.
+/// Descriptors reserved beyond those of connections.
 const SPARE_DESCRIPTORS: usize = 64;
-/// A session needs little: its buffers are on the heap.
+/// Stack of a session. It is small, because the buffers are on the heap.
 const STACK_BYTES: usize = 256 << 10;
-/// Bytes that a sending server repeats in its messages, the same for all connections.
+/// Bytes that a sending server repeats in its messages; all connections share them.
 const PAYLOAD_BYTES: usize = 1 << 20;
-/// The same for zeros, which are alike everywhere.
+/// Zeros that a sending server repeats in its messages; fewer suffice, because zeros are alike everywhere.
 const ZERO_BYTES: usize = 64 << 10;
 
-/// How a server is set up.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerPlan {
-    /// Address or name of this host to listen on; None listens on all.
+    /// Address or name of this host to listen on; None listens on all addresses.
     pub host: Option<String>,
     /// Port; 0 takes a free one.
     pub port: u16,
-    /// File for tests that write.
+    /// File for durable writes.
     pub file: PathBuf,
     /// Socket buffer in bytes; 0 leaves it to the system, or to what a client asks for.
     pub buffer: u32,
-    /// Most connections of tests at the same time.
+    /// Maximum number of concurrent connections of tests.
     pub connections: usize,
-    /// Longest time without progress of a test, beyond the pause that its client announced.
+    /// Longest time without progress of a test, in addition to twice the pause that its client announced.
     pub timeout: Duration,
-    /// Networks whose clients are served; none: all.
+    /// Networks whose clients are served; empty: all.
     pub allow: Vec<Network>,
-    /// What clients must have as well.
+    /// Shared secret that clients must prove; None requires none.
     pub key: Option<Key>,
 }
 
-/// A server that listens.
+/// A listening server.
 pub struct Server {
     listener: TcpListener,
     file: TestFile,
@@ -68,41 +67,41 @@ pub struct Server {
     serving: AtomicUsize,
     /// Connections whose receives block.
     watches: Watches,
-    /// What clients that are not served may cause to be said.
+    /// Budget of output lines about clients that are not served.
     lines: Mutex<LineBudget>,
     began: Instant,
-    /// What is sent to clients that receive.
+    /// Payload for clients that receive.
     payload: Arc<[u8]>,
 }
 
-/// A client that may be served.
+/// A client that passed the checks of its address and key.
 struct Client {
     socket: Arc<TcpStream>,
     address: SocketAddr,
     hello: Hello,
-    /// That this server has the client's key.
+    /// Proof for the client that this server has the key; None without a key.
     proof: Option<[u8; PROOF_BYTES]>,
 }
 
-/// Where a server tells what happens: one line a call, from several threads.
+/// Output of a server: one line per call, from several threads.
 pub type Log<'a> = &'a (dyn Fn(&str) + Sync);
 
 impl Server {
-    /// Checks the file and begins to listen.
+    /// Checks the file and starts to listen.
     pub fn bind(plan: ServerPlan) -> Result<Server> {
         let file = TestFile::new(&plan.file)?;
         let address = format!("{}:{}", plan.host.as_deref().unwrap_or("*"), plan.port);
         let listener = match &plan.host {
             Some(host) => TcpListener::bind((host.as_str(), plan.port)),
-            // Most systems take both families on ::, some have no IPv6 at all.
+            // Most systems accept both families on ::, some have no IPv6.
             None => {
                 TcpListener::bind(("::", plan.port)).or_else(|_| TcpListener::bind(("0.0.0.0", plan.port)))
             }
         };
-        // With less it serves as many as it can.
+        // Errors are ignored: with fewer descriptors it serves fewer connections.
         let _ = socket::allow_descriptors(plan.connections + lobby::PLACES + SPARE_DESCRIPTORS);
         let listening = listener.and_then(|listener| {
-            // Connections inherit the buffer, and with it the right window from their first segment on.
+            // Connections inherit the buffer, and thus the right window from their first segment on.
             socket::request_buffers(&listener, plan.buffer)?;
             lengthen_queue(&listener)?;
             listener.set_nonblocking(true)?;
@@ -123,17 +122,17 @@ impl Server {
         })
     }
 
-    /// The address that it listens on.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener.local_addr().map_err(|source| NetError::system("cannot read the own address", source))
     }
 
-    /// Receive buffer that connections begin with, bytes as the system counts them.
+    /// Returns the receive buffer that connections start with, bytes as the system counts them.
     pub fn receive_buffer(&self) -> u32 {
         socket::receive_buffer(&self.listener)
     }
 
-    /// Serves until `stop` is set. What a client does never ends it.
+    /// Serves until `stop` is set. No client can end it.
     pub fn run(&self, stop: &AtomicBool, log: Log<'_>) -> Result<()> {
         let mut lobby = Lobby::default();
         std::thread::scope(|scope| {
@@ -150,7 +149,7 @@ impl Server {
                 }
                 self.watches.look(Instant::now(), false);
             }
-            // The sessions end; who waits for a client that says nothing has to be woken for it.
+            // The sessions end; a session that waits for a silent client must be woken.
             while self.serving.load(Ordering::Relaxed) > 0 {
                 self.watches.look(Instant::now(), true);
                 std::thread::sleep(SLICE / 10);
@@ -165,7 +164,7 @@ impl Server {
                 Ok((socket, address)) if is_allowed(&self.plan.allow, address.ip()) => {
                     lobby.enter(socket, address, Instant::now());
                 }
-                // Told at once: it takes no place from those that are allowed.
+                // Answered immediately: it takes no place in the lobby from allowed clients.
                 Ok((socket, address)) => {
                     self.not_served(&address, "not in an allowed network (--allow); not authorised", log);
                     answer(&socket, Status::NotAuthorised, b"its --allow does not name this address");
@@ -176,7 +175,7 @@ impl Server {
                     lobby.drop_oldest();
                     return;
                 }
-                // Whatever happened to that one connection, the next one may be well.
+                // The error concerns that one connection; the next one may succeed.
                 Err(_) => {}
             }
         }
@@ -214,12 +213,12 @@ impl Server {
                     answer(&socket, Status::NotAuthorised, b"its key (--psk-file, -psk_file) is another one");
                 }
             },
-            // Nobody is challenged by a server without a key.
+            // A server without a key challenges no client.
             (Said::Response(..), None) => {}
         }
     }
 
-    /// Tells of a client that is not served, as far as the budget of its address goes.
+    /// Reports that a client is not served, within the line budget of its address.
     fn not_served(&self, address: &SocketAddr, why: &str, log: Log<'_>) {
         let about = About::unauthenticated(address.ip(), false);
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -232,7 +231,7 @@ impl Server {
         }
     }
 
-    /// Reports the reason to the peer, if it can parse it.
+    /// Reports why a client is turned away, also to the client if it can parse the answer.
     fn turn_away(&self, socket: &TcpStream, address: &SocketAddr, error: WireError, log: Log<'_>) {
         match error {
             WireError::NotOurs => self.not_served(address, "not a test client; dropped", log),
@@ -250,7 +249,7 @@ impl Server {
         }
     }
 
-    /// Gives a client that may be served a thread, within the bound.
+    /// Starts a thread for a client, unless the maximum of connections is reached.
     fn admit<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -281,7 +280,7 @@ impl Server {
 
     fn session(&self, client: &Client, stop: &AtomicBool, log: Log<'_>) -> Result<()> {
         let Client { socket, address, hello, proof } = client;
-        // In the other direction it is the client that writes.
+        // In the other direction the client writes.
         let writes = hello.write && hello.direction == Direction::ToServer;
         let ring = match writes.then(|| self.file.ring()).transpose() {
             Ok(ring) => ring,
@@ -295,7 +294,7 @@ impl Server {
             .and_then(|()| socket::prepare(socket))
             .map_err(|source| NetError::system("cannot set up the connection", source))?;
         if self.plan.buffer == 0 {
-            // An odd size is clamped by the kernel; what became of it is reported.
+            // Errors are ignored: the kernel clamps an odd size, and the size in force is reported.
             let _ = socket::request_buffers(socket, hello.buffer);
         }
         if hello.stream == 0 {
@@ -317,7 +316,7 @@ impl Server {
         }
     }
 
-    /// What a client that receives wants to be sent.
+    /// Returns the parameters for sending to a client that receives.
     fn orders<'a>(&self, hello: &Hello, amount: &'a AtomicU64) -> Orders<'a> {
         Orders {
             pace: hello.pace,
@@ -347,14 +346,14 @@ fn describe(address: &SocketAddr, hello: &Hello) -> String {
     )
 }
 
-/// The proof that this server has the key too, when the client has proved it.
+/// Returns the proof that this server has the key, when the client's proof is right.
 fn check(key: &Key, challenge: &Challenge, response: &[u8; RESPONSE_BYTES]) -> Option<[u8; PROOF_BYTES]> {
     let (client, proof) = response.split_first_chunk::<NONCE_BYTES>()?;
     let transcript = Transcript { hello: &challenge.bytes, server: &challenge.nonce, client };
     key.is_proved(Side::Client, transcript, proof).then(|| key.prove(Side::Server, transcript))
 }
 
-/// A client that has gone meanwhile does not hear it, which is all right.
+/// Sends an answer. A client that has disconnected does not receive it, which is harmless.
 fn answer(socket: &TcpStream, status: Status, text: &[u8]) {
     let text = &text[..text.len().min(MAX_TEXT)];
     let limit = |name| socket::sysctl(name).unwrap_or(0).min(u32::MAX.into()) as u32;

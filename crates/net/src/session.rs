@@ -1,4 +1,4 @@
-//! The receiving side of a connection: the server, or in a reverse test the client.
+//! The receiving side of a connection: the server, or the client in a reverse test.
 
 use crate::file::{MAX_WRITE, Ring};
 use crate::framer::Framer;
@@ -13,32 +13,33 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A sender hears so often where its ASYNC test stands.
+/// How often the receiver reports the progress of an ASYNC test.
 const PROGRESS: Duration = Duration::from_millis(50);
-/// Bytes taken at once when nobody keeps them: few enough to stay in the processor's cache.
+/// Bytes received per call when they are discarded: few enough to stay in the processor's cache.
 const PIECE: usize = 128 << 10;
-/// A receiver of a stream that has taken everything looks so long for more.
+/// How long the receiver of a stream polls for more data before it sleeps.
 const LOOK: Duration = Duration::from_micros(50);
 const DOING: &str = "receiving a message";
 
-/// Hears what the receiver finds out, and says when it is enough.
+/// Callbacks of a receiver; it also decides when the receiver has enough.
 pub trait Observer {
-    /// Whether the sender is to finish.
+    /// Returns whether the sender shall finish.
     fn has_enough(&self) -> bool {
         false
     }
-    /// More payload and messages came; the report has the sums.
+    /// Called with newly received payload and messages; the report holds the totals.
     fn received(&self, _bytes: u64, _messages: u64, _report: &Report) {}
-    /// The sender measured the latency of the message before; the report is that of its acknowledgement.
+    /// Called with the latency that the sender measured for the previous message; the report is that of its
+    /// acknowledgement.
     fn answered(&self, _answered: &Answered, _report: &Report) {}
-    /// The sender told its kernel's counters.
+    /// Called with the kernel's counters that the sender reported.
     fn sender(&self, _sender: &Sender) {}
 }
 
-/// A receiving server takes what comes; the client keeps the books.
+/// A receiving server records nothing; the client does.
 impl Observer for () {}
 
-/// Positions and times of this connection.
+/// State of one receiving connection.
 struct Session<'a> {
     link: &'a Link<'a>,
     mode: Mode,
@@ -46,11 +47,11 @@ struct Session<'a> {
     observer: &'a dyn Observer,
     report: Report,
     reported: Instant,
-    /// The sender knows that it is enough.
+    /// The sender was asked to finish.
     ended: bool,
 }
 
-/// Takes the messages of a test, of at most `length` bytes each, until it is finished.
+/// Receives the messages of a test, of at most `length` bytes each, until it is finished.
 pub fn serve(
     link: &Link<'_>,
     (mode, length): (Mode, u32),
@@ -86,7 +87,8 @@ pub fn serve(
 }
 
 impl Session<'_> {
-    /// A sender that never pauses does not keep this side from ending.
+    /// Returns an error when the test was aborted, so that a sender that never pauses does not keep this side from
+    /// ending.
     fn go_on(&self) -> Result<()> {
         match self.link.abort.load(Ordering::Relaxed) {
             true => Err(NetError::Interrupted { doing: "receiving a test" }),
@@ -111,7 +113,7 @@ impl Session<'_> {
         self.send(ReportKind::Progress)
     }
 
-    /// Tells the sender once that it is enough.
+    /// Asks the sender to finish, once, when the observer has enough.
     fn end_in_time(&mut self) -> Result<()> {
         if self.ended || !self.observer.has_enough() {
             return Ok(());
@@ -120,7 +122,7 @@ impl Session<'_> {
         self.send(ReportKind::Enough)
     }
 
-    /// ASYNC without a disk: payloads are counted and dropped.
+    /// Counts and discards payloads: ASYNC without a disk.
     fn count(&mut self) -> Result<()> {
         let mut buffer = vec![0; PIECE];
         let mut framer = Framer::new(self.length);
@@ -140,8 +142,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// As [`Link::receive`], and adds the time in which nothing was there to the report. Only that time is waiting:
-    /// copying what is there is work.
+    /// Receives like [`Link::receive`], and adds the time in which no data was there to the report. Only that time
+    /// counts as waiting: copying data that is there is work.
     fn receive_timed(&mut self, out: &mut [u8]) -> Result<usize> {
         self.end_in_time()?;
         if let Some(bytes) = self.receive_now(out)? {
@@ -164,8 +166,8 @@ impl Session<'_> {
         }
     }
 
-    /// Looks for a while before it sleeps, and lets others run meanwhile: waking up a receiver costs the sender of a fast
-    /// stream more than the sending.
+    /// Polls for [`LOOK`] before the receiver sleeps, and yields the processor meanwhile: waking a receiver costs the
+    /// sender of a fast stream more than the sending.
     fn look(&self, began: Instant, out: &mut [u8]) -> Result<Option<usize>> {
         while began.elapsed() < LOOK {
             std::thread::yield_now();
@@ -193,13 +195,14 @@ impl Session<'_> {
         }
     }
 
-    /// SYNC, or with a disk: payloads lie aligned in memory, in pieces of one durable write.
+    /// Keeps payloads aligned in memory, in chunks of one durable write: SYNC, or with a disk.
     fn keep(&mut self, ring: Option<&Ring>) -> Result<()> {
-        // The header is received right in front of an aligned block, so that one call can take both.
+        // The header is received directly in front of an aligned block, so that one call can receive both.
         const START: usize = ALIGNMENT - HEADER_BYTES;
         let room = (self.length as usize).clamp(STATE_BYTES, MAX_WRITE);
         let mut buffer = AlignedBuf::new(ALIGNMENT + room);
-        // SYNC: nothing follows a message before it is acknowledged. ASYNC: the next one is left alone.
+        // SYNC: nothing follows a message before it is acknowledged. ASYNC: the receive takes no bytes of the next
+        // message.
         let most = match self.mode {
             Mode::Sync => ALIGNMENT + room,
             Mode::Async => ALIGNMENT,
@@ -227,7 +230,7 @@ impl Session<'_> {
                 let mut state = [0; STATE_BYTES];
                 state.copy_from_slice(&buffer[ALIGNMENT..ALIGNMENT + STATE_BYTES]);
                 self.observer.sender(&Sender::decode(&state));
-                // The message behind it may have come with it: to its place.
+                // The next message may have arrived with it: move it to its place.
                 buffer.copy_within(ALIGNMENT + STATE_BYTES..ALIGNMENT + have, START);
                 end = START + have - STATE_BYTES;
                 continue;
@@ -252,7 +255,7 @@ impl Session<'_> {
                 left -= piece;
                 have = 0;
             }
-            // What came while a piece before it was written was not there unseen: this side was at work.
+            // Data that arrived while an earlier chunk was written did not wait for a wake-up: this side was at work.
             if ring.is_none() || header.length as usize <= room {
                 self.report.waking_ns = self.link.arrivals.map_or(0, Arrivals::take);
             }
@@ -267,7 +270,7 @@ impl Session<'_> {
         }
     }
 
-    /// A failed write ends the test: the sender hears why.
+    /// Writes durably. A failed write ends the test, and the cause is reported to the sender.
     fn write(&mut self, ring: &Ring, data: &[u8]) -> Result<()> {
         match ring.write(data) {
             Ok(time) => {
@@ -302,7 +305,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::sync::atomic::{AtomicBool, AtomicU64};
 
-    /// Takes some writes, and then has no space left.
+    /// Accepts some writes, then has no space left.
     struct Filling(AtomicU64);
 
     impl LogFile for Filling {
@@ -355,7 +358,7 @@ mod tests {
             let acknowledged = Count(AtomicU64::new(0));
             let (sent, served) = std::thread::scope(|scope| {
                 let ring = Arc::new(Ring::over(Arc::new(Filling(AtomicU64::new(3)))));
-                // Closed at the end, with what it has not read.
+                // Closed at the end, with unread data.
                 let serving = scope.spawn(move || {
                     let link = Link { socket: &far, watch: None, abort: &ABORT, timeout, arrivals: None };
                     serve(&link, (mode, 5000), Some(ring), &())

@@ -1,4 +1,4 @@
-//! Socket options that the standard library does not offer, and what the kernel tells about a connection.
+//! Socket options that the standard library does not offer, and the kernel's data about a connection.
 
 use crate::stats::Sender;
 use std::io::{Error, ErrorKind, Result};
@@ -7,11 +7,11 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Blocking calls return this often to look whether the test was ended.
+/// Interval at which blocking calls return to check whether the test was ended.
 pub const SLICE: Duration = Duration::from_millis(100);
 
-/// The kernel's counters of a connection, `struct tcp_info` of `linux/tcp.h` (v4.19 and later; an older kernel
-/// leaves the end zero).
+/// The kernel's counters of a connection, `struct tcp_info` of `linux/tcp.h` (v4.19 and later; an older kernel leaves
+/// the end zero).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct TcpInfo {
@@ -20,7 +20,7 @@ pub struct TcpInfo {
     scales: [u8; 2],
     rto: u32,
     ato: u32,
-    /// Bytes of payload in a segment.
+    /// Payload of a segment, bytes.
     pub segment: u32,
     since_segment: [u32; 12],
     rtt_us: u32,
@@ -30,7 +30,7 @@ pub struct TcpInfo {
     advertised_segment: u32,
     reordering: u32,
     receive: [u32; 2],
-    /// Segments sent again since the connection began.
+    /// Segments retransmitted since the connection began.
     pub retransmissions: u32,
     pacing: [u64; 2],
     /// Bytes that the other side has acknowledged.
@@ -41,11 +41,11 @@ pub struct TcpInfo {
     min_rtt_us: u32,
     data_segments: [u32; 2],
     delivery_rate: u64,
-    /// Microseconds with data waiting or in flight.
+    /// Time with data waiting or in flight, microseconds.
     pub busy_us: u64,
-    /// Of these, held back by the window of the receiver.
+    /// Part of `busy_us` in which the receiver's window held the sender back.
     pub receiver_window_us: u64,
-    /// Of these, held back by the send buffer.
+    /// Part of `busy_us` in which the send buffer held the sender back.
     pub send_buffer_us: u64,
     delivered: [u32; 2],
     sent_bytes: [u64; 2],
@@ -55,19 +55,19 @@ pub struct TcpInfo {
 }
 
 impl TcpInfo {
-    /// Congestion window in bytes.
+    /// Returns the congestion window in bytes.
     pub fn congestion_window(&self) -> u64 {
         u64::from(self.cwnd_segments) * u64::from(self.segment)
     }
 
-    /// Shortest round trip seen, None before the first.
+    /// Returns the shortest round trip seen; None before the first.
     pub fn min_rtt(&self) -> Option<Duration> {
-        // The kernel says ~0 while it has no sample.
+        // The kernel reports ~0 while it has no sample.
         let seen = self.min_rtt_us != 0 && self.min_rtt_us != u32::MAX;
         seen.then(|| Duration::from_micros(self.min_rtt_us.into()))
     }
 
-    /// Whether both sides agreed on selective acknowledgements.
+    /// Returns whether both sides agreed on selective acknowledgements.
     pub fn sack_negotiated(&self) -> bool {
         self.options & 2 != 0
     }
@@ -76,7 +76,7 @@ impl TcpInfo {
 fn get_option<T: Copy>(socket: &impl AsFd, level: i32, name: i32, value: &mut T) -> Result<usize> {
     let mut length = size_of::<T>() as libc::socklen_t;
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: value is writable for `length` bytes, of a plain type for which the caller vouches that every bit
+    // SAFETY: value is writable for `length` bytes, of a plain type for which the caller guarantees that every bit
     // pattern is a value; the descriptor is borrowed for the call.
     let done = unsafe { libc::getsockopt(fd, level, name, std::ptr::from_mut(value).cast(), &mut length) };
     if done == 0 { Ok(length as usize) } else { Err(Error::last_os_error()) }
@@ -90,13 +90,13 @@ fn set_option(socket: &impl AsFd, level: i32, name: i32, value: &[u8]) -> Result
     if done == 0 { Ok(()) } else { Err(Error::last_os_error()) }
 }
 
-/// The kernel's counters; None when the system has none.
+/// Returns the kernel's counters; None when the system has none.
 pub fn tcp_info(socket: &TcpStream) -> Option<TcpInfo> {
     let mut info = TcpInfo::default();
     get_option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info).ok().map(|_| info)
 }
 
-/// The counters of a sender; None when the system has none.
+/// Returns the counters of a sender; None when the system has none.
 pub fn sender(socket: &TcpStream) -> Option<Sender> {
     let info = tcp_info(socket)?;
     let mut congestion_name = [0; 15];
@@ -118,7 +118,7 @@ pub fn sender(socket: &TcpStream) -> Option<Sender> {
     })
 }
 
-/// Asks for buffers of `bytes` in both directions; 0 leaves them to the system, which adapts them.
+/// Requests buffers of `bytes` in both directions; 0 leaves them to the system, which adapts them.
 pub fn request_buffers(socket: &impl AsFd, bytes: u32) -> Result<()> {
     if bytes == 0 {
         return Ok(());
@@ -126,41 +126,42 @@ pub fn request_buffers(socket: &impl AsFd, bytes: u32) -> Result<()> {
     let value = i32::try_from(bytes).unwrap_or(i32::MAX).to_ne_bytes();
     set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &value)?;
     set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &value)?;
-    // A connection keeps the window limit it was made with: without lifting it the larger buffer is not used.
+    // A connection keeps the window limit it was created with; the larger buffer is used only once that limit is
+    // raised.
     let granted = receive_buffer(socket);
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, &granted.to_ne_bytes())
 }
 
-/// Send buffer in force, bytes as the kernel counts them: twice what was asked for, or less when clamped.
+/// Returns the send buffer in force, bytes as the kernel counts them: twice the request, or less when clamped.
 pub fn send_buffer(socket: &impl AsFd) -> u32 {
     let mut bytes = 0_u32;
     get_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &mut bytes).map_or(0, |_| bytes)
 }
 
-/// Receive buffer in force, bytes as the kernel counts them.
+/// Returns the receive buffer in force, bytes as the kernel counts them.
 pub fn receive_buffer(socket: &impl AsFd) -> u32 {
     let mut bytes = 0_u32;
     get_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &mut bytes).map_or(0, |_| bytes)
 }
 
-/// Makes closing throw away what is not sent yet, so that it does not go on filling the link.
+/// Makes close discard unsent data, so that it does not continue to fill the link.
 pub fn discard_at_close(socket: &TcpStream) -> Result<()> {
-    // struct linger: on, for no time.
+    // struct linger: on, for zero seconds.
     let linger = [1_i32.to_ne_bytes(), 0_i32.to_ne_bytes()].concat();
     set_option(socket, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
 }
 
-/// Lets the kernel send so many bytes a second at most, evenly (SO_MAX_PACING_RATE of socket(7)).
+/// Limits the kernel to sending this rate, evenly (SO_MAX_PACING_RATE of socket(7)).
 pub fn limit_rate(socket: &impl AsFd, bytes_per_second: u64) -> Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &bytes_per_second.to_ne_bytes())
 }
 
-/// Chooses the congestion control, e.g. `cubic`.
+/// Sets the congestion control, e.g. `cubic`.
 pub fn set_congestion(socket: &impl AsFd, name: &str) -> Result<()> {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())
 }
 
-/// The congestion control in force.
+/// Returns the congestion control in force.
 pub fn congestion(socket: &impl AsFd) -> Option<String> {
     let mut name = [0_u8; 16];
     let length = get_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, &mut name).ok()?;
@@ -168,14 +169,14 @@ pub fn congestion(socket: &impl AsFd) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned()).filter(|name| !name.is_empty())
 }
 
-/// Makes a connection ready for a test: no delay for small messages, blocking calls that return every [`SLICE`].
+/// Prepares a connection for a test: no delay for small messages, blocking calls that return every [`SLICE`].
 pub fn prepare(socket: &TcpStream) -> Result<()> {
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(SLICE))?;
     socket.set_write_timeout(Some(SLICE))
 }
 
-/// Takes what has arrived, without waiting. `Ok(None)`: nothing yet; `Ok(Some(0))`: the other side has ended.
+/// Receives without waiting. `Ok(None)`: nothing has arrived; `Ok(Some(0))`: the other side has closed.
 pub fn receive_now(socket: &TcpStream, out: &mut [u8]) -> Result<Option<usize>> {
     // SAFETY: out is writable for its length; the descriptor is borrowed for the call.
     let got =
@@ -189,60 +190,60 @@ pub fn receive_now(socket: &TcpStream, out: &mut [u8]) -> Result<Option<usize>> 
     }
 }
 
-/// Asks the kernel to note when bytes came, for [`receive_waking`].
+/// Asks the kernel to timestamp arriving data, for [`receive_waking`].
 pub fn note_arrivals(socket: &TcpStream) -> Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32.to_ne_bytes())
 }
 
-/// Room for the one control message that is asked for, aligned as its header wants it.
+/// Room for the one control message that is asked for, aligned as its header requires.
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
-/// As a plain read; and for how long the last of these bytes had been there, nanoseconds: 0 when the kernel does not say,
-/// or its clock and ours cannot both be right.
+/// Receives like a plain read. Also returns how long the last of these bytes had been at this host, nanoseconds: 0 when
+/// the kernel does not say, or when its timestamp and this clock cannot both be right.
 pub fn receive_waking(socket: &TcpStream, out: &mut [u8]) -> Result<(usize, u64)> {
     let mut control = MaybeUninit::<Control>::uninit();
     let mut piece = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
-    // SAFETY: zeroes are a valid msghdr: no name, no pieces, no control.
+    // SAFETY: zeroes are a valid msghdr: no name, no buffers, no control data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &mut piece;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of::<Control>() as _;
-    // SAFETY: the message points to `out` and `control`, which are writable for their lengths and live beyond the call;
-    // the descriptor is borrowed for it.
+    // SAFETY: the message points to `out` and `control`, which are writable for their lengths and outlive the call; the
+    // descriptor is borrowed for it.
     let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, 0) };
     let bytes = usize::try_from(got).map_err(|_| Error::last_os_error())?;
     Ok((bytes, arrival(&message).map_or(0, |arrived| age(arrived, SystemTime::now()))))
 }
 
-/// When the kernel had the last of the bytes, since 1970.
+/// Returns when the kernel received the last of the bytes, since 1970.
 fn arrival(message: &libc::msghdr) -> Option<Duration> {
-    // SAFETY: the message is one that recvmsg has filled, so that its control messages lie within its control buffer.
+    // SAFETY: recvmsg has filled the message, so that its control messages lie within its control buffer.
     let header = unsafe { libc::CMSG_FIRSTHDR(message).as_ref()? };
     let expected = size_of::<libc::timespec>() <= header.cmsg_len as usize;
     if !expected || (header.cmsg_level, header.cmsg_type) != (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
         return None;
     }
-    // SAFETY: the kernel has written a timespec behind the header, at any alignment.
+    // SAFETY: the kernel has written a timespec after the header, at any alignment.
     let time = unsafe { libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned() };
     Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
-/// The kernel notes arrivals by the wall clock, which may have stepped since: what cannot be is no age. An hour too much
-/// is for the caller to see, who knows how long he has waited.
+/// Returns the age of an arrival. The kernel timestamps by the wall clock, which may have stepped since: a negative age
+/// counts as 0. The caller, which knows how long it has waited, must detect an age that is too large.
 fn age(arrived: Duration, now: SystemTime) -> u64 {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     now.checked_sub(arrived).map_or(0, |age| age.as_nanos() as u64)
 }
 
-/// Whether an error only means that a [`SLICE`] has passed or a signal came.
+/// Returns whether an error only means that a [`SLICE`] has passed or a signal arrived.
 pub fn is_pause(error: &Error) -> bool {
-    // TimedOut is no pause: with it the kernel gives a connection up.
+    // TimedOut is not a pause: the kernel reports it when it abandons a connection.
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Raises the bound on this process's descriptors to `wanted`, or as far as the system lets it. It is never lowered.
+/// Raises this process's limit on descriptors to `wanted`, or as far as the system allows. Never lowers it.
 pub fn allow_descriptors(wanted: usize) -> Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: limit is valid for the call.
@@ -261,7 +262,7 @@ pub fn allow_descriptors(wanted: usize) -> Result<()> {
     }
 }
 
-/// Which of the sockets can be read, waiting at most `timeout`.
+/// Returns which of the sockets can be read; waits at most `timeout`.
 pub fn readable(sockets: &[i32], timeout: Duration) -> Result<Vec<bool>> {
     let watch = |fd: &i32| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
     let mut polled: Vec<libc::pollfd> = sockets.iter().map(watch).collect();
@@ -276,31 +277,31 @@ pub fn readable(sockets: &[i32], timeout: Duration) -> Result<Vec<bool>> {
     }
 }
 
-/// A setting of the kernel under `/proc/sys`, first number; None when it cannot be read.
+/// Returns the first number of a kernel setting under `/proc/sys`; None when it cannot be read.
 pub fn sysctl(name: &str) -> Option<u64> {
     sysctl_numbers(name).first().copied()
 }
 
-/// All numbers of a setting, e.g. the three of `net.ipv4.tcp_rmem`.
+/// Returns all numbers of a kernel setting, e.g. the three of `net.ipv4.tcp_rmem`.
 pub fn sysctl_numbers(name: &str) -> Vec<u64> {
     let text = std::fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).unwrap_or_default();
     text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-/// How often this host (or network namespace) has recovered lost segments by selective acknowledgements since it
-/// started; None when the kernel does not say.
+/// Returns how often this host (or network namespace) has recovered lost segments by selective acknowledgements since
+/// it started; None when the kernel does not say.
 pub fn sack_recoveries() -> Option<u64> {
     counter(&std::fs::read_to_string("/proc/net/netstat").ok()?, "TcpExt:", "TCPSackRecovery")
 }
 
-/// A counter of a file of pairs of lines: names, then numbers, each behind the name of the group.
+/// Finds a counter in a file of line pairs: names, then numbers, each after the name of the group.
 fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|line| line.starts_with(group));
     let at = lines.next()?.split_whitespace().position(|word| word == name)?;
     lines.next()?.split_whitespace().nth(at)?.parse().ok()
 }
 
-/// Hour, minute and second of the local clock, for labels only: every measurement uses the monotonic clock.
+/// Returns hour, minute and second of the local clock, for labels only: every measurement uses the monotonic clock.
 pub fn wall_clock() -> (u8, u8, u8) {
     let mut broken_down = MaybeUninit::<libc::tm>::zeroed();
     // SAFETY: both pointers are valid for the calls; zeroes are a valid tm should the call fail.
@@ -336,8 +337,8 @@ mod tests {
         std::io::Write::write_all(&mut near, b"abc").unwrap();
         assert_eq!(receive_waking(&far, &mut out).unwrap(), (3, 0), "nobody has asked");
         note_arrivals(&far).unwrap();
-        // What comes between the sending and the looking takes its time: the age lies between that and all of it. The
-        // kernel begins to note in its own time.
+        // The age lies between the time since the send returned and the time since it began. The kernel starts to
+        // timestamp after a delay, so that the first ages may be wrong.
         let mut ages = (0..100).map(|_| {
             let sending = Instant::now();
             std::io::Write::write_all(&mut near, b"abc").unwrap();

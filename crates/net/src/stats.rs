@@ -1,54 +1,54 @@
-//! Counts of one window of time, and the figures made of them. Pure.
+//! Counts of one time window, and the figures computed from them. Pure.
 
 use crate::limit::Limit;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// What a connection did since the last look.
+/// Counts of a connection since the last poll.
 #[derive(Clone, Default)]
 pub struct Window {
-    /// Payload sent (ASYNC) or acknowledged (SYNC), bytes.
+    /// Payload sent (ASYNC), acknowledged (SYNC) or received (from the server), bytes.
     pub bytes: u64,
-    /// Messages of it.
+    /// Messages of that payload.
     pub messages: u64,
     /// Latencies of acknowledged messages.
     pub latency: Latencies,
-    /// The receiver's counters since the connection began, as they were seen last.
+    /// The receiver's counters since the connection began, as last seen.
     pub far: Far,
-    /// A sending server's counters since the connection began, as it told them last.
+    /// A sending server's counters since the connection began, as it last reported them.
     pub sender: Sender,
 }
 
 /// The kernel's counters of the sending side of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sender {
-    /// With data waiting or in flight, microseconds.
+    /// Time with data waiting or in flight, microseconds.
     pub busy_us: u64,
-    /// Of these, held back by the window of the receiver.
+    /// Part of `busy_us` in which the receiver's window held the sender back.
     pub receiver_window_us: u64,
-    /// Of these, held back by the send buffer.
+    /// Part of `busy_us` in which the send buffer held the sender back.
     pub send_buffer_us: u64,
     /// Bytes that the receiver has acknowledged, headers included.
     pub acknowledged: u64,
-    /// Bytes.
+    /// Congestion window, bytes.
     pub congestion_window: u32,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmissions: u32,
     /// Shortest round trip, microseconds; 0 before the first.
     pub min_rtt_us: u32,
-    /// Bytes that the receiver has room for beyond the last acknowledged one; 0 when it is not known: before Linux 5.4,
-    /// and of a sender at the other end.
+    /// Bytes that the receiver has room for beyond the last acknowledged one. 0 when unknown: before Linux 5.4, and for
+    /// a sender on the other host.
     pub offered_window: u32,
     /// Send buffer, bytes as the system counts them.
     pub send_buffer: u32,
-    /// Selective acknowledgements were agreed on.
+    /// Both sides agreed on selective acknowledgements.
     pub sack: bool,
-    /// Name of the congestion control, filled up with zeros.
+    /// Name of the congestion control, padded with zeros.
     pub congestion: [u8; 15],
 }
 
 impl Sender {
-    /// Name of the congestion control.
+    /// Returns the name of the congestion control; None when it is empty.
     pub fn congestion(&self) -> Option<String> {
         let name = self.congestion.split(|byte| *byte == 0).next()?;
         Some(String::from_utf8_lossy(name).into_owned()).filter(|name| !name.is_empty())
@@ -60,16 +60,16 @@ impl Sender {
 pub struct Far {
     /// Payload received, bytes.
     pub received: u64,
-    /// In durable writes, nanoseconds.
+    /// Time in durable writes, nanoseconds.
     pub disk_ns: u64,
-    /// Waiting for bytes, nanoseconds.
+    /// Time waiting for bytes, nanoseconds.
     pub wait_ns: u64,
     /// Receive buffer, bytes.
     pub receive_buffer: u32,
 }
 
-/// Latencies in nanoseconds, each with the part that the receiver's disk took, and that for which both programs slept on.
-/// Nothing is allocated before the first.
+/// Latencies in nanoseconds, each split into the receiver's durable write, waking (arrived data that the programs had
+/// not yet seen), and the network. Allocates nothing before the first latency.
 #[derive(Clone, Default)]
 pub struct Latencies {
     histograms: Option<Box<[Histogram<u64>; 4]>>,
@@ -79,18 +79,18 @@ pub struct Latencies {
     waking_ns: f64,
 }
 
-/// Longest latency that is told apart: an hour.
+/// Longest latency that is distinguished, nanoseconds: an hour.
 const MOST_NS: u64 = 3_600_000_000_000;
 
 fn histogram() -> Histogram<u64> {
-    // Three digits are below the noise of any link. These bounds are valid ones.
+    // Three digits are finer than the noise of any link. These bounds are valid.
     Histogram::new_with_max(MOST_NS, 3).unwrap_or_else(|_| unreachable!("bounds are constant and valid"))
 }
 
 impl Latencies {
-    /// Adds one message: from the start of its send to its acknowledgement, of which the durable write took `disk`. For
-    /// `waking` what had come lay there until a program saw it: more than all the rest of the time it cannot have been,
-    /// and is not, whatever a clock or the other side says.
+    /// Records one message. `total` runs from the start of its send to its acknowledgement; `disk` is the durable
+    /// write. `waking` is how long arrived data waited until a program saw it. It must be shorter than `total` without
+    /// `disk`; otherwise a clock or the other side is wrong, and it counts as 0.
     pub fn record(&mut self, total: u64, disk: u64, waking: u64) {
         let [all, network, write, woke] =
             &mut **self.histograms.get_or_insert_with(|| Box::new(std::array::from_fn(|_| histogram())));
@@ -106,14 +106,14 @@ impl Latencies {
         self.disk_ns += disk.min(total) as f64;
     }
 
-    /// Adds those of another window.
+    /// Adds the latencies of another window.
     pub fn add(&mut self, other: &Latencies) {
         let Some(others) = &other.histograms else { return };
         match &mut self.histograms {
             None => self.histograms = other.histograms.clone(),
             Some(own) => {
                 for (own, other) in own.iter_mut().zip(others.iter()) {
-                    // Same bounds on both sides, so there is nothing that could not be added.
+                    // Both sides have the same bounds, so adding cannot fail.
                     let _ = own.add(other);
                 }
             }
@@ -124,12 +124,12 @@ impl Latencies {
         self.waking_ns += other.waking_ns;
     }
 
-    /// Time of all durable writes, nanoseconds.
+    /// Returns the total time of durable writes, nanoseconds.
     pub fn disk_ns(&self) -> f64 {
         self.disk_ns
     }
 
-    /// The figures; None without a message.
+    /// Returns the figures; None without a message.
     pub fn figures(&self) -> Option<Latency> {
         let [all, network, disk, waking] = &**self.histograms.as_ref()?;
         let count = self.count as f64;
@@ -143,7 +143,7 @@ impl Latencies {
         })
     }
 
-    /// Points of the distributions, from the fastest message to the slowest.
+    /// Returns points of the distributions, from the fastest message to the slowest.
     pub fn quantiles(&self) -> Vec<Quantile> {
         let Some(histograms) = &self.histograms else { return Vec::new() };
         let steps = [
@@ -159,15 +159,15 @@ impl Latencies {
     }
 }
 
-/// Times within which a share of the messages was done, seconds. Each part has an order of its own: the slowest write
-/// need not be part of the slowest message.
+/// Times within which a share of the messages was acknowledged, seconds. Each part is sorted by itself: the slowest
+/// write need not belong to the slowest message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantile {
     /// Share of the messages, 0 to 1.
     pub share: f64,
-    /// From the start of the send to the acknowledgement.
+    /// Time from the start of the send to the acknowledgement.
     pub total: f64,
-    /// Without the receiver's durable write, and without the time in which what had come was not seen yet.
+    /// Without the receiver's durable write, and without the time in which arrived data was not yet seen.
     pub network: f64,
     /// The receiver's durable write.
     pub disk: f64,
@@ -178,15 +178,11 @@ pub struct Quantile {
 pub struct Spread {
     /// Exact mean.
     pub mean: f64,
-    /// Half are faster.
     pub p50: f64,
-    /// Nine in ten are faster.
     pub p90: f64,
-    /// 99 in 100 are faster.
     pub p99: f64,
-    /// 999 in 1,000 are faster.
+    /// 99.9th percentile.
     pub p999: f64,
-    /// The slowest.
     pub max: f64,
 }
 
@@ -207,54 +203,51 @@ impl Spread {
 /// Latencies of acknowledged messages, seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
-    /// Messages.
     pub count: u64,
-    /// From the start of the send to the acknowledgement.
+    /// Time from the start of the send to the acknowledgement.
     pub total: Spread,
-    /// Without the receiver's durable write, and without the time in which what had come was not seen yet.
+    /// Without the receiver's durable write, and without the time in which arrived data was not yet seen.
     pub network: Spread,
     /// The receiver's durable write; zero without one.
     pub disk: Spread,
-    /// What had come lay there until the program at either end saw it; zero where the kernel does not say.
+    /// Time in which arrived data waited until the program at either end saw it; zero where the kernel does not say.
     pub waking: Spread,
 }
 
-/// What the kernel counted.
+/// Figures from the kernel's TCP counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Tcp {
-    /// Segments sent again, all connections.
+    /// Retransmitted segments, all connections.
     pub retransmissions: u64,
     /// Congestion window, bytes, mean of the connections.
     pub congestion_window: u64,
-    /// Shortest round trip, seconds.
+    /// Shortest round trip, seconds; None before the first.
     pub min_rtt: Option<f64>,
-    /// Selective acknowledgements were agreed on.
+    /// Both sides agreed on selective acknowledgements.
     pub sack: bool,
 }
 
-/// One row.
+/// Figures of one interval, or of a whole test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interval {
-    /// Its begin, seconds since the test began to count.
+    /// Start, seconds since the test began to count.
     pub start: f64,
-    /// Its length, seconds.
+    /// Length, seconds.
     pub seconds: f64,
     /// Payload that the receiver has, bytes.
     pub bytes: u64,
-    /// Messages.
     pub messages: u64,
     /// SYNC only.
     pub latency: Option<Latency>,
     /// Share of the time in which the receiver wrote durably; mean of the connections.
     pub disk_share: f64,
-    /// The kernel's counters.
     pub tcp: Tcp,
-    /// What held it back.
+    /// What limited the throughput; None when the interval is too short to tell.
     pub limit: Option<Limit>,
 }
 
 impl Interval {
-    /// Bytes per second of payload.
+    /// Returns the payload bytes per second.
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 { self.bytes as f64 / self.seconds } else { 0.0 }
     }

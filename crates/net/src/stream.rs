@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a connection or an answer is waited for when the plan sets no bound.
+/// Longest wait for a connection or an answer when the plan sets no timeout.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The server of a test.
@@ -21,9 +21,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Target {
     /// Name or address.
     pub host: String,
-    /// Its port.
     pub port: u16,
-    /// What it must have as well.
+    /// Shared secret that the server must have as well.
     pub key: Option<Key>,
 }
 
@@ -38,35 +37,31 @@ impl std::fmt::Display for Target {
 
 /// A connection that the server has accepted for a test.
 pub struct Stream {
-    /// The connection.
     pub socket: Arc<TcpStream>,
-    /// What the server said.
     pub answer: Answer,
-    /// Who sends on it.
     pub direction: Direction,
-    /// What happened since the last look.
+    /// Counts since the last poll.
     pub window: Mutex<Window>,
 }
 
 impl Stream {
-    /// What happened since the last look; a thread that panicked has left it whole.
+    /// Locks the counts since the last poll; a thread that panicked left them consistent.
     pub fn window(&self) -> MutexGuard<'_, Window> {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Which of the connections of a test.
+/// Identifies one connection of a test.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Who sends on it.
     pub direction: Direction,
-    /// Its number in this direction, from 0.
+    /// Number of the connection in this direction, from 0.
     pub stream: u16,
     /// The same on all connections of the test.
     pub test: u64,
 }
 
-/// Connects and introduces a connection.
+/// Connects, sends the Hello, and waits until the server accepts the test.
 pub fn open(target: &Target, plan: &Plan, place: Place, abort: &AtomicBool) -> Result<Stream> {
     let timeout = plan.timeout.unwrap_or(TIMEOUT);
     let socket = connect(target, timeout)?;
@@ -97,7 +92,7 @@ pub fn open(target: &Target, plan: &Plan, place: Place, abort: &AtomicBool) -> R
     Ok(Stream { socket: Arc::new(socket), answer, direction: place.direction, window: Mutex::default() })
 }
 
-/// The first address of the target that takes a connection.
+/// Connects to the first address of the target that accepts.
 fn connect(target: &Target, timeout: Duration) -> Result<TcpStream> {
     let failed = |source| NetError::Connect { address: target.to_string(), source };
     let mut last = ErrorKind::AddrNotAvailable.into();
@@ -112,10 +107,10 @@ fn connect(target: &Target, timeout: Duration) -> Result<TcpStream> {
     Err(failed(last))
 }
 
-/// Says what is wanted, proves the key where there is one, and returns the server's consent.
+/// Sends the Hello, proves the key if there is one, and returns the answer of a server that accepts.
 fn introduce(link: &Link<'_>, target: &Target, hello: &[u8; HELLO_BYTES]) -> Result<Answer> {
     let sent = link.send(hello, &[], "introducing the test");
-    // A server that does not serve this address says so and closes, perhaps before it has the Hello.
+    // A server that does not serve this address answers so and closes, perhaps before it has read the Hello.
     let answered = receive_answer(link, target);
     let (answer, text) = match (answered, sent) {
         (Err(NetError::Protocol(_)), Err(error)) => return Err(error),
@@ -127,7 +122,7 @@ fn introduce(link: &Link<'_>, target: &Target, hello: &[u8; HELLO_BYTES]) -> Res
         (Status::Challenge, None) => {
             Err(NetError::NotAuthorised("the server wants a key; give --psk-file (-psk_file)".into()))
         }
-        // It may be anybody.
+        // The server is not authenticated.
         (Status::Ready, Some(_)) => Err(NetError::NotAuthorised(
             "the server has no key, so it does not prove that it is the right one; start it with the same file, or leave \
              out --psk-file (-psk_file)"
@@ -138,7 +133,7 @@ fn introduce(link: &Link<'_>, target: &Target, hello: &[u8; HELLO_BYTES]) -> Res
     }
 }
 
-/// Answers a challenge, and has the server prove its key as well.
+/// Answers a challenge, and checks that the server has the key as well.
 fn respond(
     link: &Link<'_>,
     target: &Target,
@@ -161,7 +156,8 @@ fn respond(
     }
 }
 
-/// What a server says, for people: it may be anybody, so nothing in it moves a cursor.
+/// Returns a server's text for display. The server may be unauthenticated, so control characters, which could move the
+/// cursor, are removed.
 fn says(text: &[u8]) -> String {
     String::from_utf8_lossy(text).chars().filter(|letter| !letter.is_control()).collect()
 }

@@ -1,14 +1,15 @@
-//! What a command prints. A reader that went away is no error of the program.
+//! Output of a command. A reader that has gone is not an error of the program.
 
 use std::fmt::Arguments;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// To stdout, at once. Nobody reads any more: the command is not worth more than that, and the process ends.
+/// Writes to stdout immediately. When its reader has gone, the process exits with 0, since the command has no other
+/// purpose.
 pub fn print(text: &str) {
     let mut out = std::io::stdout().lock();
-    // A pipe or a file leaves the terminal as it is, and may take its time.
+    // A pipe or a file leaves the terminal as it is, and may be slow.
     let screen = out.is_terminal().then(words_come);
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
         std::process::exit(0);
@@ -16,17 +17,17 @@ pub fn print(text: &str) {
     drop(screen);
 }
 
-/// A line to stderr. What is said there accompanies a command, which goes on when nobody hears it.
+/// Writes a line to stderr. Such lines accompany a command, which continues when they cannot be written.
 pub fn remark(line: Arguments<'_>) {
     let _screen = words_come();
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-/// What stands on the terminal.
+/// State of the terminal.
 struct Screen {
-    /// When something was said there.
+    /// When text was last written to it.
     spoke: Option<Instant>,
-    /// The last line is a status, which gives way to words.
+    /// The last line is a status line, which the next text replaces.
     status: bool,
 }
 
@@ -41,11 +42,11 @@ impl Screen {
 }
 
 fn screen() -> MutexGuard<'static, Screen> {
-    // A thread that panicked has left it whole.
+    // A thread that panicked left it consistent.
     SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// To be held while words are printed.
+/// Wipes the status line and returns a guard that must be held while text is written.
 fn words_come() -> MutexGuard<'static, Screen> {
     let mut screen = screen();
     screen.wipe();
@@ -53,34 +54,34 @@ fn words_come() -> MutexGuard<'static, Screen> {
     screen
 }
 
-/// Whether somebody looks at what is said to stderr.
+/// Returns whether stderr is a terminal.
 pub fn is_watched() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// When words stood on the terminal last.
+/// Returns when text was last written to the terminal; None before the first.
 pub fn spoke() -> Option<Instant> {
     screen().spoke
 }
 
-/// A line to stderr that gives way to the next one.
+/// Writes a status line to stderr, which the next output replaces.
 pub fn status(line: &str) {
     let mut screen = screen();
     let _ = write!(std::io::stderr().lock(), "\r\x1b[K{line}");
     screen.status = true;
 }
 
-/// Takes the status away.
+/// Removes the status line.
 pub fn wipe() {
     screen().wipe();
 }
 
-/// As `println!`, see [`print`].
+/// Like `println!`; see [`print`].
 macro_rules! say {
     ($($part:tt)*) => { $crate::terminal::print(&format!("{}\n", format_args!($($part)*))) };
 }
 
-/// As `eprintln!`, see [`remark`].
+/// Like `eprintln!`; see [`remark`].
 macro_rules! tell {
     ($($part:tt)*) => { $crate::terminal::remark(format_args!($($part)*)) };
 }

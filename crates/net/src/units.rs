@@ -1,7 +1,7 @@
-//! Sizes, times and rates as people write them, and back.
+//! Sizes, times and rates in the form that users write, and back.
 //!
-//! Sizes count in 1,024s, as the classic tool does. Every parser is total: a text is a value or the list of
-//! allowed forms, never a guess (`8kk` is not 8 KB).
+//! Sizes count in 1,024s, as the classic tool does. Every parser is total: it returns a value or the list of allowed
+//! forms and never guesses (`8kk` is not 8 KB).
 
 use std::time::Duration;
 
@@ -16,28 +16,27 @@ pub const EXTENT_FORMS: &str =
 pub const RATE_FORMS: &str =
     "bytes or bits per second: 62MiB/s, 8mb, 100mbit (bits count in 1,000s, bytes in 1,024s)";
 
-/// No size above this is meant: 1 EiB.
+/// Largest size that is accepted: 1 EiB.
 const MOST_BYTES: f64 = (1_u64 << 60) as f64;
-/// No time above this is meant: ten years.
+/// Longest time that is accepted, seconds: ten years.
 const MOST_SECONDS: f64 = 10.0 * 366.0 * 86_400.0;
 
-/// How long or how much.
+/// Length of a test, in time or data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Extent {
-    /// Until it is interrupted.
+    /// Until the test is interrupted.
     Endless,
-    /// So long.
     Time(Duration),
-    /// Until so many bytes of payload are sent.
+    /// Until this many bytes of payload are sent.
     Bytes(u64),
 }
 
-/// A number and the lower-case unit that follows it.
+/// Splits a text into a number and the lower-case unit that follows it.
 fn split(text: &str) -> Option<(f64, String)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
-    // f64 would also take ".", "1." and ".5"; those are more likely slips than values.
+    // f64 would also take ".", "1." and ".5"; those are more likely typing errors than values.
     if !digits.starts_with(|c: char| c.is_ascii_digit()) || !digits.ends_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
@@ -78,17 +77,17 @@ fn seconds(number: f64, unit: &str, bare: &str) -> Option<Duration> {
     (seconds <= MOST_SECONDS).then(|| Duration::from_secs_f64(seconds))
 }
 
-/// A size in bytes: `8192`, `8k`, `2MiB`.
+/// Parses a size in bytes: `8192`, `8k`, `2MiB`.
 pub fn size(text: &str) -> Result<u64, &'static str> {
     split(text).and_then(|(number, unit)| bytes(number, &unit)).ok_or(SIZE_FORMS)
 }
 
-/// A time; a bare number counts in `bare` (`s` or `ms`).
+/// Parses a time; a bare number counts in `bare` (`s` or `ms`).
 pub fn time(text: &str, bare: &str) -> Result<Duration, &'static str> {
     split(text).and_then(|(number, unit)| seconds(number, &unit, bare)).ok_or(TIME_FORMS)
 }
 
-/// A time or an amount of data. `m` alone is minutes.
+/// Parses a time or an amount of data. `m` alone is minutes.
 pub fn extent(text: &str) -> Result<Extent, &'static str> {
     let (number, unit) = split(text).ok_or(EXTENT_FORMS)?;
     if let Some(time) = seconds(number, &unit, "s") {
@@ -97,16 +96,16 @@ pub fn extent(text: &str) -> Result<Extent, &'static str> {
     bytes(number, &unit).map(Extent::Bytes).ok_or(EXTENT_FORMS)
 }
 
-/// Whether a duration was written with the `m` that also could have meant megabytes.
+/// Returns whether a duration was written with the unit `m`, which could also have meant megabytes.
 pub fn ambiguous_extent(text: &str) -> bool {
     split(text).is_some_and(|(_, unit)| unit == "m")
 }
 
-/// Bytes per second: `62MiB/s`, `8m`, `100mbit`.
+/// Parses a rate and returns bytes per second: `62MiB/s`, `8m`, `100mbit`.
 pub fn rate(text: &str) -> Result<f64, &'static str> {
     let parse = || {
         let (number, unit) = split(text)?;
-        // "Gbps" is refused: some mean bits by it and some bytes.
+        // "Gbps" is refused: some users mean bits by it and some bytes.
         let scale = match unit.strip_suffix("/s").unwrap_or(&unit) {
             "" => 1.0,
             "bit" => 0.125,
@@ -120,7 +119,7 @@ pub fn rate(text: &str) -> Result<f64, &'static str> {
     parse().ok_or(RATE_FORMS)
 }
 
-/// `8 kbytes`, `1 Mbyte`, `1000 bytes`: the way the classic screen names a size.
+/// Formats a size like the classic screen: `8 kbytes`, `1 Mbyte`, `1000 bytes`.
 pub fn classic_size(bytes: u64) -> String {
     let (count, word) = match bytes {
         0 => (0, "byte"),
@@ -131,7 +130,7 @@ pub fn classic_size(bytes: u64) -> String {
     counted(count, word)
 }
 
-/// `10 seconds`, `2 minutes`, `1 hour`, `5 milliseconds`.
+/// Formats a time: `10 seconds`, `2 minutes`, `1 hour`, `5 milliseconds`.
 pub fn classic_time(time: Duration) -> String {
     let millis = time.as_millis() as u64;
     match millis {
@@ -147,7 +146,7 @@ fn counted(count: u64, word: &str) -> String {
     format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 
-/// `512K`, `2.0M`, `96`: at most five characters for a size.
+/// Formats a size briefly: `512K`, `2.0M`, `96`.
 pub fn short_size(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes}"),
@@ -157,7 +156,7 @@ pub fn short_size(bytes: u64) -> String {
     }
 }
 
-/// `1.50 KiB`, `64.0 MiB`: a size for reading.
+/// Formats a size for reading: `1.5 KiB`, `64.0 MiB`.
 pub fn readable_size(bytes: f64) -> String {
     match bytes {
         b if b < 1024.0 => format!("{b:.0} B"),
@@ -167,12 +166,12 @@ pub fn readable_size(bytes: f64) -> String {
     }
 }
 
-/// Milliseconds with three digits after the point.
+/// Converts nanoseconds to milliseconds.
 pub fn millis(nanos: f64) -> f64 {
     nanos / 1e6
 }
 
-/// Mbit/s (10^6 bits) of bytes per second.
+/// Converts bytes per second to Mbit/s (10^6 bits).
 pub fn megabits(bytes_per_second: f64) -> f64 {
     bytes_per_second * 8.0 / 1e6
 }

@@ -1,6 +1,6 @@
-//! Waiting without a timeout. A receive with one arms a timer and takes it back for every message, which is time that
-//! would count as the link's; so a test blocks, and a thread that has nothing else to do looks now and then who waits in
-//! vain, and wakes him by shutting the connection down.
+//! Waiting without a timeout. A receive with a timeout sets and cancels a timer for every message, and that time would
+//! count as the link's. Instead a test blocks, and a thread that has nothing else to do polls for receivers that wait
+//! too long and wakes them by shutting their connection down.
 
 use crate::link::{Arrivals, closed, receive_once};
 use crate::socket::SLICE;
@@ -18,22 +18,22 @@ const INTERRUPTED: u8 = 2;
 /// A connection whose receives are watched.
 pub struct Watch {
     socket: Arc<TcpStream>,
-    /// Odd while it waits; another number means another wait.
+    /// Odd while a receive waits; a different number means a different wait.
     turn: AtomicU64,
-    /// Longest wait, nanoseconds; 0 is for ever.
+    /// Longest wait, nanoseconds; 0 waits for ever.
     timeout: AtomicU64,
-    /// Why it was woken.
+    /// Why the receiver was woken.
     why: AtomicU8,
 }
 
 impl Watch {
-    /// Over a connection that blocks without a timeout.
+    /// Watches a connection and makes it block without a timeout.
     pub fn new(socket: Arc<TcpStream>) -> io::Result<Watch> {
         socket.set_read_timeout(None)?;
         Ok(Watch { socket, turn: AtomicU64::new(0), timeout: AtomicU64::new(0), why: AtomicU8::new(ALONE) })
     }
 
-    /// Waits for bytes, at most `timeout`, and takes what is there. Zero: the other side has closed.
+    /// Waits for bytes, at most `timeout`, and takes those that are there. Zero: the other side has closed.
     pub fn receive(
         &self,
         out: &mut [u8],
@@ -49,7 +49,7 @@ impl Watch {
             let received = receive_once(&self.socket, out, arrivals);
             self.turn.store(turn + 2, Ordering::Relaxed);
             let error = match received {
-                // The watchman's shutdown looks like the end of the stream.
+                // The shutdown by the watching thread looks like the end of the stream.
                 Ok(0) if self.why.load(Ordering::Acquire) == ALONE => return Ok(0),
                 Ok(0) => closed(),
                 Ok(bytes) => return Ok(bytes),
@@ -66,12 +66,12 @@ impl Watch {
 
     fn wake(&self, why: u8) {
         self.why.store(why, Ordering::Release);
-        // A connection that is closed already wakes by itself.
+        // A receiver whose connection is already closed wakes by itself.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 
-/// What the watchman remembers of a connection. Pure.
+/// State of a watched connection at the last poll. Pure.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     turn: u64,
@@ -79,7 +79,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether the same wait lasts for longer than it may. Begins anew with every other turn.
+    /// Returns whether the same wait lasts for longer than `timeout`. Another wait starts again from zero.
     fn is_stuck(&mut self, turn: u64, now: Instant, timeout: Option<Duration>) -> bool {
         if turn != self.turn {
             *self = Seen { turn, since: now };
@@ -89,14 +89,13 @@ impl Seen {
     }
 }
 
-/// All connections that somebody looks after.
+/// All watched connections.
 #[derive(Default)]
 pub struct Watches(Mutex<Vec<(Arc<Watch>, Seen)>>);
 
-/// Ends the watch over a connection.
+/// Guard that ends the watch over a connection when it is dropped.
 pub struct Watched<'a> {
     watches: &'a Watches,
-    /// The connection.
     pub watch: Arc<Watch>,
 }
 
@@ -109,13 +108,13 @@ impl Watches {
         Ok(Watched { watches: self, watch })
     }
 
-    /// Whether nobody is watched.
+    /// Returns whether no connection is watched.
     pub fn is_empty(&self) -> bool {
         self.with(|watched| watched.is_empty())
     }
 
-    /// Wakes who waits for too long, and when all is to `end`, who gets nothing within a slice. To be called every slice
-    /// or more often.
+    /// Wakes receivers that wait too long and, when `end` is set, receivers that get nothing within a slice. Must be
+    /// called at least once per slice.
     pub fn look(&self, now: Instant, end: bool) {
         self.with(|watched| {
             for (watch, seen) in watched {
@@ -132,7 +131,7 @@ impl Watches {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Vec<(Arc<Watch>, Seen)>) -> T) -> T {
-        // A thread that panicked has left the list whole.
+        // A thread that panicked left the list consistent.
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -170,7 +169,7 @@ mod tests {
         assert!(!seen.is_stuck(3, after(1000), timeout), "something came meanwhile");
     }
 
-    /// Looks until the receiver has ended.
+    /// Polls until the receiver has ended.
     fn watched(timeout: Option<Duration>, end: bool) -> Result<usize> {
         let (_near, far) = pair();
         let watches = Watches::default();

@@ -12,16 +12,16 @@
 //! sender                                  receiver
 //! Message header (32 bytes)
 //! and payload               ──────────>           any number
-//!                           <──────────   Report (64 bytes): SYNC after every message, ASYNC now and then
+//!                           <──────────   Report (64 bytes): SYNC after every message, ASYNC at most every 50 ms
 //! Message of kind Finish    ──────────>
 //!                           <──────────   Report of kind Summary, then the connection ends
 //! ```
 //!
-//! The Hello says which side is the sender. A client that receives says when it has enough (report of kind Enough); a
-//! server that sends tells the client its kernel's counters (message of kind State) and, in SYNC, the latency of each
-//! message in the header of the next one. Both sides say for how long they left unseen what had come already.
+//! The Hello says which side is the sender. A receiving client reports when it has enough (report of kind Enough). A
+//! sending server reports its kernel's counters (message of kind State) and, in SYNC, the latency of each message in
+//! the header of the next one. Both sides report how long arrived data waited until the program saw it.
 //!
-//! Numbers are little-endian. Magic and version of Hello and Answer stay where they are in every version, so that
+//! Numbers are little-endian. Magic and version of Hello and Answer are in the same place in every version, so that
 //! each side can name the version of the other.
 
 mod message;
@@ -31,7 +31,6 @@ use crate::plan::{Direction, MAX_LENGTH, MAX_PAUSE, MAX_STREAMS, Mode, Pace};
 pub use message::{Answered, HEADER_BYTES, Header, Kind, REPORT_BYTES, Report, ReportKind, STATE_BYTES};
 use std::time::Duration;
 
-/// Version of the protocol.
 pub const VERSION: u16 = 4;
 /// Bytes of a [`Hello`].
 pub const HELLO_BYTES: usize = 64;
@@ -67,37 +66,35 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// Why bytes of the other side are not understood.
+/// Why received bytes were not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
-    /// No peer of this protocol: a scanner, a browser.
+    /// Not a peer of this protocol, e.g. a port scanner or a browser.
     NotOurs,
-    /// Another version of it.
+    /// A peer of another protocol version.
     Version(u16),
-    /// A field is out of range; its name.
+    /// A field is out of range; holds its name.
     Field(&'static str),
 }
 
-/// Opens a connection of a test.
+/// The first message of a connection, from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Who sends.
     pub direction: Direction,
-    /// What is sent, and when.
     pub pace: Pace,
-    /// The receiver writes durably, in SYNC before the acknowledgement.
+    /// The receiver writes durably; in SYNC before the acknowledgement.
     pub write: bool,
-    /// A sending server sends zeros, otherwise what does not compress.
+    /// A sending server sends zeros instead of incompressible bytes.
     pub zero_payload: bool,
     /// Payload after which a sending server finishes, bytes; [`u64::MAX`] leaves the end to the client.
     pub amount: u64,
-    /// Socket buffer asked of the server, bytes; 0 leaves it.
+    /// Socket buffer requested from the server, bytes; 0 requests none.
     pub buffer: u32,
     /// Number of this connection, from 0.
     pub stream: u16,
     /// Connections of the test in this direction.
     pub streams: u16,
-    /// The same on all connections of a test.
+    /// Identifies the test: the same on all its connections.
     pub test: u64,
 }
 
@@ -106,7 +103,6 @@ fn nanos(time: Duration) -> [u8; 8] {
 }
 
 impl Hello {
-    /// Its bytes.
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut out = [0; HELLO_BYTES];
         let flag = |on: bool, flag: u8| if on { flag } else { 0 };
@@ -129,7 +125,7 @@ impl Hello {
         out
     }
 
-    /// Reads it back, with every field in range.
+    /// Decodes a Hello and checks the range of every field.
     pub fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, WireError> {
         version(bytes)?;
         let flag = |flag: u8| bytes[11] & flag != 0;
@@ -159,7 +155,7 @@ impl Hello {
         match hello {
             _ if bytes[11] & !ALL_FLAGS != 0 => Err(WireError::Field("flags")),
             _ if pace.length > MAX_LENGTH => Err(WireError::Field("length")),
-            // Such a server would send headers without end and never a byte that counts.
+            // Such a server would send headers endlessly and never any payload.
             _ if flag(FROM_SERVER) && pace.mode == Mode::Async && pace.length == 0 => {
                 Err(WireError::Field("length"))
             }
@@ -173,7 +169,7 @@ impl Hello {
     }
 }
 
-/// Nonce and proof of a client.
+/// Joins the nonce and the proof of a client.
 pub fn response(nonce: &[u8; NONCE_BYTES], proof: &[u8; PROOF_BYTES]) -> [u8; RESPONSE_BYTES] {
     let mut out = [0; RESPONSE_BYTES];
     put(&mut out, 0, nonce);
@@ -181,7 +177,8 @@ pub fn response(nonce: &[u8; NONCE_BYTES], proof: &[u8; PROOF_BYTES]) -> [u8; RE
     out
 }
 
-/// Whether the first bytes of a connection can still become a [`Hello`]. A scanner is dropped at its first byte.
+/// Returns whether the first bytes of a connection can still become a [`Hello`]. A port scanner is dropped at its first
+/// wrong byte.
 pub fn may_be_hello(start: &[u8]) -> bool {
     let known = start.len().min(MAGIC.len());
     start[..known] == MAGIC[..known]
@@ -195,29 +192,28 @@ fn version(bytes: &[u8]) -> Result<(), WireError> {
     }
 }
 
-/// What the server makes of a [`Hello`].
+/// The server's decision about a [`Hello`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The test may begin.
     Ready,
-    /// Not now; the text says why.
+    /// Refused; the text says why.
     Refused,
-    /// The versions differ.
+    /// The protocol versions differ.
     Version,
-    /// The client is to prove that it has the key; the text is the server's nonce.
+    /// The client must prove that it has the key; the text is the server's nonce.
     Challenge,
-    /// This client is not served; the text says why.
+    /// The client is not authorised; the text says why.
     NotAuthorised,
 }
 
-/// The server's word about a [`Hello`]; a text of `text` bytes follows.
+/// The server's answer to a [`Hello`]; a text of `text` bytes follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether the test may begin.
     pub status: Status,
-    /// Bytes of text that follow.
+    /// Length of the text that follows, bytes.
     pub text: usize,
-    /// Receive buffer granted to the server, bytes as the system counts them.
+    /// Receive buffer in force at the server, bytes as the system counts them.
     pub receive_buffer: u32,
     /// `net.core.rmem_max` of the server, bytes; 0 when unknown.
     pub receive_limit: u32,
@@ -226,7 +222,6 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Its bytes.
     pub fn encode(&self) -> [u8; ANSWER_BYTES] {
         let mut out = [0; ANSWER_BYTES];
         put(&mut out, 0, &MAGIC);
@@ -239,7 +234,6 @@ impl Answer {
         out
     }
 
-    /// Reads it back.
     pub fn decode(bytes: &[u8; ANSWER_BYTES]) -> Result<Answer, WireError> {
         version(bytes)?;
         let text = u32_at(bytes, 12) as usize;

@@ -22,7 +22,7 @@ fn run(window: u32, streams: u16, rate: f64) -> Option<Tried> {
     Some(Tried { window, streams, rate, clamped: false })
 }
 
-/// A gigabit in the same building: everything is fine.
+/// A gigabit in the same building: everything is good.
 fn good() -> Measured {
     Measured {
         peak: 20.0 * MIB,
@@ -106,7 +106,7 @@ fn small_buffers_are_named_with_the_settings_that_raise_them() {
     assert_eq!(judged(&small, "ASYNC"), (Grade::Warn, Some("buffers")));
     let settings = advise(&small).settings;
     assert!(settings.iter().any(|line| line == "net.core.wmem_max = 16777216"), "{settings:?}");
-    // Only together fast enough: the single connection of redo is what counts.
+    // Fast enough only together; redo uses a single connection.
     let together = Measured { single: run(0, 1, 10.0 * MIB), fastest: run(0, 8, 80.0 * MIB), ..small };
     assert_eq!(judged(&together, "ASYNC"), (Grade::Warn, Some("buffers")));
 }
@@ -133,11 +133,11 @@ fn queues_that_multiply_the_round_trip_are_named_where_commits_wait() {
     assert_eq!(judged(&loaded(0.030), "FASTSYNC"), (Grade::Warn, Some("queueing")));
     assert_eq!(judged(&loaded(0.030), "SYNC AFFIRM"), (Grade::Warn, Some("queueing")));
     assert_eq!(judged(&loaded(0.030), "ASYNC"), (Grade::Pass, None));
-    // Many times next to nothing is still next to nothing, and a queue of one product is as it should be.
+    // Many times almost nothing is still almost nothing, and a queue of one bandwidth-delay product is right.
     assert_eq!(judged(&loaded(0.005), "FASTSYNC"), (Grade::Pass, None));
     let long = Measured { round_trip: 0.004, ..loaded(0.011) };
     assert_eq!(judged(&long, "FASTSYNC"), (Grade::Pass, None));
-    // At 10 Mbit/s ten segments take 12 ms: that is the link, more than that its queue.
+    // At 10 Mbit/s ten segments take 12 ms: that is the link, and only a longer time is its queue.
     let narrow = |seconds| Measured { fastest: run(0, 1, 1.2e6), peak: 0.5 * MIB, ..loaded(seconds) };
     assert_eq!(judged(&narrow(0.015), "FASTSYNC"), (Grade::Pass, None));
     assert_eq!(judged(&narrow(0.025), "FASTSYNC"), (Grade::Warn, Some("queueing")));

@@ -1,4 +1,4 @@
-//! Servers that serve only those whom they know.
+//! Servers that serve only clients they know.
 
 #![allow(clippy::unwrap_used)]
 
@@ -52,7 +52,7 @@ fn only_a_client_with_the_key_is_served_and_only_by_a_server_with_it() {
     assert!(refusal(attempt(&server, key("another secret of some sort"))).contains("another one"));
     let outcome = attempt(&server, key("the secret of both sides")).unwrap();
     assert!(outcome.trouble.is_none() && outcome.total.bytes > 0);
-    // Several connections in both directions prove it each.
+    // Each of several connections in both directions proves the key.
     let plan = Plan { directions: Directions::Both, mode: Mode::Async, streams: 2, ..short() };
     let target = Target { key: key("the secret of both sides"), ..server.target() };
     let outcome = run(&target, &plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
@@ -112,7 +112,7 @@ fn a_recorded_proof_is_of_no_use_for_another_connection() {
     assert_ne!(nonce, other);
     socket.write_all(&recorded).unwrap();
     assert_eq!(answer_of(&mut socket).0, Status::NotAuthorised);
-    // Nor is one that was made for another test.
+    // A proof that was made for another test is not accepted either.
     let (mut socket, nonce) = challenged();
     let other = Hello { write: true, ..hello() }.encode();
     let transcript = Transcript { hello: &other, server: &nonce, client: &client };
@@ -125,11 +125,11 @@ fn those_that_never_prove_anything_keep_nobody_out() {
     let server = Running::start_with("unproved", Vec::new(), key("the secret of both sides"));
     let mut waiting: Vec<TcpStream> = (0..400).map(|_| server.connect()).collect();
     for socket in &mut waiting {
-        // Those that had to leave already fail.
+        // Errors are ignored: some connections have already been dropped.
         let _ = socket.write_all(&hello().encode());
     }
     assert!(attempt(&server, key("the secret of both sides")).unwrap().trouble.is_none());
-    // The others are dropped in the end, challenged or not.
+    // The other connections are dropped in the end, challenged or not.
     let mut last = waiting.pop().unwrap();
     last.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let mut heard = Vec::new();

@@ -36,7 +36,7 @@ const KINDS: [(Mode, Directions); 5] = [
     (Mode::Async, Directions::Both),
 ];
 
-/// A test without end over a relay to which something happens at the second row.
+/// Runs an endless test over a relay, to which something happens at the second row.
 fn broken(server: &Running, plan: &Plan, happens: fn(&Relay)) -> Outcome {
     let relay = Relay::start(&server.target());
     let mut rows = 0;
@@ -70,7 +70,7 @@ fn a_link_that_goes_silent_is_a_timeout_with_the_results_so_far() {
 fn a_link_that_is_reset_is_a_cut_with_the_results_so_far() {
     let server = Running::start_with_timeout("reset", Duration::from_millis(500));
     for (mode, directions) in KINDS {
-        // So long that it is the reset that ends it.
+        // A timeout so long that the reset ends the test.
         let plan = Plan { timeout: Some(Duration::from_secs(60)), ..endless(mode, directions) };
         let outcome = broken(&server, &plan, Relay::cut);
         let trouble = outcome.trouble.as_ref();
@@ -80,8 +80,9 @@ fn a_link_that_is_reset_is_a_cut_with_the_results_so_far() {
     all_places_are_free(&server);
 }
 
-/// Waits until a test with as many connections as the server takes is taken and ends well. On a machine so busy that a
-/// client of this test rests for longer than the server is patient, that one is dropped too, and another one tries.
+/// Waits until the server accepts a test with as many connections as it takes, and that test ends well. On a busy
+/// machine a client of this test may pause for longer than the server's timeout; it is dropped too, and another one
+/// tries.
 fn all_places_are_free(server: &Running) {
     let plan = Plan {
         streams: CONNECTIONS as u16,
@@ -123,7 +124,7 @@ fn clients_that_receive_and_never_read_lose_their_places() {
     drop(deaf);
 }
 
-/// A server that says these bytes to the first bytes of a client, and then listens until the client has gone.
+/// Starts a server that answers the first bytes of a client with these bytes, and then reads until the client has gone.
 fn impostor(says: Vec<u8>) -> Target {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -138,7 +139,7 @@ fn impostor(says: Vec<u8>) -> Target {
 
 #[test]
 fn a_server_of_an_older_release_is_named_with_both_versions() {
-    // What version 1 answers to a version that it does not know.
+    // The answer of version 1 to an unknown version.
     let text = b"its protocol has version 1, the client's 3; use one release";
     let mut says = vec![0; ANSWER_BYTES];
     says[..8].copy_from_slice(b"SFNETTST");
@@ -186,7 +187,7 @@ fn a_server_that_hangs_up_in_the_middle_of_an_answer_is_no_panic() {
 
 #[test]
 fn a_file_that_cannot_be_made_refuses_the_tests_that_write_and_no_others() {
-    // Its directory goes away after the start: whoever runs this, nothing can be made there.
+    // The directory is removed after the start: no user, not even root, can make a file there.
     let server = Running::start("no-directory");
     std::fs::remove_dir_all(server.file().parent().unwrap()).unwrap();
     let plan = Plan {
@@ -206,7 +207,7 @@ fn a_file_that_cannot_be_made_refuses_the_tests_that_write_and_no_others() {
 #[test]
 fn on_a_link_that_is_slow_one_way_the_figures_of_each_way_are_its_own() {
     let server = Running::start("lopsided");
-    // 64 KiB in 20 ms at most.
+    // At most 64 KiB in 20 ms.
     let relay = Relay::start_slow(&server.target(), Duration::from_millis(20));
     let bound = 65_536.0 / 0.020;
     let plan = Plan {
@@ -220,7 +221,7 @@ fn on_a_link_that_is_slow_one_way_the_figures_of_each_way_are_its_own() {
     assert!(outcome.trouble.is_none(), "{:?}", outcome.trouble);
     let back = outcome.reverse.as_deref().unwrap();
     assert_eq!((outcome.direction, back.direction), (Direction::ToServer, Direction::FromServer));
-    // It never had the chance to be faster, and the other way did.
+    // This direction could not be faster, and the other one was.
     assert!(back.total.rate() > 0.0 && back.total.rate() < bound * 1.1, "{}", back.total.rate());
     assert!(outcome.total.rate() > bound * 1.5, "{}", outcome.total.rate());
 }

@@ -1,4 +1,5 @@
-//! Ten thousand connections that say nothing. By itself in this program, since it looks at the memory of the process.
+//! Ten thousand connections that say nothing. The only test of this program, because it measures the memory of the
+//! process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,13 +15,13 @@ use std::time::Duration;
 
 const CROWD: usize = 10_000;
 
-/// What is in memory of this process, bytes.
+/// Returns the resident memory of this process, bytes.
 fn resident() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// Descriptors of this process.
+/// Returns the number of descriptors of this process.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
@@ -41,7 +42,7 @@ fn ten_thousand_idle_connections_neither_fill_the_memory_nor_keep_a_client_out()
     for number in 0..CROWD {
         match TcpStream::connect_timeout(&server.address(), Duration::from_secs(30)) {
             Ok(socket) => silent.push(socket),
-            // A host that does not let a process have so many shows the same with fewer.
+            // A host that allows a process fewer descriptors shows the same with fewer connections.
             Err(error) if error.raw_os_error() == Some(24) && number > 2 * PLACES => break,
             Err(error) => panic!("connection {number}: {error}"),
         }
@@ -52,7 +53,7 @@ fn ten_thousand_idle_connections_neither_fill_the_memory_nor_keep_a_client_out()
     let room = silent.len().min(CROWD - 100);
     silent.truncate(room);
     assert!(test(&server, &real).trouble.is_none());
-    // Of the connections only those in the lobby have a second end.
+    // Only connections in the lobby have a second end in this process.
     assert!(descriptors() < silent.len() + PLACES + 100, "{}", descriptors());
     let grown = resident().saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes more with {} connections", silent.len());

@@ -36,7 +36,7 @@ fn in_a_reverse_async_test_the_client_counts_what_it_received() {
     assert!(outcome.streams.iter().all(|bytes| *bytes > 0 && bytes % 100_000 == 0));
     assert_eq!(outcome.total.bytes, outcome.streams.iter().sum::<u64>());
     assert_eq!(outcome.total.bytes, outcome.total.messages * 100_000);
-    // What only the sender can know came with the stream.
+    // Figures that only the sender knows came with the stream.
     assert!(outcome.total.tcp.min_rtt.is_some() && outcome.total.tcp.congestion_window > 0);
     assert!(outcome.total.tcp.sack && outcome.congestion.is_some() && outcome.buffers.send > 0);
     assert!(outcome.total.limit.is_some() && outcome.latency().is_none());
@@ -55,7 +55,7 @@ fn in_a_reverse_sync_test_the_server_measures_the_latency_and_the_client_writes(
     assert!(latency.disk.mean > 0.0 && latency.network.mean > 0.0);
     let product = outcome.total.rate() * latency.total.mean;
     assert!((0.5..1.01).contains(&(product / 8192.0)), "{product}");
-    // It was this side's disk, and nothing is left behind.
+    // The write went to this side's disk, and no file is left behind.
     assert!(!file.exists() && !server.file().exists());
     std::fs::remove_dir_all(directory).unwrap();
 
@@ -95,7 +95,7 @@ fn both_directions_run_at_once_and_each_has_its_figures() {
         assert_eq!([outcome.intervals.len(), other.intervals.len()], rows);
         assert_eq!(other.latency().is_some(), mode == Mode::Sync);
         assert!(rows.iter().all(|rows| *rows >= 3), "{rows:?}");
-        // Both lasted as long as was asked, so they were at the same time.
+        // Both lasted as long as requested, so they ran at the same time.
         assert!((0.35..3.0).contains(&other.total.seconds) && (0.35..3.0).contains(&outcome.total.seconds));
     }
 }
@@ -179,7 +179,7 @@ fn round_trips_are_measured_before_and_beside_a_load_in_any_direction() {
         assert!(trips.idle.unwrap().count > 20 && trips.loaded.unwrap().count > 5, "{trips:?}");
         assert!(trips.growth().unwrap().0 > 0.0);
     }
-    // A second connection that the server does not take fails the test before it begins.
+    // A second connection that the server refuses fails the test before it begins.
     let plan = reverse(Plan { mode: Mode::Async, streams: common::CONNECTIONS as u16, ..Plan::default() });
     let refused = run_loaded(&server.target(), &plan, &AtomicBool::new(false), &mut |_| {});
     assert!(matches!(refused.err(), Some(NetError::Refused(_))));

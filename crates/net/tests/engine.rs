@@ -1,4 +1,4 @@
-//! Client and server over loopback, and a server among bad guests.
+//! Client and server over loopback, and a server with misbehaving clients.
 
 #![allow(clippy::unwrap_used)]
 
@@ -36,10 +36,10 @@ fn a_sync_test_with_write_tells_network_and_disk_apart() {
     assert!(latency.disk.mean > 0.0 && latency.network.mean > 0.0);
     let parts = latency.disk.mean + latency.network.mean + latency.waking.mean;
     assert!((parts - latency.total.mean).abs() < 1e-9);
-    // Nobody sees what has come in no time at all; messages after slow ones know that.
+    // Waking a program always takes some time; it is measured for messages after slow ones.
     assert!(latency.total.p50 < 0.000_2 || latency.waking.max > 0.0, "{latency:?}");
-    // One connection, SYNC: throughput x latency = length, less what the client does, or is kept from, between two
-    // messages.
+    // One connection, SYNC: throughput x latency = length, less the time between two messages in which the client works
+    // or is not scheduled.
     let product = outcome.total.rate() * latency.total.mean;
     assert!((0.1..1.01).contains(&(product / 8192.0)), "{product}");
     assert!(outcome.intervals.len() >= 3);
@@ -101,7 +101,7 @@ fn a_round_trip_test_has_no_payload_and_messages_longer_than_a_write_arrive_whol
 #[test]
 fn with_a_rate_messages_are_sent_when_they_are_due() {
     let server = Running::start("rate");
-    // 100 messages a second, the first one at once.
+    // 100 messages a second, the first one immediately.
     let plan = Plan { length: 1000, rate: Some(100_000.0), ..Plan::default() };
     let outcome = test(&server, &Plan { duration: Extent::Bytes(30_000), ..short(plan) });
     assert_eq!(outcome.total.messages, 30);
@@ -115,10 +115,10 @@ fn warm_up_is_not_counted() {
     let began = std::time::Instant::now();
     let outcome = test(&server, &plan);
     let most = began.elapsed().as_secs_f64() - 0.2;
-    // How much less depends on when the thread that begins to count got its turn.
+    // How much less depends on when the thread that begins to count was scheduled.
     let seconds = outcome.total.seconds;
     assert!(seconds < most && outcome.total.messages > 0, "{seconds} of {most}");
-    // What comes in less than a twentieth of an interval at the end gets no row.
+    // Messages in less than a twentieth of an interval at the end get no row.
     let rows_end = outcome.intervals.last().map_or(0.0, |row| row.start + row.seconds);
     let is_without_row = seconds - rows_end < plan.interval.as_secs_f64() / 20.0;
     let without_row = outcome.total.messages - outcome.intervals.iter().map(|row| row.messages).sum::<u64>();
@@ -182,7 +182,7 @@ fn a_server_that_falls_silent_is_a_timeout() {
         let answer =
             Answer { status: Status::Ready, text: 0, receive_buffer: 0, receive_limit: 0, send_limit: 0 };
         socket.write_all(&answer.encode()).unwrap();
-        // Held open until the client gives up.
+        // Keeps the connection open until the client ends.
         let _ = std::io::copy(&mut socket, &mut std::io::sink());
     });
     let target = standfast_net::stream::Target { host: "127.0.0.1".into(), port, key: None };
@@ -212,15 +212,15 @@ fn the_server_survives_scanners_garbage_and_other_versions() {
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 200], &[0xff; 7], b"SFNETTST"] {
         let mut socket = server.connect();
         socket.write_all(bytes).unwrap();
-        // May fail already: the server does not wait for more of what is not its protocol.
+        // May fail already: the server does not wait for more bytes of another protocol.
         let _ = socket.shutdown(Shutdown::Write);
-        // Reset or end: it is dropped either way, without an answer.
+        // Reset or end: the server drops the connection either way, without an answer.
         assert!(!matches!(socket.read(&mut [0; 1]), Ok(1)));
     }
     let mut other = hello().encode();
     other[8] = 9;
     let mut socket = server.connect();
-    // A version may have a shorter Hello than ours.
+    // Another version may have a shorter Hello.
     socket.write_all(&other[..10]).unwrap();
     let (answer, text) = answer_of(&mut socket);
     assert_eq!(answer.status, Status::Version);
@@ -229,7 +229,7 @@ fn the_server_survives_scanners_garbage_and_other_versions() {
     let mut socket = server.connect();
     socket.write_all(&hello().encode()).unwrap();
     assert_eq!(answer_of(&mut socket).0.status, Status::Ready);
-    // A message longer than announced ends the connection, and nothing else.
+    // A message longer than announced ends its connection, and nothing else.
     socket
         .write_all(
             &Header { kind: Kind::Data, length: 101, sequence: 0, answered: Answered::default() }.encode(),
@@ -244,7 +244,7 @@ fn the_server_survives_scanners_garbage_and_other_versions() {
 #[test]
 fn silent_connections_keep_no_client_out() {
     let server = Running::start("silent");
-    // More than the server keeps, within the descriptors of a plain shell.
+    // More connections than the server keeps, within the descriptors of a plain shell.
     let silent: Vec<TcpStream> = (0..400).map(|_| server.connect()).collect();
     assert!(test(&server, &short(Plan { length: 100, ..Plan::default() })).trouble.is_none());
     drop(silent);
@@ -268,7 +268,7 @@ fn a_client_that_never_reads_is_dropped_and_the_bound_on_connections_is_told() {
         }
         _ => panic!("the server takes more connections than it should"),
     }
-    // Messages without end whose acknowledgements nobody reads: the server must still end when told to.
+    // Endless messages whose acknowledgements the client does not read: the server must still stop when asked to.
     let message =
         [&Header { kind: Kind::Data, length: 0, sequence: 0, answered: Answered::default() }.encode()[..]]
             .concat();

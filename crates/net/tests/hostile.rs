@@ -70,7 +70,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
     });
     let noise = prop::collection::vec(any::<u8>(), 0..300);
     let pieces = prop::collection::vec(prop_oneof![header, state, report, noise], 0..5);
-    // A bit that has turned, anywhere.
+    // A flipped bit, anywhere.
     (pieces, any::<prop::sample::Index>(), 0..16_u8).prop_map(|(pieces, at, bit)| {
         let mut bytes = pieces.concat();
         if bit < 8 && !bytes.is_empty() {
@@ -102,7 +102,7 @@ fn a_server_survives_any_bytes_in_any_state() {
             };
             let hello = hello(mode, direction, write).encode();
             let introduced = if state == 0 { &hello[..cut] } else { &hello[..] };
-            // Writing fails as soon as the server has had enough.
+            // Writing fails as soon as the server has dropped the connection.
             let _ = socket.write_all(introduced).and_then(|()| socket.write_all(&bytes));
             if !abrupt {
                 let _ = socket.shutdown(Shutdown::Write);
@@ -112,7 +112,7 @@ fn a_server_survives_any_bytes_in_any_state() {
             Ok(())
         })
         .unwrap();
-    // It serves as many as ever, so no state holds a place for good.
+    // The server still serves its maximum, so no state holds a place for good.
     let plan = Plan {
         streams: CONNECTIONS as u16,
         write: true,
@@ -154,7 +154,8 @@ fn a_client_survives_any_bytes_in_any_state() {
                     timeout: Some(Duration::from_millis(100)),
                     ..Plan::default()
                 };
-                // Of each case its own: connections that one left unaccepted are not for the next to answer.
+                // Each case has its own listener, so that connections that one case left unaccepted do not reach the
+                // next.
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let address = listener.local_addr().unwrap();
                 let target = Target { host: address.ip().to_string(), port: address.port(), key: None };
@@ -178,13 +179,14 @@ fn a_client_survives_any_bytes_in_any_state() {
                             let _ = socket.write_all(&bytes);
                             (consents || bytes.len() >= ANSWER_BYTES).then_some(socket)
                         });
-                        // Now and then it falls silent instead, and the client has to leave by itself.
+                        // In some cases the peer keeps its connections open in silence, and the client must end by
+                        // itself.
                         (end == 0).then_some(says)
                     });
                     let began = Instant::now();
                     let outcome = run(&target, &plan, &AtomicBool::new(false), &mut |_| {});
                     elapsed = began.elapsed();
-                    // It may not even have come to the first connection; the other side waits for two.
+                    // The client may not even have made the first connection; the peer waits for two.
                     let ends = [(); 2].map(|()| TcpStream::connect(address).unwrap());
                     drop(ends);
                     drop(answering.join().unwrap());
@@ -244,7 +246,7 @@ fn figures_without_bounds_of_a_server_are_no_panic_and_stay_numbers() {
         (Mode::Async, Directions::FromServer, sent.concat()),
         (Mode::Sync, Directions::FromServer, [sent[0], sent[1], sent[3]].concat()),
     ] {
-        // One message a connection: its report is the first.
+        // One message per connection: its report is the first.
         let plan = Plan {
             mode,
             directions,
@@ -273,7 +275,7 @@ fn figures_without_bounds_of_a_server_are_no_panic_and_stay_numbers() {
                         socket
                     })
                     .collect();
-                // Until the client has gone.
+                // Keeps the connections open until the client has gone.
                 for mut socket in sockets {
                     let _ = std::io::copy(&mut socket, &mut std::io::sink());
                 }
@@ -285,7 +287,7 @@ fn figures_without_bounds_of_a_server_are_no_panic_and_stay_numbers() {
             assert_eq!(outcome.total.bytes, most);
         }
         let report = standfast_net::report::json(&target, &plan, &Ok(outcome));
-        // What is no number became null on the way to text.
+        // A value that is not a number would have become null in the text.
         assert!(report["summary"]["bytes_per_second"].as_f64().is_some_and(f64::is_finite), "{report}");
         assert!(report["summary"]["disk_share"].as_f64().is_some_and(f64::is_finite), "{report}");
     }
@@ -342,7 +344,7 @@ proptest! {
                 Err(error) => prop_assert_eq!(error.exit_code(), 2),
             },
             Ok(_) => {}
-            // 0 is that of --help.
+            // --help has exit code 0.
             Err(error) => prop_assert!([0, 2].contains(&error.exit_code())),
         }
     }

@@ -22,7 +22,7 @@ use standfast_net::{NetError, Result, report};
 use std::collections::HashSet;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// No page may be larger.
+/// Maximum size of a page.
 const MOST_BYTES: usize = 2_000_000;
 
 fn identity() -> Identity {
@@ -38,13 +38,13 @@ fn target() -> Target {
     Target { host: "beta".into(), port: 7460, key: None }
 }
 
-/// So many intervals differ.
+/// Number of different intervals.
 const PATTERN: u32 = 9;
 
-/// A run of so many intervals; with `latency` messages that waited, a part of each for the disk.
+/// Returns a run of `intervals` intervals; with `latency` its messages waited, partly for the disk.
 fn outcome(intervals: u32, latency: bool) -> Outcome {
     let (mut all, mut rows, mut figures) = (Latencies::default(), Vec::new(), Vec::new());
-    // Intervals repeat: a histogram for each of a day would take the test minutes.
+    // Intervals repeat: a histogram for each interval of a day would take the test minutes.
     for number in 0..intervals.min(PATTERN) {
         let mut latencies = Latencies::default();
         for message in 0..if latency { 40 } else { 0 } {
@@ -106,7 +106,7 @@ fn outcome(intervals: u32, latency: bool) -> Outcome {
     }
 }
 
-/// A test both ways, with figures of its own in each, and round trips beside it.
+/// Returns a test in both directions, with different figures in each, and round trips beside it.
 fn both_ways(latency: bool) -> Outcome {
     let trips = |intervals| outcome(intervals, true).latency();
     Outcome {
@@ -161,7 +161,7 @@ fn found_both() -> Vec<(Direction, Sweep)> {
     vec![(Direction::ToServer, found()), (Direction::FromServer, back)]
 }
 
-/// Round trips that take about so long.
+/// Returns round trips that take about this long.
 fn trips(nanoseconds: u64) -> Outcome {
     let mut latencies = Latencies::default();
     for number in 0..40 {
@@ -192,7 +192,7 @@ fn findings_back() -> Findings {
         affirm: turned(affirm),
         paced: turned(paced),
         sweep,
-        // Round trips are always the client's.
+        // Round trips are always measured by the client.
         idle,
         loaded,
     }
@@ -221,7 +221,7 @@ fn measured(findings: &Findings, peak: f64) -> Measured {
     }
 }
 
-/// A direction whose tests came to their end.
+/// Returns a direction whose tests completed.
 fn judged(direction: Direction, peak: f64) -> Way {
     let findings = match direction {
         Direction::ToServer => findings(),
@@ -232,7 +232,7 @@ fn judged(direction: Direction, peak: f64) -> Way {
     Way { direction, findings, judged: Some((measured, advice)) }
 }
 
-/// One whose tests did not.
+/// Returns a direction whose tests did not complete.
 fn unjudged(direction: Direction, findings: Findings) -> Way {
     Way { direction, findings, judged: None }
 }
@@ -250,7 +250,7 @@ fn advice_page(directions: Directions, ways: &[Way], ended: &Result<()>) -> Stri
     })
 }
 
-/// One page of every kind, good and bad.
+/// Returns one page of every kind, good and bad.
 fn pages() -> Vec<(&'static str, String)> {
     use Direction::{FromServer, ToServer};
     let cut = || NetError::Protocol("cut off".into());
@@ -303,7 +303,7 @@ fn parsed(page: &str) -> Document<'_> {
         .unwrap()
 }
 
-/// All words that a reader sees, without the style.
+/// Returns all words that a reader sees, without the style.
 fn seen(page: &str) -> String {
     let document = parsed(page);
     let texts = document.descendants().filter(|node| node.is_text());
@@ -343,7 +343,7 @@ fn every_page_is_well_formed_and_loads_nothing() {
             }
         }
         for element in elements.iter().filter(|element| element.has_tag_name("svg")) {
-            // What a screen reader reads instead of the drawing, and the numbers beside it.
+            // The text that a screen reader reads instead of the drawing, and the numbers beside it.
             let named = element.attribute("aria-labelledby").unwrap();
             assert!(
                 named.split(' ').count() == 2 && named.split(' ').all(|id| ids.contains(id)),
@@ -363,7 +363,7 @@ fn every_page_is_well_formed_and_loads_nothing() {
     }
 }
 
-/// Every number of the document as the page writes it: MiB/s for rates, milliseconds for times.
+/// Collects every number of the document as the page writes it: MiB/s for rates, milliseconds for times.
 fn figures(value: &Value, place: &str, found: &mut Vec<(String, String)>) {
     match value {
         Value::Object(fields) => {
@@ -431,7 +431,8 @@ fn a_page_has_the_figures_of_its_json() {
     }
 }
 
-/// Of an interval the page has the mean of both parts, as the screen; of round trips it has the whole.
+/// Removes what the page lacks. Of an interval it has the mean of each part, as the screen has; of round trips it has
+/// the total.
 fn without_what_no_page_has(document: &mut Value) {
     for intervals in ["/intervals", "/reverse/intervals"] {
         for interval in document.pointer_mut(intervals).and_then(Value::as_array_mut).into_iter().flatten() {

@@ -47,7 +47,7 @@ fn results_of_good_and_failed_tests_follow_the_schema() {
         let report = report::json(&server.target(), &plan(mode), &outcome);
         follows("result", &report);
         assert_eq!(report["status"], "ok");
-        // Through text and back: what would not be a number would be null by now.
+        // Through text and back: a value that is not a number would be null by now.
         let again: Value = serde_json::from_str(&report.to_string()).unwrap();
         assert!(again["summary"]["bytes_per_second"].as_f64().unwrap() > 0.0);
     }
@@ -75,7 +75,7 @@ fn the_table_has_a_line_for_every_interval_and_a_cell_for_every_column() {
     assert!(table.starts_with("test,direction,start,seconds,bytes,"));
 }
 
-/// A schema without these would let everything pass.
+/// A schema without closed objects and required fields would let everything pass.
 #[test]
 fn every_object_of_the_published_forms_is_closed_and_checked_for_its_fields() {
     fn visit(schema: &Value, place: &str) {

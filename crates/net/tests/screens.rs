@@ -1,4 +1,4 @@
-//! Every screen against a file in `tests/golden`. `GOLDEN=write cargo test` writes the files anew.
+//! Every screen against a file in `tests/golden`. `GOLDEN=write cargo test` rewrites the files.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ fn client(line: &str) -> ClientCommand {
     }
 }
 
-/// A row of 20 s with so many bytes, and messages of so many (all, disk) nanoseconds.
+/// Returns a row of 20 s with this payload, and with messages of these (total, disk) nanoseconds.
 fn interval(bytes: u64, latencies: &[(u64, u64)]) -> (Interval, Latencies) {
     let mut sum = Latencies::default();
     latencies.iter().for_each(|(all, disk)| sum.record(*all, *disk, 0));
@@ -191,7 +191,7 @@ fn options_that_do_not_fit_together_are_refused() {
 
 #[test]
 fn old_command_lines_are_understood() {
-    // A blank after the equals sign, which a shell makes two words of; cases mixed; defaults.
+    // A blank after the equals sign, which a shell turns into two words; mixed case; defaults.
     let plan = client("beta -Port= 7460 -MODE=Async -sockbuf= 8388608 -Duration=120").plan;
     assert_eq!((plan.buffer, plan.mode.name(), plan.length), (8_388_608, "ASYNC", 1 << 20));
     assert_eq!(client("beta -port=1").plan.mode.name(), "SYNC");

@@ -1,8 +1,8 @@
 //! `libstandfast_preload.so`, for applications that cannot load extensions: `LD_PRELOAD` it.
 //!
-//! It stands before the functions that open a connection. The first call installs the shim in the SQLite that
-//! would have answered; then, and at every later call, that SQLite's own function is called. Whatever is
-//! missing, the application runs as it would have without.
+//! It interposes the functions that open a connection. The first call installs the shim in the SQLite that would have
+//! answered; then, and at every later call, it calls that SQLite's own function. If anything is missing, the
+//! application runs as it would have without the library.
 //!
 //! It cannot reach a SQLite that is linked into the program itself, nor a second copy in the same process.
 
@@ -17,12 +17,11 @@ type Open = unsafe extern "C" fn(*const c_char, *mut *mut Sqlite3) -> c_int;
 type OpenV2 = unsafe extern "C" fn(*const c_char, *mut *mut Sqlite3, c_int, *const c_char) -> c_int;
 type Open16 = unsafe extern "C" fn(*const c_void, *mut *mut Sqlite3) -> c_int;
 
-/// `SQLITE_CANTOPEN`: there is no SQLite behind us.
+/// `SQLITE_CANTOPEN`: there is no SQLite behind this library.
 const CANTOPEN: c_int = 14;
 
-/// Installs the shim once. A failure is said on standard error and is otherwise without consequence:
-/// protected databases are then open without the shim, and the instance captures their commits, but no
-/// commit waits.
+/// Installs the shim once. A failure is reported on standard error and has no other consequence: protected databases
+/// are then open without the shim, and the instance captures their commits, but no commit waits.
 fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -51,7 +50,7 @@ macro_rules! real {
     }};
 }
 
-/// Stands before SQLite's function of this name.
+/// Interposes SQLite's function of this name.
 ///
 /// # Safety
 /// As SQLite's.
@@ -65,7 +64,7 @@ pub unsafe extern "C" fn sqlite3_open(name: *const c_char, connection: *mut *mut
     }
 }
 
-/// Stands before SQLite's function of this name.
+/// Interposes SQLite's function of this name.
 ///
 /// # Safety
 /// As SQLite's.
@@ -84,7 +83,7 @@ pub unsafe extern "C" fn sqlite3_open_v2(
     }
 }
 
-/// Stands before SQLite's function of this name.
+/// Interposes SQLite's function of this name.
 ///
 /// # Safety
 /// As SQLite's.

@@ -1,4 +1,4 @@
-//! Finding SQLite's functions behind ours.
+//! Finds SQLite's functions behind those of this library.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::OnceLock;
@@ -17,8 +17,8 @@ pub fn find(name: &CStr) -> *const c_void {
     }
 }
 
-/// Handle of a SQLite that was loaded privately, by a module of Python say: such libraries are not in the
-/// order that RTLD_NEXT searches, but their calls reach us first all the same.
+/// Handle of a SQLite that was loaded privately, for example by a Python module: such libraries are not in the order
+/// that RTLD_NEXT searches, but their calls reach this library first all the same.
 fn local_library() -> Option<usize> {
     static HANDLE: OnceLock<Option<usize>> = OnceLock::new();
     *HANDLE.get_or_init(|| {
@@ -29,7 +29,7 @@ fn local_library() -> Option<usize> {
     })
 }
 
-/// Notes name and address of a loaded object. Opening it has to wait: the loader is locked here.
+/// Records name and address of a loaded object. It is opened later, because the loader is locked here.
 ///
 /// # Safety
 /// Called by `dl_iterate_phdr` with a loaded object and a `Vec<(CString, usize)>`.
@@ -52,8 +52,8 @@ fn sqlite_in(name: &CStr, base: usize) -> Option<usize> {
     if handle.is_null() {
         return None;
     }
-    // SAFETY: an open handle; dladdr fills the structure when it returns other than 0. A shared library is
-    // linked at 0, so that its relocation is the address dladdr tells.
+    // SAFETY: an open handle; dladdr fills the structure when it returns other than 0. A shared library is linked at 0,
+    // so its relocation is the address that dladdr returns.
     let inside = unsafe {
         let function = libc::dlsym(handle, c"sqlite3_vfs_register".as_ptr());
         let mut place = std::mem::MaybeUninit::<libc::Dl_info>::zeroed().assume_init();

@@ -1,7 +1,7 @@
-//! Active session history: what sessions and threads did, out of samples. Pure.
+//! Active session history: what sessions and threads did, from samples. Pure.
 //!
-//! A row is a session or thread that was not idle at a moment; it stands for the seconds to the next sample. Rows are
-//! counted, so what is rare may be missed, and what is short and frequent is not.
+//! A row is a session or thread that was not idle at the time of a sample; it stands for the seconds to the next
+//! sample. Activity that is rare may be missed; activity that is short and frequent is not.
 
 use crate::interval::Period;
 use crate::report::{Section, Table, left, right};
@@ -10,58 +10,52 @@ use serde::Serialize;
 use standfast_instruments::{Activity, WaitClass};
 use std::collections::BTreeMap;
 
-/// A row with what it stands for.
+/// A row of activity with its weight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weighted {
-    /// The row.
     pub activity: Activity,
-    /// Seconds that it stands for.
+    /// Seconds that the row stands for.
     pub seconds: f64,
 }
 
-/// Rows of the tables of a report.
+/// Maximum rows of a report table.
 const TOP: usize = 10;
-/// Lines of the course.
+/// Number of slots of the course.
 const SLOTS: u64 = 12;
 
-/// Seconds of activity by what it was spent in.
+/// Active seconds, by event and by session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Active {
-    /// Begin, microseconds since the Unix epoch.
     pub begin_us: u64,
-    /// End.
     pub end_us: u64,
-    /// Rows that this rests on.
+    /// Number of samples, idle ones not counted.
     pub samples: usize,
-    /// All of it, seconds.
+    /// Active seconds of all samples.
     pub seconds: f64,
-    /// The largest first.
+    /// Sorted by time, the largest first.
     pub events: Vec<Spent>,
-    /// The largest first.
+    /// Sorted by time, the largest first.
     pub sessions: Vec<Spent>,
-    /// In stretches of equal length, from the begin on.
+    /// The interval in slots of equal length, the oldest first.
     pub course: Vec<Stretch>,
 }
 
-/// Time of one kind.
+/// Active seconds under one name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spent {
-    /// Of what, or by whom.
+    /// An event, or a session or thread.
     pub name: String,
-    /// Class of the event; what a session spent most in.
+    /// The class of the event, or the event that took most of the session's time.
     pub detail: String,
-    /// Seconds.
     pub seconds: f64,
 }
 
-/// A part of the time.
+/// A slot of the course.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stretch {
-    /// Begin, microseconds since the Unix epoch.
     pub begin_us: u64,
-    /// Sessions and threads that were active on average.
     pub average_active: f64,
-    /// What most of it was spent in; `None` when there was nothing.
+    /// The event that took most of the time; `None` when there was no activity.
     pub top_event: Option<String>,
 }
 
@@ -73,10 +67,10 @@ fn class_of(class: Option<WaitClass>) -> &'static str {
     class.map_or("CPU", WaitClass::name)
 }
 
-/// Of a period.
+/// Adds up the activity of a period.
 pub fn active(period: &Period) -> Active {
     let (begin_us, end_us) = (period.from.observation.sample.time_us, period.to.observation.sample.time_us);
-    // Threads of the instance that wait for work have none.
+    // Idle waits of the instance's threads are no activity.
     let rows = || period.activity.iter().filter(|row| row.activity.class != Some(WaitClass::Idle));
     let events = sums(
         rows().map(|row| (event_of(&row.activity), class_of(row.activity.class).to_owned(), row.seconds)),
@@ -113,7 +107,7 @@ fn who(row: &Activity) -> String {
     }
 }
 
-/// Sums by name, the largest first; the detail is that with the most of it.
+/// Adds up seconds by name, the largest first; the detail is the one with the most seconds.
 fn sums(rows: impl Iterator<Item = (String, String, f64)>) -> Vec<Spent> {
     let mut all: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
     for (name, detail, seconds) in rows {
@@ -129,7 +123,7 @@ fn sums(rows: impl Iterator<Item = (String, String, f64)>) -> Vec<Spent> {
     sums
 }
 
-/// As tables.
+/// Returns the activity as tables.
 pub fn sections(active: &Active) -> Vec<Section> {
     let share_of = |seconds: f64| share((active.seconds > 0.0).then(|| seconds / active.seconds));
     let top = |head: &'static str, detail: &'static str, all: &[Spent]| Table {

@@ -1,4 +1,4 @@
-//! Two intervals side by side: how the tables about synchronous transport are made. Pure.
+//! Two intervals side by side, in the form of the published tables about synchronous transport. Pure.
 
 use crate::counters::Counters;
 use crate::interval::{Interval, Period};
@@ -11,40 +11,34 @@ use standfast_instruments::{CommitPart, Event, Statistic};
 /// A figure of both intervals.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Its name.
     pub name: String,
-    /// Its unit.
     pub unit: &'static str,
-    /// In the first interval.
+    /// The first interval; `None` when unknown.
     pub before: Option<f64>,
-    /// In the second.
+    /// The second interval; `None` when unknown.
     pub after: Option<f64>,
-    /// Difference in percent of the first; `None` when one is not known or the first is zero.
+    /// Difference in percent of the first; `None` when either is unknown or the first is zero.
     pub percent: Option<f64>,
 }
 
-/// See the module.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
     /// Version of this document.
     pub schema_version: u32,
-    /// What the synchronous-transport tables have.
+    /// The figures of the published tables about synchronous transport.
     pub key: Vec<Figure>,
-    /// Parts of a commit, means.
+    /// Mean time of each part of a commit.
     pub parts: Vec<Figure>,
-    /// All wait events that happened in one of them, means.
+    /// Mean time of each wait event that happened in either interval.
     pub events: Vec<Figure>,
-    /// What the difference means.
+    /// What the difference means (rules R6, R9, R10, R24).
     pub remarks: Vec<Finding>,
     /// What is wrong in the second interval.
     pub findings: Vec<Finding>,
-    /// The first interval.
     pub before: Interval,
-    /// The second.
     pub after: Interval,
 }
 
-/// Compares two periods.
 pub fn comparison(before: &Period, after: &Period) -> Comparison {
     let (first, second) = (Interval::of(before), Interval::of(after));
     Comparison {
@@ -74,7 +68,7 @@ fn key(before: &Interval, after: &Interval) -> Vec<Figure> {
         let figure_of = |interval: &Interval| interval.counters.as_ref().and_then(of);
         figure(name, unit, figure_of(before), figure_of(after))
     };
-    // Of the synchronous standby that takes longest: that is the one that is waited for.
+    // Commits wait for the slowest synchronous standby, so its mean is the one that counts.
     let there = |interval: &Interval| {
         let means = interval.standbys.iter().filter(|standby| standby.is_sync());
         means.filter_map(|standby| standby.counters.as_ref()?.mean_us(Event::RfsRandomIo)).reduce(f64::max)
@@ -111,7 +105,7 @@ fn events(before: &Interval, after: &Interval) -> Vec<Figure> {
     Event::ALL.iter().map(row).filter(happened).collect()
 }
 
-/// As tables.
+/// Returns the comparison as tables.
 pub fn sections(comparison: &Comparison) -> Vec<Section> {
     let interval = |of: &Interval| {
         let id = |id: Option<i64>| id.map_or_else(|| "-".to_owned(), |id| id.to_string());

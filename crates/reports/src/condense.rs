@@ -1,31 +1,30 @@
-//! What of an observation is worth keeping for a year. Pure.
+//! Reduces an observation to what is worth keeping for a year. Pure.
 //!
-//! Kept: all counts, the state, the attributes of destinations, what happened since the snapshot before. Not kept: single
-//! databases that are well, long lists, seconds between the samples.
+//! Kept: all counts, the state, the attributes of destinations, and what happened since the previous snapshot. Not
+//! kept: single databases without a failure, long lists, activity between the kept samples.
 
 use serde_json::{Map, Value, json};
 use standfast_instruments::{Activity, History, Observation};
 
-/// Rows of activity in one snapshot at most; of more, every second sample is left out until they fit.
+/// Maximum rows of activity in a snapshot; the sampling interval is doubled until they fit.
 const ACTIVITY_MAX: usize = 96;
-/// Seconds between two samples of activity that are kept, as in DBA_HIST_ACTIVE_SESS_HISTORY.
+/// Shortest interval of the kept samples of activity, seconds, as in DBA_HIST_ACTIVE_SESS_HISTORY.
 const ACTIVITY_EVERY_S: u32 = 10;
-/// Lists of the catalog that are longer (archived logs) change all the time and are not kept.
+/// Longer lists of the catalog (archived logs) change all the time and are not kept.
 const LIST_MAX: usize = 64;
-/// Databases that are not well, named in one snapshot at most.
+/// Maximum databases that a snapshot names because they are not in order.
 const DATABASES_MAX: usize = 16;
 
-/// What the snapshot before ended with: only what came after it is kept.
+/// The end of the previous snapshot: only what came after it is kept.
 #[derive(Clone, Debug, Default)]
 pub struct Before {
-    /// When it was taken, microseconds since the Unix epoch.
     pub time_us: u64,
     /// The newest line of its alert log.
     pub last_alert: Option<String>,
 }
 
 impl Before {
-    /// Of a snapshot that was just taken.
+    /// Returns the end of a snapshot that was just taken.
     pub fn of(observation: &Observation) -> Before {
         let alerts = observation.status["alerts"].as_array();
         let last_alert = alerts.and_then(|lines| lines.last()).and_then(Value::as_str).map(str::to_owned);
@@ -33,13 +32,13 @@ impl Before {
     }
 }
 
-/// The document that is kept, and how many seconds a row of its activity stands for.
+/// Returns the document to keep, and the seconds that each row of its activity stands for.
 pub fn condensed(observation: &Observation, before: &Before) -> (Observation, u32) {
     let mut kept = alone(observation, before);
     let (activity, every_s) = activity(&observation.history.activity, before.time_us);
     kept.history.activity = activity;
     kept.history.metrics = observation.history.metrics.clone();
-    // The groups of 15 seconds are for the moment, those of 60 for a year.
+    // Metrics of 15 s serve live views; those of 60 s are kept.
     kept.history.metrics.retain(|metric| metric.group_s == 60 && metric.end_us > before.time_us);
     kept.standbys = observation.standbys.clone();
     for standby in &mut kept.standbys {
@@ -50,7 +49,7 @@ pub fn condensed(observation: &Observation, before: &Before) -> (Observation, u3
     (kept, every_s)
 }
 
-/// Without what it noted over time, but for the lags.
+/// Returns the observation without its standbys, and of its history only the lag counts.
 fn alone(observation: &Observation, before: &Before) -> Observation {
     Observation {
         name: observation.name.clone(),
@@ -78,7 +77,7 @@ fn status(status: &Value, before: &Before) -> Value {
     for destination in
         kept["destinations"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut)
     {
-        // Long, and told by the events of the primary as well.
+        // Long, and the events of the primary have the same.
         destination.remove("responses");
     }
     if let Some(lines) = status["alerts"].as_array() {
@@ -100,7 +99,7 @@ fn catalog(catalog: &Value) -> Value {
     }
 }
 
-/// Every tenth second, or fewer: an even sample, so that rows can be multiplied by what they stand for.
+/// Keeps every tenth second, or fewer: a regular sample, so that a row can be weighted by the interval.
 fn activity(all: &[Activity], after_us: u64) -> (Vec<Activity>, u32) {
     let mut every_s = ACTIVITY_EVERY_S;
     loop {
@@ -108,7 +107,7 @@ fn activity(all: &[Activity], after_us: u64) -> (Vec<Activity>, u32) {
             row.time_us > after_us && (row.time_us / 1_000_000).is_multiple_of(u64::from(every_s))
         };
         let kept: Vec<Activity> = all.iter().filter(taken).cloned().collect();
-        // Beyond an hour there is one sample or none in a snapshot.
+        // A snapshot has at most one sample at intervals above an hour.
         if kept.len() <= ACTIVITY_MAX {
             return (kept, every_s);
         }

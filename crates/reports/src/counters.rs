@@ -1,29 +1,28 @@
-//! What was counted in an interval. Pure.
+//! What a process counted in an interval. Pure.
 
 use serde::Serialize;
 use standfast_instruments::{CommitPart, Event, HistogramCounts, Sample, Statistic, WaitClass};
 
-/// How often something took how long. Microseconds.
+/// Count, total and distribution of a duration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Times {
-    /// How often.
     pub count: u64,
-    /// All of them together, seconds.
+    /// Sum, seconds.
     pub total_s: f64,
-    /// Mean; `None` when there was none.
+    /// Mean; `None` when the count is zero.
     pub mean_us: Option<f64>,
-    /// Half of them were shorter; off by less than a factor of two.
+    /// Median; off by less than a factor of two.
     pub p50_us: Option<f64>,
-    /// Of a hundred, 99 were shorter; off by less than a factor of two.
+    /// 99th percentile; off by less than a factor of two.
     pub p99_us: Option<f64>,
-    /// The longest; `None` when a longer one came before the interval: then it is not known.
+    /// The longest; `None` (unknown) when a longer one came before the interval.
     pub max_us: Option<f64>,
-    /// By powers of two of microseconds: bucket n has those below 2^n us.
+    /// By powers of two of microseconds: bucket n counts durations below 2^n us.
     pub buckets: Vec<u64>,
 }
 
 impl Times {
-    /// Of counts of an interval.
+    /// Returns the figures of the counts of an interval.
     pub fn of(counts: &HistogramCounts) -> Times {
         Times {
             count: counts.count,
@@ -36,7 +35,7 @@ impl Times {
         }
     }
 
-    /// A percentile of those that were not shorter than a microsecond; `None` when there was none.
+    /// Returns a percentile of the durations of at least one microsecond; `None` when there is none.
     pub fn percentile_above_zero_us(&self, share: f64) -> Option<f64> {
         let mut buckets = self.buckets.clone();
         *buckets.first_mut()? = 0;
@@ -44,60 +43,49 @@ impl Times {
         counts.percentile_us(share)
     }
 
-    /// How many took a microsecond or longer.
+    /// Returns how many durations were at least one microsecond.
     pub fn above_zero(&self) -> u64 {
         self.count.saturating_sub(self.buckets.first().copied().unwrap_or(0))
     }
 }
 
-/// A wait event of an interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EventFigures {
-    /// Its name.
     pub event: String,
-    /// Its class.
     pub class: WaitClass,
-    /// Whether sessions waited for it; else threads of the instance did.
+    /// Whether sessions waited for it; otherwise threads of the instance did.
     pub foreground: bool,
-    /// How often and how long; `None` when it was reset meanwhile.
+    /// `None` when it was reset in the interval.
     pub times: Option<Times>,
 }
 
-/// A part of commits of an interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartFigures {
-    /// Which.
     pub part: CommitPart,
-    /// How often and how long; `None` when it was reset meanwhile.
+    /// `None` when it was reset in the interval.
     pub times: Option<Times>,
 }
 
-/// A counter of an interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StatisticFigures {
-    /// Its name.
     pub name: String,
-    /// What was counted; `None` when it was reset meanwhile.
+    /// The increase; `None` when it was reset in the interval.
     pub value: Option<u64>,
 }
 
-/// What one process counted in an interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Counters {
     /// Length of the interval, seconds.
     pub seconds: f64,
-    /// Wait events.
     pub events: Vec<EventFigures>,
-    /// Parts of commits.
     pub parts: Vec<PartFigures>,
-    /// Statistics.
     pub statistics: Vec<StatisticFigures>,
-    /// What went back to zero meanwhile; its figures are not known.
+    /// Names of what was reset in the interval; their figures are unknown.
     pub resets: Vec<String>,
 }
 
 impl Counters {
-    /// What came between two samples; `None` when they are of two processes or the later one is not later.
+    /// Subtracts two samples; `None` when two processes took them or the later one is not later.
     pub fn between(earlier: &Sample, later: &Sample) -> Option<Counters> {
         if earlier.started_us != later.started_us || later.time_us <= earlier.time_us {
             return None;
@@ -136,7 +124,7 @@ impl Counters {
         Some(Counters { seconds: later.seconds_since(earlier), events, parts, statistics, resets })
     }
 
-    /// An event.
+    /// Returns the times of an event; `None` when unknown.
     pub fn event(&self, event: Event) -> Option<&Times> {
         self.events.iter().find(|figures| figures.event == event.name())?.times.as_ref()
     }
@@ -146,62 +134,62 @@ impl Counters {
         self.event(event)?.mean_us
     }
 
-    /// All waits for an event together, seconds.
+    /// Sum of all waits for an event, seconds.
     pub fn total_s(&self, event: Event) -> Option<f64> {
         Some(self.event(event)?.total_s)
     }
 
-    /// A part of commits.
+    /// Returns the times of a part of commits; `None` when unknown.
     pub fn part(&self, part: CommitPart) -> Option<&Times> {
         self.parts.iter().find(|figures| figures.part == part)?.times.as_ref()
     }
 
-    /// A part of commits, seconds.
+    /// Sum of a part of commits, seconds.
     pub fn part_s(&self, part: CommitPart) -> Option<f64> {
         Some(self.part(part)?.total_s)
     }
 
-    /// A counter.
+    /// Returns the increase of a statistic; `None` when unknown.
     pub fn statistic(&self, statistic: Statistic) -> Option<u64> {
         self.statistics.iter().find(|figures| figures.name == statistic.name())?.value
     }
 
-    /// A counter for each second.
+    /// Increase of a statistic per second.
     pub fn per_second(&self, statistic: Statistic) -> Option<f64> {
         Some(self.statistic(statistic)? as f64 / self.seconds)
     }
 
-    /// A counter for each commit; `None` without commits.
+    /// Increase of a statistic per commit; `None` without commits.
     pub fn per_commit(&self, statistic: Statistic) -> Option<f64> {
         ratio(self.statistic(statistic)?, self.statistic(Statistic::UserCommits)?)
     }
 
-    /// Bytes of redo for each write of the log writer.
+    /// Mean bytes of redo per write of the log writer.
     pub fn write_bytes(&self) -> Option<f64> {
         ratio(self.statistic(Statistic::RedoSize)?, self.statistic(Statistic::RedoWrites)?)
     }
 
-    /// Time of sessions in write transactions, seconds: what they waited for, and their own work under the write lock.
+    /// DB time, seconds: what sessions in write transactions waited for, and their own work under the write lock.
     pub fn db_time_s(&self) -> Option<f64> {
         let waits = self.events.iter().filter(|event| event.foreground);
         let waits = waits.map(|event| Some(event.times.as_ref()?.total_s)).sum::<Option<f64>>()?;
         Some(waits + self.part_s(CommitPart::Transaction)?)
     }
 
-    /// Time of threads of the instance in waits that are not idle, seconds.
+    /// Non-idle waits of the instance's threads, seconds.
     pub fn background_s(&self) -> Option<f64> {
         let waits = self.events.iter().filter(|event| !event.foreground && event.class != WaitClass::Idle);
         waits.map(|event| Some(event.times.as_ref()?.total_s)).sum()
     }
 
-    /// All parts of commits that `log file sync` has, seconds.
+    /// Sum of the parts of commits that `log file sync` consists of, seconds.
     pub fn commit_s(&self) -> Option<f64> {
         self.sum_of_parts(
             &CommitPart::ALL.into_iter().filter(|part| part.is_of_log_file_sync()).collect::<Vec<_>>(),
         )
     }
 
-    /// The way to the standby and back, where commits waited for it, seconds.
+    /// Time that commits waited for the way to the standby and back, seconds.
     pub fn remote_s(&self) -> Option<f64> {
         self.sum_of_parts(&[CommitPart::Network, CommitPart::RemoteWrite])
     }
@@ -210,20 +198,20 @@ impl Counters {
         parts.iter().map(|part| self.part_s(*part)).sum()
     }
 
-    /// Share of the time of commits that a part is; `None` without commits.
+    /// Share of a part in the time of commits; `None` without commits.
     pub fn share_of(&self, part: CommitPart) -> Option<f64> {
         let all = self.commit_s().filter(|all| *all > 0.0)?;
         Some(self.part_s(part)? / all)
     }
 
-    /// Share of the time of commits for which the standby was the critical one.
+    /// Share of the time of commits for which the standby was critical.
     pub fn remote_share(&self) -> Option<f64> {
         let all = self.commit_s().filter(|all| *all > 0.0)?;
         Some(self.remote_s()? / all)
     }
 }
 
-/// A quotient of counts; `None` when there is nothing to divide by.
+/// A quotient of counts; `None` when the divisor is zero.
 fn ratio(of: u64, by: u64) -> Option<f64> {
     (by > 0).then(|| of as f64 / by as f64)
 }

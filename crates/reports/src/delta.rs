@@ -1,8 +1,8 @@
-//! A JSON document as its difference from another one: counters become small numbers, what has not changed one byte.
-//! Pure.
+//! A JSON document as its difference from another one. A counter becomes a small number; an unchanged value takes one
+//! byte. Pure.
 //!
-//! A value is a mark and what belongs to it; its base is what stands at the same place in the other document, null
-//! where nothing does. Lengths and numbers are varints (7 bits a byte, the lowest first).
+//! A value is a tag and its payload. Its base is the value at the same place of the other document, or null if there is
+//! none. Lengths and numbers are varints (7 bits per byte, the lowest first).
 
 use serde_json::{Map, Number, Value};
 
@@ -10,7 +10,7 @@ const SAME: u8 = 0;
 const NULL: u8 = 1;
 const FALSE: u8 = 2;
 const TRUE: u8 = 3;
-/// Added to an integer that is not negative, zigzag, wrapping.
+/// Increase over the base, which is an integer >= 0; zigzag, wrapping.
 const MORE: u8 = 4;
 const POSITIVE: u8 = 5;
 /// An integer below zero, zigzag.
@@ -18,35 +18,32 @@ const NEGATIVE: u8 = 6;
 const FLOAT: u8 = 7;
 const TEXT: u8 = 8;
 const LIST: u8 = 9;
-/// With all keys.
+/// An object with all its keys.
 const OBJECT: u8 = 10;
-/// The keys of the base.
+/// An object with the keys of its base; only the values follow.
 const SAME_KEYS: u8 = 11;
 
-/// Documents nest less; a decoder that is led deeper gives up.
+/// Nesting limit of the decoder; documents nest less.
 const DEPTH_MAX: usize = 64;
 
-/// Why bytes are no difference from that document.
+/// Why bytes are not a difference from the given document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeltaError {
-    /// They end too early.
     #[error("it ends too early")]
     Short,
-    /// Something is after the end.
     #[error("something follows its end")]
     Long,
-    /// A mark that does not exist, or not for that base.
+    /// The tag is unknown, or does not fit the base.
     #[error("it has a mark that does not fit")]
     Mark,
-    /// A text that is none, or a number that is none.
+    /// Invalid UTF-8, a number that is not finite, or a varint that is too long.
     #[error("it has a text or a number that is none")]
     Malformed,
-    /// Too deep.
     #[error("it nests too deeply")]
     Deep,
 }
 
-/// `value` as its difference from `base`.
+/// Encodes `value` as its difference from `base`.
 pub fn encode(value: &Value, base: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     put(value, base, &mut out);
@@ -135,10 +132,10 @@ fn unzigzag(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 
-/// The document that differs so from `base`.
+/// Returns the document whose difference from `base` is `bytes`.
 ///
 /// # Errors
-/// When the bytes are no difference from it; never panics, and allocates no more than both together.
+/// When `bytes` is not a difference from `base`. Never panics, and allocates no more than both inputs together.
 pub fn decode(bytes: &[u8], base: &Value) -> Result<Value, DeltaError> {
     let mut rest = Rest { bytes };
     let value = rest.value(base, 0)?;
@@ -168,7 +165,7 @@ impl Rest<'_> {
         Err(DeltaError::Malformed)
     }
 
-    /// So many things follow, of at least a byte each.
+    /// Reads a count of items of at least one byte each; an error if fewer bytes follow.
     fn count(&mut self) -> Result<usize, DeltaError> {
         let count = usize::try_from(self.varint()?).map_err(|_| DeltaError::Short)?;
         if count > self.bytes.len() { Err(DeltaError::Short) } else { Ok(count) }

@@ -1,7 +1,7 @@
-//! The whole of reports: text as it is kept in `golden/`, pages that are well-formed, figures that have the shape of the
-//! tables about synchronous transport.
+//! Whole reports: the text equals the one kept in `golden/`, HTML pages are well-formed, and figures have the shape of
+//! the published tables about synchronous transport.
 //!
-//! `STANDFAST_BLESS=1 cargo test -p standfast-reports golden` writes the texts anew; read the difference.
+//! `STANDFAST_BLESS=1 cargo test -p standfast-reports golden` rewrites the kept texts; review the diff.
 
 use crate::compare::{self, comparison};
 use crate::html::html;
@@ -14,7 +14,8 @@ use standfast_instruments::{CommitPart, Event, Metric};
 
 const PAGE_MAX: usize = 2 << 20;
 
-/// Figure 34, seconds of it: without a standby, then SYNC with a two-member log there on a slow disk.
+/// Figure 34 as 600 s of load: without a standby, then SYNC to a standby with a two-member log, one member on a slow
+/// disk.
 fn figure_34() -> (Period, Period) {
     let (before, after) = (7_814.92, 6_224.03);
     let load = |tps: f64, writes: u64, kib: f64| Load {
@@ -149,7 +150,7 @@ fn a_page_is_well_formed_loads_nothing_and_has_the_numbers_of_the_text() {
         elements().filter(|node| node.has_tag_name("h2")).filter_map(|node| node.text()).collect();
     let titles: Vec<&str> = sections.iter().map(|section| section.title.as_str()).collect();
     assert_eq!(headings, titles);
-    // Two of metrics, the waits, the parts; each for screens and for telephones.
+    // Two plots of metrics, the waits and the parts; each in a version for screens and one for phones.
     assert_eq!(elements().filter(|node| node.has_tag_name("svg")).count(), 2 * 4);
     let cells: Vec<&str> = elements()
         .filter(|node| node.has_tag_name("td") || node.has_tag_name("th"))

@@ -1,14 +1,14 @@
-//! Sections as one HTML file that loads nothing: light and dark, for screens, telephones and paper. Pure.
+//! Sections as one HTML file that loads nothing: light and dark, for screens, phones and paper. Pure.
 
 use crate::report::{Section, Table};
 use crate::rules::{Finding, Severity};
 use standfast_net::html::markup::{Markup, text};
 use standfast_net::html::page;
 
-/// Every report begins with this.
+/// The first lines of every report.
 pub const MARK: &str = "<!DOCTYPE html>\n<!-- standfast workload report, version 1 -->\n";
 
-/// The file.
+/// Returns the whole file.
 pub fn html(title: &str, sections: &[Section]) -> String {
     page::document(MARK, title, Markup::new().all(sections.iter().map(section)))
 }

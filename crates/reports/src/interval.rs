@@ -1,6 +1,6 @@
 //! Figures of the time between two snapshots. Pure.
 //!
-//! Counts of two processes are never subtracted: across a restart they are not known, and the report says so.
+//! Counts of two processes are never subtracted: across a restart they are unknown, and the report says so.
 
 use crate::ash::Weighted;
 use crate::counters::Counters;
@@ -9,34 +9,31 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use standfast_instruments::{Metric, Observation};
 
-/// An observation with its place in the repository.
+/// An observation with its number in the repository.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moment {
-    /// Number of its snapshot, if it is one.
+    /// Number of the snapshot; `None` when it is not in the repository.
     pub id: Option<i64>,
-    /// What was observed.
     pub observation: Observation,
     /// The configuration in force.
     pub parameters: Value,
 }
 
-/// The time between two moments, and what was noted in it.
+/// The time between two moments, with the events noted in it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Period {
-    /// Its begin.
     pub from: Moment,
-    /// Its end.
     pub to: Moment,
-    /// Lines of the alert log.
+    /// New lines of the alert log.
     pub alerts: Vec<String>,
-    /// Metrics, the oldest first.
+    /// Sorted, the oldest first.
     pub metrics: Vec<Metric>,
-    /// Activity, the oldest first.
+    /// Sorted, the oldest first.
     pub activity: Vec<Weighted>,
 }
 
 impl Period {
-    /// Between two observations that are in no repository.
+    /// Returns the period between two observations that are not in a repository; a row of activity stands for 1 s.
     pub fn between(from: Observation, to: Observation, parameters: Value) -> Period {
         let moment = |observation| Moment { id: None, observation, parameters: parameters.clone() };
         let lines = |of: &Observation| -> Vec<String> {
@@ -54,18 +51,18 @@ impl Period {
     }
 }
 
-/// A setting that differs at the two ends.
+/// A setting that differs between the two ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Changed {
-    /// Its name, with dots.
+    /// Dotted path.
     pub name: String,
-    /// At the begin; null: not set.
+    /// Value at the begin; null when not set.
     pub before: Value,
-    /// At the end.
+    /// Value at the end; null when not set.
     pub after: Value,
 }
 
-/// See the module. `None`: not known.
+/// Figures of a period. `None`: unknown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// Version of this document.
@@ -76,45 +73,39 @@ pub struct Interval {
     pub role: Option<String>,
     /// State at the end.
     pub state: Option<String>,
-    /// Version of the program.
     pub version: Option<String>,
     /// Incarnation at the end.
     pub incarnation: Option<u64>,
     /// Protection mode and level at the end.
     pub protection: Value,
-    /// Number of the first snapshot.
+    /// Number of the first snapshot; `None` when it is not in the repository.
     pub from: Option<i64>,
-    /// Number of the second.
+    /// Number of the second snapshot; `None` when it is not in the repository.
     pub to: Option<i64>,
-    /// Begin, microseconds since the Unix epoch.
     pub begin_us: u64,
-    /// End.
     pub end_us: u64,
-    /// Length, seconds.
     pub seconds: f64,
-    /// When the process that counted at the end was started, microseconds since the Unix epoch.
+    /// Start of the process that counted at the end, microseconds since the Unix epoch.
     pub started_us: u64,
-    /// What makes figures unknown: restarts, resets, clocks.
+    /// Why figures are unknown: restarts, resets, clocks.
     pub flags: Vec<String>,
-    /// What was counted; `None` across a restart.
+    /// `None` across a restart.
     pub counters: Option<Counters>,
-    /// The standbys.
     pub standbys: Vec<StandbyFigures>,
     /// What commits wait for at the end.
     pub waiting_for: Option<String>,
     /// Commits that wait at the end.
     pub waiting_commits: Option<u64>,
-    /// Bytes of a log file.
+    /// Size of a group of the online redo log, bytes.
     pub group_bytes: Option<u64>,
-    /// Groups of the log.
+    /// Number of groups of the online redo log.
     pub groups: Option<usize>,
-    /// Block size of the log, bytes.
+    /// Block size of the redo log, bytes.
     pub block_bytes: Option<u64>,
     /// Sessions at the end.
     pub sessions: Option<u64>,
-    /// Settings that differ.
     pub changed: Vec<Changed>,
-    /// Lines of the alert log.
+    /// New lines of the alert log.
     pub alerts: Vec<String>,
     /// The configuration at the end.
     pub parameters: Value,
@@ -124,7 +115,7 @@ pub struct Interval {
 pub const SCHEMA_VERSION: u32 = 1;
 
 impl Interval {
-    /// The figures of a period.
+    /// Computes the figures of a period.
     pub fn of(period: &Period) -> Interval {
         let (from, to) = (&period.from.observation, &period.to.observation);
         let status = &to.status;
@@ -161,12 +152,12 @@ impl Interval {
         }
     }
 
-    /// A number of the configuration by its name with dots.
+    /// Returns a number of the configuration by its dotted name.
     pub fn parameter(&self, name: &str) -> Option<f64> {
         name.split('.').fold(&self.parameters, |at, part| &at[part]).as_f64()
     }
 
-    /// A setting of a destination.
+    /// Returns a number of a destination's configuration.
     pub fn destination_parameter(&self, destination: &str, name: &str) -> Option<f64> {
         let all = self.parameters["destination"].as_array()?;
         all.iter().find(|at| at["name"] == destination)?[name].as_f64()
@@ -249,7 +240,7 @@ fn changed(from: &Moment, to: &Moment) -> Vec<Changed> {
     names.into_iter().map(changed).filter(|changed| changed.before != changed.after).collect()
 }
 
-/// `{"a": {"b": 1}}` as `a.b`; members of lists go by their names, where they have some.
+/// Flattens `{"a": {"b": 1}}` to `a.b`; members of a list go by their `name`, or else by their index.
 fn flatten(prefix: &str, value: &Value, out: &mut Map<String, Value>) {
     let join = |key: &str| if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
     match value {

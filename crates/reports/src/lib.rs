@@ -1,8 +1,8 @@
 //! Snapshots of what an instance counts, reports of the intervals between them, and diagnosis.
 //!
-//! [`Repository`] keeps snapshots. [`Interval`] makes figures of a [`Period`] between two of them; everything from there
-//! on is pure: [`diagnose`] finds what is wrong, [`report`] and [`comparison`] say it all in [`Section`]s, which [`text`]
-//! and [`html`] show. What is not known is `None` on the whole way.
+//! [`Repository`] keeps snapshots. [`Interval`] computes the figures of a [`Period`] between two of them. All later
+//! steps are pure: [`diagnose`] finds what is wrong, [`report`] and [`comparison`] arrange the figures in [`Section`]s,
+//! and [`text`] and [`html`] render those. An unknown figure is `None` throughout.
 
 pub mod ash;
 pub mod compare;

@@ -6,12 +6,12 @@ use standfast_instruments::{CommitPart, Event, Metric, bucket_upper_us};
 use standfast_net::html::plot::{Plot, Series};
 use standfast_net::html::scale::{Axis, plain};
 
-/// Ticks of a horizontal axis.
+/// Maximum ticks of a horizontal axis.
 const TICKS: usize = 8;
-/// Ticks of an upright one.
+/// Maximum ticks of a vertical axis.
 const LEVELS: usize = 6;
 
-/// Puts plots into the sections that they belong to.
+/// Adds the plots to their sections.
 pub fn add(sections: &mut [Section], period: &Period, interval: &Interval) {
     let mut put = |title: &str, plots: Vec<Plot>| {
         if let Some(section) = sections.iter_mut().find(|section| section.title == title) {
@@ -23,7 +23,7 @@ pub fn add(sections: &mut [Section], period: &Period, interval: &Interval) {
     put("Commit and redo", parts(interval).into_iter().collect());
 }
 
-/// A plot for each of the metrics that tell the load, over the time.
+/// One plot over time for each metric of the load.
 fn metrics(all: &[Metric], begin_us: u64) -> Vec<Plot> {
     let wanted = [
         ("User Transaction Per Sec", "commits"),
@@ -50,7 +50,7 @@ fn metrics(all: &[Metric], begin_us: u64) -> Vec<Plot> {
     wanted.into_iter().filter_map(one).collect()
 }
 
-/// How the waits of a commit, here and there, are spread.
+/// Cumulative distribution of the commit waits, local and remote.
 fn distribution(interval: &Interval) -> Option<Plot> {
     let counters = interval.counters.as_ref()?;
     let curve = |event: Event| {
@@ -61,7 +61,7 @@ fn distribution(interval: &Interval) -> Option<Plot> {
             Some((bucket_upper_us(bucket)? as f64 / 1e3, seen as f64 / times.count as f64 * 100.0))
         };
         let points: Vec<(f64, f64)> = times.buckets.iter().enumerate().filter_map(point).collect();
-        // Where it is 0 and where it is 100 on and on, nothing is to be seen.
+        // Drops the flat ends of the curve: leading zeros but one, and what follows the first 100 %.
         let first = points.iter().position(|(_, y)| *y > 0.0)?.saturating_sub(1);
         let last = points.iter().position(|(_, y)| *y >= 100.0).map_or(points.len(), |last| last + 1);
         Some(Series { name: event.name().to_owned(), points: points[first..last].to_vec(), marked: true })
@@ -82,7 +82,7 @@ fn distribution(interval: &Interval) -> Option<Plot> {
     })
 }
 
-/// What a commit waited for, one part after the other.
+/// Mean wait of a commit, added up part by part.
 fn parts(interval: &Interval) -> Option<Plot> {
     let counters = interval.counters.as_ref()?;
     let of_sync = CommitPart::ALL.into_iter().filter(|part| part.is_of_log_file_sync());

@@ -1,100 +1,100 @@
-//! A standby in an interval, as the primary and as it says itself. Pure.
+//! A standby in an interval, as the primary and as the standby itself report it. Pure.
 
 use crate::counters::Counters;
 use serde::Serialize;
 use serde_json::Value;
 use standfast_instruments::{LagCount, Observation, Statistic};
 
-/// See the module. `None`: not known.
+/// `None`: unknown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StandbyFigures {
     /// Name of the destination.
     pub name: String,
     /// `sync-affirm`, `fastsync` or `async`.
     pub mode: Option<String>,
-    /// What its sender does.
+    /// State of its sender.
     pub state: Option<String>,
     /// Whether commits wait for it, and whether they should.
     pub standing: Option<String>,
     /// Transport lag at the begin of the interval, bytes.
     pub transport_lag_begin: Option<u64>,
-    /// And at its end.
+    /// Transport lag at the end of the interval, bytes.
     pub transport_lag_end: Option<u64>,
     /// Apply lag at the begin of the interval, bytes.
     pub apply_lag_begin: Option<u64>,
-    /// And at its end.
+    /// Apply lag at the end of the interval, bytes.
     pub apply_lag_end: Option<u64>,
     /// Redo sent, bytes.
     pub sent_bytes: Option<u64>,
-    /// What it was on the wire, bytes.
+    /// Bytes on the wire for the redo sent.
     pub wire_bytes: Option<u64>,
-    /// TCP segments with data sent, also those sent again.
+    /// TCP segments with data sent, retransmissions included.
     pub segments: Option<u64>,
-    /// Those that were sent again.
+    /// TCP segments retransmitted.
     pub retransmitted: Option<u64>,
-    /// From a frame to its acknowledgement, mean since the start of the sender, microseconds.
+    /// Mean time from a frame to its acknowledgement since the sender started, microseconds.
     pub round_trip_us: Option<f64>,
     /// The shortest round trip of the connection itself, microseconds.
     pub network_round_trip_us: Option<f64>,
     /// Connections that broke.
     pub disconnects: u64,
-    /// Times that it was given up by commits because it did not answer in time.
+    /// Times that it was degraded or stalled because it did not answer in time.
     pub timeouts: u64,
     /// Bytes missing in a gap at the begin.
     pub gap_begin: Option<u64>,
-    /// And at the end.
+    /// Bytes missing in a gap at the end.
     pub gap_end: Option<u64>,
-    /// Connections that fill it.
+    /// Connections that fill the gap.
     pub gap_connections: Option<u64>,
-    /// The newest trouble with it.
+    /// The newest error of this destination.
     pub last_trouble: Option<String>,
-    /// Why it says nothing of itself.
+    /// Why its own figures are missing; `None` when they are there.
     pub silent: Option<String>,
-    /// Its own counts; `None` when it says nothing or was restarted.
+    /// Its own counts; `None` when it did not answer or was restarted.
     pub counters: Option<Counters>,
-    /// It was restarted.
+    /// Whether its process was restarted in the interval.
     pub restarted: bool,
-    /// What it does with redo.
+    /// State of the standby itself (whether it applies redo).
     pub apply_state: Option<String>,
     /// Databases to which redo is not applied, with the reasons.
     pub stopped: Vec<String>,
-    /// DELAY, seconds.
+    /// Apply delay (DELAY), seconds.
     pub delay_s: Option<u64>,
     /// Members of its standby redo log.
     pub log_members: Option<usize>,
-    /// How often a lag had which size in the interval.
+    /// Counts of the lag by size, in the interval.
     pub lags: Vec<LagCount>,
 }
 
 impl StandbyFigures {
-    /// How many of the TCP segments sent to it were sent again.
+    /// Share of the TCP segments sent to it that were retransmitted.
     pub fn retransmitted_share(&self) -> Option<f64> {
         let sent = self.segments.filter(|sent| *sent > 0)?;
         Some(self.retransmitted? as f64 / sent as f64)
     }
 
-    /// Whether commits are to wait for it.
+    /// Whether its mode is synchronous, so that commits are meant to wait for it.
     pub fn is_sync(&self) -> bool {
         matches!(self.mode.as_deref(), Some("sync-affirm" | "fastsync"))
     }
 
-    /// Whether it is asked for redo and gets it.
+    /// Whether its sender is streaming or catching up.
     pub fn is_streaming(&self) -> bool {
         matches!(self.state.as_deref(), Some("streaming" | "catching_up"))
     }
 
-    /// Redo sent for each second.
+    /// Bytes of redo sent per second.
     pub fn sent_per_second(&self, seconds: f64) -> Option<f64> {
         Some(self.sent_bytes? as f64 / seconds)
     }
 
-    /// Redo applied for each second.
+    /// Bytes of redo applied per second.
     pub fn applied_per_second(&self) -> Option<f64> {
         self.counters.as_ref()?.per_second(Statistic::RedoApplied)
     }
 }
 
-/// The standbys at the end of an interval.
+/// Returns the standbys that the primary has at the end of an interval.
 pub fn standbys(
     from: &Observation,
     to: &Observation,
@@ -117,7 +117,7 @@ fn standby(
     let before =
         all.into_iter().flatten().find(|before| before["name"] == now["name"]).unwrap_or(&Value::Null);
     let text = |key: &str| now[key].as_str().map(str::to_owned);
-    // Counts of a sender begin anew with it.
+    // A restarted sender counts from zero.
     let grown = |key: &str| {
         let (now, before) = (now[key].as_u64()?, before[key].as_u64()?);
         now.checked_sub(before).filter(|_| same_process)
@@ -170,7 +170,7 @@ fn standby(
     }
 }
 
-/// What a standby says of itself, at both ends.
+/// A standby's observations of itself, at both ends.
 struct Said<'o> {
     now: Option<&'o Observation>,
     before: Option<&'o Observation>,
@@ -203,7 +203,7 @@ fn stopped(destination: &Value) -> Vec<String> {
     all.into_iter().flatten().map(text).collect()
 }
 
-/// Counts of the interval; all of them when the standby was restarted in it.
+/// Lag counts of the interval; all counts when the standby was restarted in it.
 fn lags(now: &Observation, before: Option<&Observation>) -> Vec<LagCount> {
     let before = before.filter(|before| before.sample.started_us == now.sample.started_us);
     let earlier = |lag: &LagCount| {

@@ -1,4 +1,4 @@
-//! A report as sections of tables: text and HTML show the same ones, and JSON has the figures behind. Pure.
+//! A report as sections of tables: text and HTML show the same sections, and JSON has the figures behind them. Pure.
 
 use crate::interval::{Interval, Period};
 use crate::rules::{Finding, diagnose};
@@ -7,21 +7,19 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use standfast_net::html::plot::Plot;
 
-/// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its head.
     pub name: &'static str,
-    /// Numbers stand to the right.
+    /// Numbers are right-aligned.
     pub numeric: bool,
 }
 
-/// A column of words.
+/// A column of words, left-aligned.
 pub fn left(name: &'static str) -> Column {
     Column { name, numeric: false }
 }
 
-/// A column of numbers.
+/// A column of numbers, right-aligned.
 pub fn right(name: &'static str) -> Column {
     Column { name, numeric: true }
 }
@@ -29,30 +27,26 @@ pub fn right(name: &'static str) -> Column {
 /// A table; the first column names the row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// Columns.
     pub columns: Vec<Column>,
-    /// Rows, as long as the columns are many.
+    /// Each row has one cell per column.
     pub rows: Vec<Vec<String>>,
 }
 
-/// A part of a report.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// Its heading.
     pub title: String,
     /// Sentences above everything else.
     pub notes: Vec<String>,
-    /// What was found; shown as boxes.
+    /// Shown as boxes.
     pub findings: Vec<Finding>,
-    /// Names and what they are.
+    /// Names and values.
     pub facts: Vec<(&'static str, String)>,
-    /// Numbers.
     pub table: Option<Table>,
-    /// Drawings; text has none.
+    /// Not shown in text.
     pub plots: Vec<Plot>,
 }
 
-/// All sections of the report of a period, in the order in which they are read.
+/// Returns all sections of the report of a period, in reading order.
 pub fn report(period: &Period) -> Vec<Section> {
     let interval = Interval::of(period);
     let findings = diagnose(&interval, &period.to.observation);
@@ -72,19 +66,18 @@ pub fn report(period: &Period) -> Vec<Section> {
     all
 }
 
-/// The report as one document, with figures in base units and null for what is not known.
+/// The report as one document, with figures in base units and null for unknown ones.
 #[derive(Debug, Serialize)]
 pub struct Document {
-    /// The figures.
     #[serde(flatten)]
     pub interval: Interval,
-    /// What was found, the cause first.
+    /// The cause first.
     pub findings: Vec<Finding>,
     /// Metrics of the interval.
     pub metrics: Value,
 }
 
-/// The report of a period as JSON.
+/// Returns the report of a period for JSON.
 pub fn document(period: &Period) -> Document {
     let interval = Interval::of(period);
     let findings = diagnose(&interval, &period.to.observation);

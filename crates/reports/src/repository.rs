@@ -1,7 +1,7 @@
-//! Snapshots in a SQLite file: each is its difference from the one before, compressed.
+//! Snapshots in a SQLite file: each is the difference from the previous one, compressed.
 //!
-//! A chain begins with a snapshot that is whole; the others need those before them, so chains are removed as a whole.
-//! One process writes (the instance); any number read meanwhile, and when it is stopped.
+//! A chain begins with a complete snapshot. The others need their predecessors, so chains are removed as a whole. One
+//! process writes (the instance); any number of processes read meanwhile, and while the instance is stopped.
 
 use crate::condense::{Before, condensed};
 use crate::delta;
@@ -30,19 +30,19 @@ const TABLES: &str = "CREATE TABLE IF NOT EXISTS snapshot(
     raw_bytes INTEGER NOT NULL,    -- of body before it was compressed
     body BLOB NOT NULL             -- difference from the snapshot before in the chain; of the first, from null
 ); CREATE INDEX IF NOT EXISTS snapshot_chain ON snapshot(chain)";
-/// Snapshots in a chain: reading the last of them decodes all.
+/// Snapshots in a chain. Reading the last one decodes all of them.
 const CHAIN_MAX: u32 = 36;
-/// Of one difference; more is damage.
+/// Maximum bytes of one difference before compression; more means damage.
 const RAW_MAX: i64 = 64 << 20;
-/// Taken once in minutes: worth more time than redo on its way.
+/// Zstandard level. Snapshots are minutes apart, so compression may take longer than it may for redo in transit.
 const LEVEL: i32 = 19;
-/// The longest that a reader waits for a writer, and the other way round.
+/// Busy timeout, of readers for the writer and the other way round.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// A snapshot as it is kept.
+/// A snapshot as stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// What was observed, condensed.
+    /// Condensed to what is worth keeping.
     pub observation: Observation,
     /// The configuration in force.
     pub parameters: Value,
@@ -53,21 +53,17 @@ pub struct Snapshot {
 /// A snapshot in a list.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Listed {
-    /// Its number.
     pub id: i64,
-    /// When it was taken, microseconds since the Unix epoch.
     pub time_us: i64,
-    /// When the process that counted was started, microseconds since the Unix epoch.
+    /// Start of the process that counted, microseconds since the Unix epoch.
     pub started_us: i64,
-    /// Role of the instance.
     pub role: Option<String>,
-    /// Its state.
     pub state: Option<String>,
-    /// Bytes in the repository.
+    /// Compressed size in the repository.
     pub bytes: i64,
 }
 
-/// The end of the chain that is written.
+/// The end of the chain being written.
 struct Tail {
     chain: i64,
     length: u32,
@@ -75,7 +71,6 @@ struct Tail {
     before: Before,
 }
 
-/// See the module.
 pub struct Repository {
     path: PathBuf,
     database: Connection,
@@ -83,17 +78,18 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// Opens it for writing; makes it when it is not there.
+    /// Opens the repository for writing; creates it when it does not exist.
     ///
     /// # Errors
-    /// When it cannot be opened, or is of another version.
+    /// When it cannot be opened, or has another schema version.
     pub fn open(path: &Path) -> Result<Repository, ReportError> {
         let failed = failed("open", path);
-        // SQLite would let everybody read it; what cannot be made it reports.
+        // SQLite would create a file that all users may read. If the file cannot be created, the open below fails.
         let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         let database = Connection::open(path).map_err(&failed)?;
         database.busy_timeout(BUSY).map_err(&failed)?;
-        // A reader is never in the way; a commit needs no sync, and a power loss costs the newest snapshots at most.
+        // In WAL mode a reader never blocks the writer. A commit needs no sync; a power loss costs the newest snapshots
+        // at most.
         database.pragma_update(None, "journal_mode", "wal").map_err(&failed)?;
         database.pragma_update(None, "synchronous", "normal").map_err(&failed)?;
         database.pragma_update(None, "journal_size_limit", 1 << 20).map_err(&failed)?;
@@ -106,10 +102,10 @@ impl Repository {
         Ok(repository)
     }
 
-    /// Opens it for reading.
+    /// Opens the repository for reading.
     ///
     /// # Errors
-    /// When there is none, or it cannot be read.
+    /// When it does not exist or cannot be read.
     pub fn read(path: &Path) -> Result<Repository, ReportError> {
         if !path.exists() {
             return Err(ReportError::Missing { path: path.to_owned() });
@@ -135,11 +131,11 @@ impl Repository {
         }
     }
 
-    /// Adds a snapshot and removes what is older than `retention_us` before it; returns its number. `parameters`: the
-    /// configuration in force.
+    /// Adds a snapshot and returns its number. Removes chains whose newest snapshot is more than `retention_us` older.
+    /// `parameters` is the configuration in force.
     ///
     /// # Errors
-    /// When it cannot be written; the repository is then as it was.
+    /// When it cannot be written; the repository is then unchanged.
     pub fn add(
         &mut self,
         observation: &Observation,
@@ -187,10 +183,10 @@ impl Repository {
         Ok(id)
     }
 
-    /// All snapshots, the oldest first.
+    /// Lists all snapshots, the oldest first.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the repository cannot be read.
     pub fn list(&self) -> Result<Vec<Listed>, ReportError> {
         let failed = failed("read", &self.path);
         let query = "SELECT id, time_us, started_us, role, state, length(body) FROM snapshot ORDER BY id";
@@ -208,10 +204,10 @@ impl Repository {
         rows.and_then(Iterator::collect).map_err(&failed)
     }
 
-    /// The numbers of the last two snapshots.
+    /// Returns the numbers of the last two snapshots.
     ///
     /// # Errors
-    /// When there are fewer.
+    /// When there are fewer than two, or the repository cannot be read.
     pub fn last_two(&self) -> Result<(i64, i64), ReportError> {
         let all = self.list()?;
         match all.as_slice() {
@@ -220,10 +216,10 @@ impl Repository {
         }
     }
 
-    /// The time between two snapshots, with what was noted meanwhile.
+    /// Returns the time between two snapshots, with the events noted in it.
     ///
     /// # Errors
-    /// When one of them is not there or damaged, or the second is not later.
+    /// When a snapshot does not exist or is damaged, or the second is not later.
     pub fn period(&self, from: i64, to: i64) -> Result<Period, ReportError> {
         if to <= from {
             return Err(ReportError::Order { from, to });
@@ -246,14 +242,14 @@ impl Repository {
         }
     }
 
-    /// What was noted since that time.
+    /// Returns the period from the last snapshot up to that time to the newest one.
     ///
     /// # Errors
-    /// When nothing was, or the repository is damaged.
+    /// When no snapshot is newer, or the repository is damaged.
     pub fn since(&self, time_us: u64) -> Result<Period, ReportError> {
         let all = self.list()?;
         let later = all.iter().position(|listed| listed.time_us as u64 > time_us).unwrap_or(all.len());
-        // One snapshot before is where the first interval begins.
+        // The snapshot before is where the first interval begins.
         match (all.get(later.saturating_sub(1)), all.last()) {
             (Some(from), Some(to)) if from.id < to.id => self.period(from.id, to.id),
             _ => Err(ReportError::TooFew { found: all.len() - later }),
@@ -266,7 +262,7 @@ impl Repository {
         chain.optional().map_err(failed("read", &self.path))?.ok_or(ReportError::Unknown { id })
     }
 
-    /// Hands on the snapshots from that chain's first to `to`.
+    /// Passes the snapshots from the first of `chain` to `to` to `hand_on`, in order.
     fn decode(
         &self,
         chain: i64,
@@ -292,7 +288,7 @@ impl Repository {
     }
 }
 
-/// The document out of a body, and what it says.
+/// Unpacks a body into the document and the snapshot in it.
 fn unpacked(body: &[u8], raw_bytes: i64, base: &Value) -> Result<(Value, Snapshot), String> {
     let length = usize::try_from(raw_bytes).ok().filter(|_| raw_bytes <= RAW_MAX);
     let length = length.ok_or_else(|| format!("{raw_bytes} bytes are no length"))?;
@@ -310,7 +306,7 @@ fn moment(id: i64, snapshot: Snapshot) -> Moment {
     Moment { id: Some(id), observation: snapshot.observation, parameters: snapshot.parameters }
 }
 
-/// What the snapshots after the first one have noted.
+/// What the snapshots after the first one noted.
 #[derive(Default)]
 struct Collected {
     newest: Option<Moment>,
@@ -324,7 +320,7 @@ impl Collected {
         let lines = snapshot.observation.status["alerts"].as_array();
         let lines: Vec<String> =
             lines.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
-        // The first of a chain does not know which of them were there before.
+        // The first snapshot of a chain repeats lines of its predecessor.
         self.alerts.extend(lines.into_iter().filter(|line| !self.alerts.contains(line)).collect::<Vec<_>>());
         let history = &mut snapshot.observation.history;
         let known_to = self.metrics.last().map_or(0, |metric| metric.end_us);
@@ -337,7 +333,7 @@ impl Collected {
     }
 
     fn period(mut self, from: Moment, to: Moment) -> Period {
-        // What had been noted when the interval began is not of it.
+        // Drops what was noted before the interval began.
         let begin_us = from.observation.sample.time_us;
         let old = from.observation.status["alerts"].as_array().cloned().unwrap_or_default();
         self.alerts
@@ -348,8 +344,8 @@ impl Collected {
     }
 }
 
-/// Whether a line of the alert log, which begins with its time, is not older. The first snapshot of a process repeats
-/// lines of the one before it.
+/// Whether a line of the alert log, which begins with its time, is not older than `begin_us`. The first snapshot of a
+/// process repeats lines of its predecessor.
 fn is_since(line: &str, begin_us: u64) -> bool {
     let (at, begin) = (line.get(..19).unwrap_or_default().replace('T', " "), units::when(begin_us));
     !at.starts_with(|first: char| first.is_ascii_digit())

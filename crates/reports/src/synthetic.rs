@@ -1,4 +1,4 @@
-//! Pairs of observations for tests: what a load would have counted.
+//! Synthetic pairs of observations for tests: what a load would have counted.
 
 use crate::interval::Period;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use standfast_instruments::{
     Sample, Statistic, WaitClass, bucket_of,
 };
 
-/// When the interval begins, microseconds since the Unix epoch: 2026-11-21 10:00:00.
+/// Begin of the interval, microseconds since the Unix epoch: 2026-11-21 10:00:00.
 pub const BEGIN_US: u64 = 1_795_255_200_000_000;
 const STARTED_US: u64 = BEGIN_US - 3_600_000_000;
 
@@ -19,15 +19,15 @@ pub struct Load {
     pub redo_bytes: u64,
     pub writes: u64,
     pub switches: u64,
-    /// Mean of each event, how many at the primary.
+    /// Events at the primary: count and mean.
     pub events: Vec<(Event, u64, f64)>,
-    /// Mean of each part of each commit.
+    /// Mean of each part, over all commits.
     pub parts: Vec<(CommitPart, f64)>,
-    /// Events at the standby.
+    /// Events at the standby: count and mean.
     pub standby_events: Vec<(Event, u64, f64)>,
     pub statistics: Vec<(Statistic, u64)>,
     pub standby_statistics: Vec<(Statistic, u64)>,
-    /// Written over the state at the begin and at the end, as JSON pointers.
+    /// JSON pointers with the values to write into the status at the begin and at the end.
     pub at_begin: Vec<(&'static str, Value)>,
     pub at_end: Vec<(&'static str, Value)>,
     pub standby_at_end: Vec<(&'static str, Value)>,
@@ -36,7 +36,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// A synchronous pair on fast disks, 0.2 ms apart, at which nothing is wrong: 1,000 commits/s.
+    /// A synchronous pair on fast disks, 0.2 ms apart, with nothing wrong: 1,000 commits/s.
     pub fn healthy() -> Load {
         let (commits, writes) = (600_000, 300_000);
         Load {
@@ -83,28 +83,28 @@ impl Load {
         }
     }
 
-    /// Puts the mean of an event of the primary; as often as it was.
+    /// Sets the mean of an event at the primary and keeps its count.
     pub fn event(mut self, event: Event, mean_us: f64) -> Load {
         let writes = self.writes;
         put(&mut self.events, event, writes, mean_us);
         self
     }
 
-    /// Puts the mean of an event, and how often it was.
+    /// Sets the mean and the count of an event at the primary.
     pub fn events(mut self, event: Event, times: u64, mean_us: f64) -> Load {
         self.events.retain(|(of, ..)| *of != event);
         self.events.push((event, times, mean_us));
         self
     }
 
-    /// Puts the mean of an event of the standby.
+    /// Sets the mean of an event at the standby and keeps its count.
     pub fn standby_event(mut self, event: Event, mean_us: f64) -> Load {
         let writes = self.writes;
         put(&mut self.standby_events, event, writes, mean_us);
         self
     }
 
-    /// Puts the mean of a part of commits, and of `log file sync` with it.
+    /// Sets the mean of a part of commits and adjusts `log file sync`.
     pub fn part(mut self, part: CommitPart, mean_us: f64) -> Load {
         self.parts.retain(|(of, _)| *of != part);
         self.parts.push((part, mean_us));
@@ -113,37 +113,35 @@ impl Load {
         self
     }
 
-    /// Puts a statistic.
     pub fn statistic(mut self, statistic: Statistic, value: u64) -> Load {
         self.statistics.push((statistic, value));
         self
     }
 
-    /// Puts a statistic of the standby.
     pub fn standby_statistic(mut self, statistic: Statistic, value: u64) -> Load {
         self.standby_statistics.push((statistic, value));
         self
     }
 
-    /// Writes over the state at the end.
+    /// Overwrites a value of the status at the end.
     pub fn at_end(mut self, place: &'static str, value: Value) -> Load {
         self.at_end.push((place, value));
         self
     }
 
-    /// Writes over the state at both ends.
+    /// Overwrites a value of the status at both ends.
     pub fn always(mut self, place: &'static str, value: Value) -> Load {
         self.at_begin.push((place, value.clone()));
         self.at_end(place, value)
     }
 
-    /// Writes over the state of the standby at the end.
+    /// Overwrites a value of the standby's own status at the end.
     pub fn standby_at_end(mut self, place: &'static str, value: Value) -> Load {
         self.standby_at_end.push((place, value));
         self
     }
 
-    /// A line of the alert log.
+    /// Adds a line to the alert log.
     pub fn alert(mut self, line: &str) -> Load {
         self.alerts.push(format!("2026-11-21T10:0{}:00.000Z {line}", self.alerts.len()));
         self
@@ -157,7 +155,7 @@ fn put(all: &mut Vec<(Event, u64, f64)>, event: Event, otherwise: u64, mean_us: 
     }
 }
 
-/// So many that all took so long.
+/// A histogram of `count` waits that all took `mean_us`.
 pub fn counts(count: u64, mean_us: f64) -> HistogramCounts {
     let ns = (mean_us * 1e3) as u64;
     let mut buckets = vec![0; BUCKETS];

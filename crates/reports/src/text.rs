@@ -8,7 +8,7 @@ pub const WIDTH: usize = 80;
 /// A column of words is not made narrower.
 const WORDS_MIN: usize = 12;
 
-/// All sections.
+/// Renders all sections.
 pub fn text(title: &str, sections: &[Section]) -> String {
     let mut out = format!("{title}\n{}\n", "=".repeat(title.chars().count().min(WIDTH)));
     for section in sections {
@@ -29,7 +29,7 @@ pub fn text(title: &str, sections: &[Section]) -> String {
     out
 }
 
-/// A finding: what, the numbers, what to do, what would refute it.
+/// Renders a finding: title, evidence, remedy, refutation.
 pub fn finding(found: &Finding) -> String {
     let mut out = wrapped(&found.title, &format!("{} {}: ", found.severity.word(), found.rule), "    ");
     for evidence in &found.evidence {
@@ -40,7 +40,7 @@ pub fn finding(found: &Finding) -> String {
     out
 }
 
-/// Text in lines that fit, the first after `first`, the others after `others`.
+/// Wraps text to the width; `first` precedes the first line, `others` the following ones.
 fn wrapped(text: &str, first: &str, others: &str) -> String {
     let mut out = String::new();
     let mut line = first.to_owned();
@@ -75,7 +75,7 @@ fn table(table: &Table) -> String {
     std::iter::once(&heads).chain(&table.rows).map(row).collect()
 }
 
-/// As wide as the cells need; when that is too much, columns of words give way, the widest first.
+/// Column widths that fit the cells; if the table is too wide, columns of words shrink, the widest first.
 fn widths(table: &Table) -> Vec<usize> {
     let cell = |row: &Vec<String>, index: usize| row.get(index).map_or(0, |cell| cell.chars().count());
     let column = |(index, column): (usize, &crate::report::Column)| {
@@ -94,7 +94,7 @@ fn widths(table: &Table) -> Vec<usize> {
     }
 }
 
-/// What does not fit ends with a tilde.
+/// Truncates a cell to `width`; a tilde marks the cut.
 fn clipped(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

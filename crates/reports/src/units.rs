@@ -1,34 +1,34 @@
-//! Numbers as text: unknown is `unknown` or a dash, never 0. Pure.
+//! Numbers as text; an unknown one is a dash, never 0. Pure.
 
 use standfast_net::html::words::utc;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// In the place of what is not known.
+/// Shown for an unknown value.
 pub const UNKNOWN: &str = "-";
 
-/// A number with so many digits after the point.
+/// A number with `digits` decimals.
 pub fn number(value: Option<f64>, digits: usize) -> String {
-    // A sum of nothing is -0.0.
+    // The sum of an empty iterator is -0.0; adding 0.0 makes it 0.0.
     let value = value.filter(|value| value.is_finite()).map(|value| value + 0.0);
     value.map_or_else(|| UNKNOWN.to_owned(), |value| grouped(&format!("{value:.digits$}")))
 }
 
-/// A count.
+/// A count with thousands separators.
 pub fn count(value: Option<u64>) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), |value| grouped(&value.to_string()))
 }
 
-/// Microseconds as milliseconds, with digits that say something.
+/// Microseconds as milliseconds with three decimals.
 pub fn millis(us: Option<f64>) -> String {
     number(us.map(|us| us / 1e3), 3)
 }
 
-/// A share from 0 to 1 in percent.
+/// A share from 0 to 1, in percent.
 pub fn share(value: Option<f64>) -> String {
     number(value.map(|value| value * 100.0), 1)
 }
 
-/// Bytes with their unit.
+/// Bytes with a binary unit.
 pub fn bytes(value: Option<f64>) -> String {
     let Some(value) = value.filter(|value| value.is_finite()) else { return UNKNOWN.to_owned() };
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -41,12 +41,12 @@ pub fn bytes(value: Option<f64>) -> String {
     format!("{value:.digits$} {}", units[at])
 }
 
-/// Bytes that are counted.
+/// A byte count with a binary unit.
 pub fn whole_bytes(value: Option<u64>) -> String {
     bytes(value.map(|value| value as f64))
 }
 
-/// A moment.
+/// A time in microseconds since the Unix epoch as UTC text.
 pub fn when(us: u64) -> String {
     utc(UNIX_EPOCH + Duration::from_micros(us))
 }
@@ -61,7 +61,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A difference in percent of the first; a dash when the first is zero or one of them is not known.
+/// Difference in percent of the first; a dash when the first is zero or either is unknown.
 pub fn difference(before: Option<f64>, after: Option<f64>) -> String {
     let Some((before, after)) = before.zip(after).filter(|(before, _)| *before != 0.0) else {
         return UNKNOWN.to_owned();

@@ -2,17 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-/// The WAL.
 pub fn wal_path(database: &Path) -> PathBuf {
     beside(database, "-wal")
 }
 
-/// The wal-index.
 pub fn wal_index_path(database: &Path) -> PathBuf {
     beside(database, "-shm")
 }
 
-/// The rollback journal.
 pub fn journal_path(database: &Path) -> PathBuf {
     beside(database, "-journal")
 }

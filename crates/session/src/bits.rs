@@ -1,6 +1,6 @@
 //! Sets of small numbers as words of bits, as they lie in the shared memory.
 
-/// The numbers of the bits that are set, ascending. Each word is read when its turn has come.
+/// Returns the numbers of the set bits, ascending. Each word is read when the iteration reaches it.
 pub(crate) fn set_bits(words: impl IntoIterator<Item = u64>) -> impl Iterator<Item = usize> {
     words.into_iter().enumerate().flat_map(|(word, mut bits)| {
         std::iter::from_fn(move || {

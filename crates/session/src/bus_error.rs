@@ -1,30 +1,30 @@
-//! What becomes of an access to mapped memory whose file was made shorter: the kernel answers it with SIGBUS, which ends the
-//! process. One handler serves all who map files that others may truncate: each says what to do about its own addresses, and
-//! for any other one the signal does what it did before.
+//! Accesses to mapped memory whose file was truncated: the kernel answers them with SIGBUS, which ends the process. One
+//! handler serves all code that maps files that others may truncate: each [`Resolver`] decides about its own addresses,
+//! and for any other address the signal does what it did before.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
-/// Who knows of an address: true when the access can be repeated. Called within a signal handler.
+/// Handles an address that it knows: true when the access can be repeated. Called within a signal handler.
 pub type Resolver = fn(address: usize) -> bool;
 
 const RESOLVERS_MAX: usize = 4;
-/// Mappings that can be known at a time. One more is not protected: an access to it ends the process.
+/// Most mappings known at a time. One more is not protected: an access to it ends the process.
 const MAPPINGS_MAX: usize = 256;
 
-/// Of [`Resolver`]s, as addresses; null beyond those that are there.
+/// The [`Resolver`]s, as addresses; unused entries are null.
 static RESOLVERS: [AtomicPtr<c_void>; RESOLVERS_MAX] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; RESOLVERS_MAX];
 /// The action before ours; never freed.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
-/// Excludes those who install and watch; the handler takes no lock.
+/// Excludes concurrent changes of the tables and the handler; the handler takes no lock.
 static CHANGES: Mutex<()> = Mutex::new(());
 
 /// A mapping of the shared memory, kept for the life of the process.
 struct Mapping {
-    /// 0: an unused place. Written last.
+    /// 0: an unused entry. Written last.
     begin: AtomicUsize,
     end: AtomicUsize,
     is_lost: AtomicBool,
@@ -34,8 +34,9 @@ static MAPPINGS: [Mapping; MAPPINGS_MAX] = [const {
     Mapping { begin: AtomicUsize::new(0), end: AtomicUsize::new(0), is_lost: AtomicBool::new(false) }
 }; MAPPINGS_MAX];
 
-/// From now on `resolver` is asked about addresses that the kernel cannot serve. The first call makes the handler that of the
-/// process; the one that was there before is called for addresses that are not registered. Asked for again it changes nothing.
+/// Registers `resolver` for addresses that the kernel cannot serve. The first call installs the process's handler; the
+/// handler that was there before is called for addresses that no resolver knows. Registering a resolver again changes
+/// nothing.
 pub fn on_bus_error(resolver: Resolver) {
     let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     let resolver = resolver as *mut c_void;
@@ -55,8 +56,8 @@ pub fn on_bus_error(resolver: Resolver) {
 }
 
 fn install() {
-    // SAFETY: sysconf has no preconditions. Both actions are zeroed but for the fields that are set, and live for good; the
-    // handler does only what a handler may: atomics and system calls.
+    // SAFETY: sysconf has no preconditions. Both actions are zeroed except for the fields that are set, and live for
+    // good; the handler does only what a handler may: atomics and system calls.
     unsafe {
         PAGE_BYTES.store(usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap_or(4096), SeqCst);
         let before: *mut libc::sigaction = Box::into_raw(Box::new(std::mem::zeroed()));
@@ -64,7 +65,7 @@ fn install() {
         BEFORE.store(before, SeqCst);
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handle as *const () as usize;
-        // On the stack that a runtime with small stacks has set aside for signals.
+        // Runs on the stack that a runtime with small stacks has set aside for signals.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
     }
@@ -108,15 +109,15 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
     }
 }
 
-/// Puts a page of zeros in the place of the one at `address`, of which the file has no more; for a [`Resolver`]. False when
-/// the system has none.
+/// Maps a page of zeros over the one at `address`, which the file no longer has; for a [`Resolver`]. False when the
+/// system has none.
 ///
 /// # Safety
 /// The page must belong to a shared mapping that nothing unmaps meanwhile, and of which any content is valid.
 pub unsafe fn map_zeros(address: usize, access: c_int) -> bool {
     let page_bytes = PAGE_BYTES.load(SeqCst);
     let page = address & !(page_bytes - 1);
-    // SAFETY: as the caller promises; other processes see nothing of it. errno is put back.
+    // SAFETY: as the caller promises; other processes see nothing of it. errno is restored.
     unsafe {
         let errno = *libc::__errno_location();
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -126,12 +127,12 @@ pub unsafe fn map_zeros(address: usize, access: c_int) -> bool {
     }
 }
 
-/// A mapping whose loss is noted.
+/// A mapping whose loss is recorded.
 #[derive(Clone, Copy)]
 pub(crate) struct Watched(Option<usize>);
 
 impl Watched {
-    /// Of the mapping at `begin`, which is never unmapped.
+    /// Watches the mapping at `begin`, which is never unmapped.
     pub fn mapping(begin: usize, bytes: usize) -> Watched {
         on_bus_error(resolve);
         let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,12 +144,12 @@ impl Watched {
         Watched(free)
     }
 
-    /// Whether a page of it was found to be gone.
+    /// Whether an access found a page of it gone.
     pub fn is_lost(self) -> bool {
         self.0.is_some_and(|place| MAPPINGS[place].is_lost.load(SeqCst))
     }
 
-    /// It was mapped again as a whole.
+    /// Called when all of it was mapped again.
     pub fn found(self) {
         if let Some(place) = self.0 {
             MAPPINGS[place].is_lost.store(false, SeqCst);
@@ -156,7 +157,7 @@ impl Watched {
     }
 }
 
-/// For the mappings that are watched.
+/// The [`Resolver`] of the watched mappings.
 fn resolve(address: usize) -> bool {
     let of = |mapping: &&Mapping| {
         let begin = mapping.begin.load(SeqCst);
@@ -164,7 +165,7 @@ fn resolve(address: usize) -> bool {
     };
     let Some(mapping) = MAPPINGS.iter().find(of) else { return false };
     mapping.is_lost.store(true, SeqCst);
-    // SAFETY: it is never unmapped, and consists of atomics, for which any content is valid. What the file does not have any
-    // more no other process sees either.
+    // SAFETY: the mapping is never unmapped, and consists of atomics, for which any content is valid. What the file no
+    // longer has no other process sees either.
     unsafe { map_zeros(address, libc::PROT_READ | libc::PROT_WRITE) }
 }

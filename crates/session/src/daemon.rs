@@ -1,4 +1,5 @@
-//! The instance's side: gather notices, publish what is durable, open and close the gate, bury the dead.
+//! The instance's side: collects notifications, publishes what is durable, opens and closes the checkpoint gate, reaps
+//! dead sessions.
 
 use crate::bits::set_bits;
 use crate::futex;
@@ -12,13 +13,13 @@ use crate::spin;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
-/// Longest look for a notice before the log writer sleeps: what a busy client needs for a transaction.
+/// Longest poll for a notification before the log writer sleeps: what a busy client needs for a transaction.
 const LOOK_MAX_US: u64 = 200;
 
-/// Slots that are freed by one call of [`Segment::bury_dead`].
+/// Most slots that one call of [`Segment::bury_dead`] frees.
 const BURIED_MAX: usize = 128;
 
-/// Databases that have noticed new frames.
+/// Databases whose sessions have notified of new frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirtySet {
     words: [u64; DATABASE_WORDS],
@@ -30,12 +31,10 @@ impl DirtySet {
         set_bits(self.words).map(|database| database as u16)
     }
 
-    /// Whether no database is dirty.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// Adds one database.
     pub fn insert(&mut self, database: u16) {
         let index = usize::from(database) % crate::layout::DATABASES;
         self.words[index / 64] |= 1 << (index % 64);
@@ -53,16 +52,16 @@ fn daemon_rung(daemon: &DaemonLine) -> bool {
     daemon.rung.swap(0, SeqCst) != 0
 }
 
-/// Counts of the sessions' side since the segment was made.
+/// Counts of the sessions' side since the segment was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounts {
     /// Commit waits that ended without sleep.
     pub commit_polls: u64,
     /// Commit waits that went to sleep.
     pub commit_sleeps: u64,
-    /// Wakes of the instance by a notice.
+    /// Wakes of the instance by a notification.
     pub daemon_wakes: u64,
-    /// Places taken in a write lock queue.
+    /// Tickets taken in a write lock queue.
     pub lock_waits: u64,
     /// Sleeps in a write lock queue.
     pub lock_sleeps: u64,
@@ -71,7 +70,7 @@ pub struct SessionCounts {
 }
 
 impl Segment {
-    /// Takes all notices at once.
+    /// Takes all notifications.
     pub fn take_dirty(&self) -> DirtySet {
         let requests = self.requests;
         requests.daemon.urgent.store(0, SeqCst);
@@ -85,7 +84,8 @@ impl Segment {
         set
     }
 
-    /// Sleeps until there is a notice or `ring` is called, at most `timeout`. False when the time ran out.
+    /// Sleeps until there is a notification or [`Segment::ring`] is called, at most `timeout`. False when the time ran
+    /// out.
     pub fn sleep(&self, timeout: Duration) -> bool {
         let daemon = &self.requests.daemon;
         if spin::look(&daemon.look, LOOK_MAX_US, || daemon.summary.load(SeqCst) != 0) {
@@ -100,7 +100,7 @@ impl Segment {
         !timed_out
     }
 
-    /// Lets BATCH commits gather: sleeps for `time` unless somebody asks for IMMEDIATE.
+    /// The batch delay, in which BATCH commits gather: sleeps for `time` unless a session asks for IMMEDIATE.
     pub fn linger(&self, time: Duration) {
         let daemon = &self.requests.daemon;
         daemon.word.store(1, SeqCst);
@@ -110,8 +110,8 @@ impl Segment {
         daemon.word.store(0, SeqCst);
     }
 
-    /// Wakes the sleeper of [`Segment::sleep`] without a notice, or keeps it from falling asleep. May be
-    /// called from any thread.
+    /// Wakes the thread in [`Segment::sleep`] without a notification, or keeps it from falling asleep. May be called
+    /// from any thread.
     pub fn ring(&self) {
         let daemon = &self.requests.daemon;
         daemon.rung.store(1, SeqCst);
@@ -120,7 +120,7 @@ impl Segment {
         }
     }
 
-    /// Whether a BATCH notice came since the last call.
+    /// Whether a BATCH notification came since the last call.
     pub fn take_batch(&self) -> bool {
         let batch = &self.requests.daemon.batch;
         batch.load(SeqCst) != 0 && batch.swap(0, SeqCst) != 0
@@ -134,10 +134,10 @@ impl Segment {
         requests.daemon.summary.fetch_or(1 << (index / 64), SeqCst);
     }
 
-    /// Moves the durable position of a database forwards and lets the commits that waited for it go on, in their order: who
-    /// runs first is ahead at the write lock, and in the order of slots that would always be the same sessions. Those that
-    /// sleep join `sleepers`, to be woken with those of other databases. `posted` is told once of each when it had given
-    /// notice, and when it could go on.
+    /// Moves the durable position of a database forwards and lets the commits that waited for it continue, in their
+    /// order: the first to run is ahead at the write lock, and in the order of slots that would always be the same
+    /// sessions. Those that sleep join `sleepers`, to be woken with those of other databases. Calls `posted` once for
+    /// each of them, with the time of its notification and the time when it could continue.
     pub fn publish_durable(
         &self,
         database: u16,
@@ -145,27 +145,27 @@ impl Segment {
         sleepers: &mut Sleepers,
         posted: &mut dyn FnMut(u64, u64),
     ) {
-        // Those who do not sleep see the new position at once and may be gone when it is their turn below.
+        // Sessions that do not sleep see the new position immediately and may be gone when the code below reaches them.
         for (_, slot) in self.waiting(database).filter(|(_, slot)| slot.waits_for(position)) {
             if slot.commit_word.load(SeqCst) == WORD_WAITING {
                 slot.post(posted);
             }
         }
         if let Some(own) = &self.mapping.own {
-            // Callers publish one after the other.
+            // Callers publish one after the other, never concurrently.
             let position = own.move_durable(database, position);
             self.published.of(database).durable.store(position, SeqCst);
         }
         let waiting = self.waiting(database).filter(|(_, slot)| slot.waits_for(position));
         let mut in_order: Vec<_> = waiting.map(|at| (at.1.target.load(SeqCst), at)).collect();
         in_order.sort_unstable_by_key(|(target, _)| *target);
-        // Who looks by himself may have seen it and wait for a later commit by now.
+        // A session that polls may have seen the position, and may wait for a later commit by now.
         let called = in_order.into_iter().map(|(_, at)| at).filter(|(_, slot)| slot.waits_for(position));
         sleepers.call(called.inspect(|(_, slot)| slot.post(posted)));
     }
 
-    /// Wakes `sleepers` and empties it. One system call wakes those of many databases: a thread that wakes others one by one
-    /// is interrupted by each of them, while the rest sleep on.
+    /// Wakes `sleepers` and empties it. One system call wakes the waiters of many databases: a thread that wakes them
+    /// one by one is interrupted by each of them, while the rest sleep on.
     pub fn wake(&self, sleepers: &mut Sleepers) {
         for (bed, bits) in sleepers.take() {
             let wakes = &self.published.beds[bed].wakes;
@@ -181,20 +181,19 @@ impl Segment {
         set_bits(waiters.iter().map(|word| word.load(SeqCst))).map(move |index| (index, segment.slot(index)))
     }
 
-    /// Wakes every commit that waits on the database, so that it looks around (failure, shutdown).
+    /// Wakes every commit that waits on the database, so that it checks again (failure, shutdown).
     pub fn wake_all(&self, database: u16) {
         let mut sleepers = Sleepers::default();
         sleepers.call(self.waiting(database));
         self.wake(&mut sleepers);
     }
 
-    /// Sets the state of a database.
     pub fn set_state(&self, database: u16, state: DatabaseState) {
         self.publish(|published| published.of(database).state.store(state as u32, SeqCst));
     }
 
-    /// Says what becomes of processes without the VFS that write to a database. Any order of this and of what sessions do is
-    /// right: a writer excludes all others in either form.
+    /// Publishes what happens to processes without the VFS that write to a database. Any order of this and of what
+    /// sessions do is correct: a writer excludes all others in either form.
     pub fn set_other_writers(&self, database: u16, writers: OtherWriters) {
         self.publish(|published| published.of(database).other_writers.store(writers as u32, SeqCst));
     }
@@ -204,7 +203,7 @@ impl Segment {
         self.publish(|published| published.of(database).scn.store(scn, SeqCst));
     }
 
-    /// Publishes the settings and that the instance runs, or no longer does.
+    /// Publishes the settings, and whether the instance runs.
     pub fn set_running(&self, running: bool, config: &SegmentConfig) {
         self.publish(|Published { settings, .. }| {
             settings.commit_mode.store(config.commit_mode, SeqCst);
@@ -215,29 +214,29 @@ impl Segment {
         });
     }
 
-    /// Whether the generation with `salts` is one that a session or the instance has begun, and every session that took the
-    /// write lock since found the generation that the one before it had left. What sessions say of it is a hint: the pages
-    /// decide what the files hold.
+    /// Whether the generation with `salts` is one that a session or the instance has begun, and every session that took
+    /// the write lock since found the generation that the session before it had left. What sessions report is a hint:
+    /// the pages decide what the files hold.
     pub fn vouches(&self, database: u16, salts: [u32; 2]) -> bool {
         let line = &self.database(database).lock;
         let of_sessions = [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)];
         (of_sessions == salts || self.epoch(database).1 == salts) && line.foreign.load(SeqCst) == 0
     }
 
-    /// Commits of the database that sessions have announced since the segment was made; all of them are published. Only
-    /// differences mean something.
+    /// Number of commits of the database that sessions have announced since the segment was created; all of them are
+    /// published. Only differences mean something.
     pub fn announced(&self, database: u16) -> u64 {
         self.database(database).lock.announced.load(Acquire)
     }
 
-    /// Sessions of the database that died under the write lock since the last call: each may have left one commit that
-    /// was not announced.
+    /// Number of sessions of the database that died under the write lock since the last call: each may have left one
+    /// commit that was not announced.
     pub fn take_orphans(&self, database: u16) -> u32 {
         let orphans = &self.database(database).lock.orphans;
         if orphans.load(Relaxed) == 0 { 0 } else { orphans.swap(0, SeqCst) }
     }
 
-    /// Starts serving a database: stale hints of an earlier run are void.
+    /// Clears stale hints of an earlier run when a database starts to be served.
     pub fn reset_hints(&self, database: u16) {
         let line = &self.database(database).lock;
         line.owner.store(0, SeqCst);
@@ -246,14 +245,14 @@ impl Segment {
         self.open_gate(database);
     }
 
-    /// From now on until [`Segment::end_rewriting`] only the wal-index that is there knows the log: sessions must not make
+    /// From now on until [`Segment::end_rewriting`] only the existing wal-index knows the WAL: sessions must not make
     /// another one.
     pub fn begin_rewriting(&self, database: u16) {
         self.set_rewriting(database, 1);
     }
 
-    /// An instance that starts is about to open the database. Where the last one died while it wrote the log anew the
-    /// wal-index that is there may be one that was made of what is left: nobody reads by it until
+    /// Called when a starting instance is about to open the database. If the last one died while it rewrote the WAL,
+    /// the existing wal-index may have been made from what is left, so it is suspect: no session reads by it until
     /// [`Segment::end_rewriting`].
     pub fn doubt_rewriting(&self, database: u16) {
         if self.is_rewriting(database) {
@@ -261,12 +260,13 @@ impl Segment {
         }
     }
 
-    /// What the wal-index shows is an earlier state: nobody reads by it until [`Segment::end_rewriting`].
+    /// Marks the WAL as suspect: the wal-index shows an earlier state, and no session reads by it until
+    /// [`Segment::end_rewriting`].
     pub fn doubt_log(&self, database: u16) {
         self.set_rewriting(database, 2);
     }
 
-    /// The log is whole again.
+    /// Called when the WAL is complete again.
     pub fn end_rewriting(&self, database: u16) {
         self.set_rewriting(database, 0);
     }
@@ -275,12 +275,12 @@ impl Segment {
         self.publish(|published| published.of(database).rewriting.store(value, SeqCst));
     }
 
-    /// New transactions wait at their start from now on.
+    /// Closes the checkpoint gate: new transactions wait at their start from now on.
     pub fn close_gate(&self, database: u16) {
         self.publish(|published| _ = published.of(database).gate.fetch_or(GATE_CLOSED, SeqCst));
     }
 
-    /// Lets new transactions start.
+    /// Opens the checkpoint gate: new transactions start again.
     pub fn open_gate(&self, database: u16) {
         if self.published_of(database).gate.load(SeqCst) & GATE_CLOSED != 0 {
             self.publish(|published| _ = published.of(database).gate.fetch_and(!GATE_CLOSED, SeqCst));
@@ -289,9 +289,9 @@ impl Segment {
         self.wake_first(database);
     }
 
-    /// The instance is about to take SQLite's write lock of the database, or has given it up. A session that finds the lock
-    /// taken waits for that instead of failing: without a busy handler it would get SQLITE_BUSY that no other writer is the
-    /// reason of.
+    /// Publishes that the instance is about to take SQLite's write lock of the database, or has released it. A session
+    /// that finds the lock taken waits for that instead of failing: without a busy handler it would get SQLITE_BUSY
+    /// although no other writer is the cause.
     pub fn note_write_lock(&self, database: u16, held: bool) {
         if held {
             self.publish(|published| _ = published.of(database).gate.fetch_or(INSTANCE_WRITES, SeqCst));
@@ -301,7 +301,7 @@ impl Segment {
         }
     }
 
-    /// Whether some session holds or is about to take the write lock (a hint).
+    /// Whether a session holds or is about to take the write lock (a hint).
     pub fn owned(&self, database: u16) -> bool {
         self.database(database).lock.owner.load(SeqCst) != 0
     }
@@ -311,13 +311,13 @@ impl Segment {
         self.commit_waiters(database) != 0
     }
 
-    /// How many of its commits wait, and readers for what they see to be durable.
+    /// Number of its commits that wait, and of readers that wait for what they see to be durable.
     pub fn commit_waiters(&self, database: u16) -> usize {
         self.waiting(database).filter(|(_, slot)| slot.waits_for(u64::MAX)).count()
     }
 
-    /// Sessions that live: (slot, process, start time of the process in clock ticks). The process is what the session says, by
-    /// its number in its own PID namespace. Asks the system once for each slot that was ever taken.
+    /// Living sessions: (slot, process, start time of the process in clock ticks). The process is what the session
+    /// reports, by its number in its own PID namespace. Makes a system call for each slot that was ever taken.
     pub fn sessions(&self) -> impl Iterator<Item = (usize, u32, u64)> + '_ {
         let slots = self.slots_used().iter().enumerate();
         slots
@@ -330,11 +330,11 @@ impl Segment {
         self.sessions().map(|(slot, pid, _)| (self.slot(slot).database.load(SeqCst) as u16, pid))
     }
 
-    /// Frees slots of sessions whose process has died, and lets others past whatever they held. Says how many there were, at most
-    /// [`BURIED_MAX`]: what stands in a slot may be garbage, for which others wait longest.
+    /// Frees the slots of sessions whose process has died, and releases whatever they held. Returns their number, at
+    /// most [`BURIED_MAX`]: slots may hold garbage, and others wait meanwhile.
     pub fn bury_dead(&self) -> usize {
         let slots = self.slots_used().iter().enumerate();
-        // Who takes the lock has the slot: no session gets it meanwhile, and none that lives loses it.
+        // The holder of the lock has the slot: no session gets it meanwhile, and no living session loses it.
         let dead = slots.filter(|(index, slot)| {
             slot.pid.load(SeqCst) != 0 && matches!(self.mapping.locks.take(*index), Ok(true))
         });
@@ -346,7 +346,7 @@ impl Segment {
             .count()
     }
 
-    /// Frees a slot whose session has died. The caller has its lock.
+    /// Frees a slot whose session has died. The caller holds its lock.
     pub(crate) fn clear_slot(&self, slot: usize) {
         let database = self.slot(slot).database.load(SeqCst) as u16;
         if self.slot(slot).lock.writing.swap(0, SeqCst) != 0 {
@@ -358,7 +358,6 @@ impl Segment {
         self.wake_first(database);
     }
 
-    /// Counts of the sessions' side.
     pub fn counts(&self) -> SessionCounts {
         let counters = &self.requests.counters;
         SessionCounts {
@@ -388,7 +387,8 @@ mod tests {
         (Segment::create(&path, [7; 16], 0o600).unwrap().0, path)
     }
 
-    /// A session of the database that sleeps until `frame` is durable: its bed with its bit there, and its target.
+    /// A session of the database that sleeps until `frame` is durable: its wait bucket with its bit there, and its
+    /// target.
     fn asleep(segment: Segment, database: u16, frame: u32) -> ((usize, u32), u64) {
         let session = Session::attach(segment, database, 1, 1).unwrap();
         segment.announce_generation(database, [1, 2]);
@@ -416,7 +416,7 @@ mod tests {
         Segment::remove(&path);
     }
 
-    /// Sessions whose slots are in different beds, and whose bits are not the same.
+    /// Sessions whose slots are in different wait buckets, and whose bits differ.
     #[test]
     fn sleepers_wake_in_their_beds() {
         let (segment, path) = segment("beds");
@@ -447,7 +447,7 @@ mod tests {
         Segment::remove(&path);
     }
 
-    /// Until the thread sleeps; it has nothing else to sleep for.
+    /// Waits until the thread sleeps; it has nothing else to sleep for.
     fn await_sleep(thread: libc::pid_t) {
         let state = || std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
         while !state().rsplit_once(')').unwrap().1.starts_with(" S") {
@@ -471,7 +471,7 @@ mod tests {
         Segment::remove(&path);
     }
 
-    /// Between its last look at the durable position and its sleep.
+    /// The wake comes between the last check of the durable position and the sleep.
     #[test]
     fn a_session_that_is_about_to_sleep_misses_no_wake() {
         let (segment, path) = segment("about");

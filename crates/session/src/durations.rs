@@ -1,7 +1,8 @@
 //! What sessions wait for, counted in their slots: durations by powers of two of microseconds.
 //!
-//! A slot's counts only grow, whoever owns the slot, so that the sum over all slots is that of all sessions since the
-//! segment was made. Only the owner of a slot adds to its counts; a wild write can spoil figures and nothing else.
+//! A slot's counts only grow, whichever session owns the slot, so that the sum over all slots is that of all sessions
+//! since the segment was created. Only the owner of a slot adds to its counts; a wild write can spoil figures and
+//! nothing else.
 
 use crate::layout::{Slot, WaitLine};
 use crate::monotonic_ns;
@@ -16,21 +17,20 @@ pub const BUCKETS: usize = 33;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum SessionWait {
-    /// In COMMIT: from the notice to the moment that the session runs again.
+    /// In COMMIT: from the notification to the moment that the session runs again.
     LogFileSync,
-    /// The end of that: from the moment that it may go on, to be woken or to find that by itself.
+    /// The end of that: from the moment that the session may continue, by a wake or by its own check.
     Scheduling,
-    /// For the write lock, from the begin of the attempt that failed to the turn.
+    /// For the write lock, from the start of the attempt that failed to the grant.
     WriteLock,
-    /// No wait: from the begin of the transaction in which the lock was got to the notice of its commit, and from the
-    /// end of the wait for that to the end of the transaction.
+    /// No wait: from the start of the transaction in which the session got the lock to the notification of its commit,
+    /// and from the end of the wait for that to the end of the transaction.
     Transaction,
-    /// At the begin of a transaction, while the log is reset.
+    /// At the start of a transaction, while the WAL is reset.
     WalReset,
 }
 
 impl SessionWait {
-    /// All of them.
     pub const ALL: [SessionWait; 5] = [
         SessionWait::LogFileSync,
         SessionWait::Scheduling,
@@ -63,7 +63,7 @@ pub struct WaitCounts {
     pub buckets: Vec<u64>,
 }
 
-/// The wait in which another one began; none, mostly.
+/// The wait within which another one began; usually none.
 #[derive(Debug)]
 #[must_use = "it goes on when the inner wait ends"]
 pub struct OuterWait {
@@ -74,15 +74,12 @@ pub struct OuterWait {
 /// What a session is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionActivity {
-    /// Number of the slot.
     pub slot: usize,
-    /// Process.
     pub pid: u32,
-    /// Number of the database.
     pub database: u16,
     /// What it waits for; `None`: it holds the write lock and works.
     pub waits_for: Option<SessionWait>,
-    /// For how long so far, nanoseconds; 0 when it is not known.
+    /// Duration so far, nanoseconds; 0 when it is not known.
     pub for_ns: u64,
 }
 
@@ -92,13 +89,13 @@ pub fn bucket_of(ns: u64) -> usize {
     ((u64::BITS - us.leading_zeros()) as usize).min(BUCKETS - 1)
 }
 
-/// The owner of a slot is the only one who adds, so loads and stores do.
+/// Only the owner of a slot adds, so loads and stores suffice.
 fn add(to: &AtomicU64, amount: u64) {
     to.store(to.load(Relaxed).wrapping_add(amount), Relaxed);
 }
 
 impl Slot {
-    /// The maximum and the bucket stay: this is for what is short beside the whole.
+    /// Adds to the time only; the maximum and the bucket stay. For what is short beside the whole.
     pub(crate) fn lengthen(&self, what: SessionWait, ns: u64) {
         if !cfg!(feature = "off") {
             add(&self.counts[what as usize].time_ns, ns);
@@ -118,11 +115,12 @@ impl Slot {
     }
 }
 
-/// In [`Slot::posted_ns`]: there is no commit of which the instance should say when it let it go on.
+/// Value of [`Slot::posted_ns`] when no commit waits whose release the instance should report.
 pub(crate) const NOBODY_WAITS: u64 = u64::MAX;
 
 impl Slot {
-    /// The commit that waits, if one does, may go on: `posted` is told when it gave notice and that it is now.
+    /// Called when the commit that waits, if one does, may continue: `posted` gets the time of its notification and the
+    /// time now.
     pub(crate) fn post(&self, posted: &mut dyn FnMut(u64, u64)) {
         if cfg!(feature = "off") || self.posted_ns.load(SeqCst) != 0 {
             return;
@@ -147,7 +145,7 @@ impl WaitLine {
         self.what.store(outer.what, Relaxed);
     }
 
-    /// Its owner was killed while it waited.
+    /// Clears the wait of an owner that was killed while it waited.
     pub(crate) fn forget(&self) {
         self.what.store(0, Relaxed);
     }
@@ -159,17 +157,17 @@ impl Session {
         self.segment.slot(self.slot).record(what, ns);
     }
 
-    /// What was counted last took longer by this.
+    /// Adds `ns` to the time of what was counted last.
     pub fn lengthen(&self, what: SessionWait, ns: u64) {
         self.segment.slot(self.slot).lengthen(what, ns);
     }
 
-    /// A wait begins that others can see; perhaps within another one, which goes on when this one has ended.
+    /// Begins a wait that others can see, perhaps within another one, which continues when this one has ended.
     pub fn begin_wait(&self, what: SessionWait, since_ns: u64) -> OuterWait {
         self.segment.slot(self.slot).wait.begin(what, since_ns)
     }
 
-    /// It has ended and is counted; within another one it was a piece of that.
+    /// Ends a wait and counts it, unless it is within another one, of which it was a part.
     pub fn end_wait(&self, what: SessionWait, since_ns: u64, outer: OuterWait) {
         let slot = self.segment.slot(self.slot);
         if outer.what == 0 {

@@ -1,5 +1,5 @@
-//! The files of the shared memory: opened and made by the descriptor of their directory, never through a link, and used only
-//! when they belong to whom they should.
+//! The files of the shared memory: opened and created through the descriptor of their directory, never through a link,
+//! and used only when they belong to the right user.
 
 use crate::layout::{Head, MAGIC, VERSION};
 use crate::segment::SegmentError;
@@ -12,20 +12,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Writable by others than the owner.
+/// Write permissions of users other than the owner.
 pub(crate) const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
-/// No link is followed, and a FIFO is not waited for.
+/// Follows no link, and does not wait for a FIFO.
 const ALWAYS: c_int = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
 
-/// Where the instance publishes, when `segment` is the path that markers name: sessions map the one at that path writable.
+/// The path of the published file; `segment` is the path that markers name, whose file sessions map writable.
 pub fn published_path(segment: &Path) -> PathBuf {
     let mut path = segment.as_os_str().to_owned();
     path.push(".published");
     path.into()
 }
 
-/// Permissions of what is published, when the file that sessions write to has `mode`: those for reading.
+/// Permissions of the published file, when the file that sessions write to has `mode`: those for reading.
 pub fn published_mode(mode: u32) -> u32 {
     mode & 0o444 | 0o400
 }
@@ -37,7 +37,8 @@ pub(crate) fn open(path: &Path, writable: bool) -> io::Result<(File, Metadata)> 
     Ok((file, metadata))
 }
 
-/// Of a segment of any release: they all begin with magic number, version and whether it is retired.
+/// Version of a segment of any release: all begin with magic number, version and the retired flag. `None`: it is no
+/// segment.
 pub(crate) fn version_of(file: &File) -> Option<u32> {
     let (mut magic, mut version) = ([0; 8], [0; 4]);
     file.read_exact_at(&mut magic, offset_of!(Head, magic) as u64).ok()?;
@@ -89,8 +90,8 @@ impl Place {
         }
     }
 
-    /// The file that is there, for writing, if it is ours: a regular one of this user, with no second name, and
-    /// with none of the permissions `never`.
+    /// Opens the existing file for writing, if it is ours: a regular file of this user, with no second name, and with
+    /// none of the permissions `never`.
     pub fn ours(&self, never: u32) -> io::Result<Option<File>> {
         let is_ours = |metadata: &Metadata| {
             metadata.is_file()
@@ -100,7 +101,7 @@ impl Place {
         };
         match self.open(libc::O_RDWR, 0) {
             Ok(file) => Ok(is_ours(&file.metadata()?).then_some(file)),
-            // Not even its owner may write to it, so that it asks.
+            // Not even its owner may write to it, so its permissions are widened while it is opened.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 let Ok(readable) = self.open(libc::O_RDONLY, 0) else { return Ok(None) };
                 let metadata = readable.metadata()?;
@@ -128,19 +129,19 @@ impl Place {
         }
     }
 
-    /// The file that is there, if the instance can go on with it.
+    /// Opens the existing file, if the instance can continue with it.
     pub fn find(&self, instance: [u8; 16], bytes: usize, never: u32) -> io::Result<Option<File>> {
         let Some(file) = self.ours(never)? else { return Ok(None) };
         let is_whole = file.metadata()?.len() == bytes as u64;
         Ok((is_whole && is_of(&file, instance)).then_some(file))
     }
 
-    /// Makes room for a new file. Sessions that have the one mapped that is there are told, whatever its release.
+    /// Removes the existing file. Sessions that have it mapped are notified first, whatever its release.
     pub fn clear(&self) -> Result<(), SegmentError> {
         if let Some(file) = self.ours(0)?
             && version_of(&file).is_some()
         {
-            // It is removed next: who finds it gone maps the new one, too.
+            // It is removed next: a process that finds it gone maps the new one, too.
             let _ = file.write_all_at(&1u32.to_ne_bytes(), offset_of!(Head, retired) as u64);
         }
         // SAFETY: an open directory and a C string.
@@ -154,8 +155,8 @@ impl Place {
         }
     }
 
-    /// A new file, for its owner alone, with room for all of it: an access to a page for which there is none later would end
-    /// the process.
+    /// Creates a new file for its owner alone, with space for all of it: an access to a page without space would later
+    /// end the process.
     pub fn make(&self, bytes: usize) -> Result<File, SegmentError> {
         let file = self.open(libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600)?;
         if let Err(error) = allocate(&file, bytes) {
@@ -166,7 +167,7 @@ impl Place {
     }
 }
 
-/// Makes `file` at least `bytes` long, with room for all of them.
+/// Makes `file` at least `bytes` long, with space for all of them.
 pub(crate) fn allocate(file: &File, bytes: usize) -> io::Result<()> {
     let length = libc::off_t::try_from(bytes).map_err(Error::other)?;
     // SAFETY: the descriptor is open; the call touches no memory.
@@ -176,7 +177,7 @@ pub(crate) fn allocate(file: &File, bytes: usize) -> io::Result<()> {
     }
 }
 
-/// The user as whom this process acts.
+/// The effective user of this process.
 pub fn own_user() -> u32 {
     // SAFETY: takes nothing and cannot fail.
     unsafe { libc::geteuid() }

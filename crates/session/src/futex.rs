@@ -23,7 +23,7 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Duration) -> bool {
     rc != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT)
 }
 
-/// As [`wait`], until [`wake_those`] is called with a set that has one of `bits`, or `end_ns` is over, by
+/// Sleeps like [`wait`] until [`wake_those`] is called with a set that has one of `bits`, or until `end_ns`, by
 /// [`monotonic_ns`](crate::monotonic_ns).
 pub fn wait_as(word: &AtomicU32, expected: u32, bits: u32, end_ns: u64) -> bool {
     let time = libc::timespec {
@@ -45,7 +45,7 @@ pub fn wait_as(word: &AtomicU32, expected: u32, bits: u32, end_ns: u64) -> bool 
     rc != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT)
 }
 
-/// Wakes all sleepers of `word` that wait as one of `bits`, in the order in which they fell asleep.
+/// Wakes all waiters of `word` that wait with one of `bits`, in the order in which they fell asleep.
 pub fn wake_those(word: &AtomicU32, bits: u32) {
     // SAFETY: the word is mapped for the life of the process; the time is not used.
     unsafe {
@@ -61,13 +61,13 @@ pub fn wake_those(word: &AtomicU32, bits: u32) {
     };
 }
 
-/// Wakes one sleeper of `word`.
+/// Wakes one waiter of `word`.
 pub fn wake_one(word: &AtomicU32) {
     // SAFETY: the word is mapped for the life of the process.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
 }
 
-/// Wakes all sleepers of `word`.
+/// Wakes all waiters of `word`.
 pub fn wake_all(word: &AtomicU32) {
     // SAFETY: the word is mapped for the life of the process.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };

@@ -1,7 +1,8 @@
-//! SQLite's own descriptor of a wal-index, and locks of this process by it.
+//! SQLite's own descriptor of a wal-index, and locks that this process takes through it.
 //!
-//! Locks of fcntl belong to a process and a file, so any descriptor takes them. But whichever is closed, all of them are gone:
-//! one of our own could not be closed as long as SQLite has locks there, and SQLite's stays open as long as it has the wal-index.
+//! fcntl locks belong to a process and a file, so any descriptor can take them. But closing any one of them drops all
+//! the locks: a descriptor of our own could not be closed as long as SQLite has locks there, and SQLite's stays open as
+//! long as it has the wal-index.
 
 use crate::beside::wal_index_path;
 use std::ffi::c_int;
@@ -9,7 +10,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A file, whatever it is called: device and inode.
+/// Device and inode of a file, whatever its path.
 pub(crate) type Identity = (u64, u64);
 
 /// SQLite's own descriptor of a wal-index. Valid as long as a connection of this process has the wal-index mapped.
@@ -20,10 +21,10 @@ pub struct IndexDescriptor {
 }
 
 impl IndexDescriptor {
-    /// That of `database`, whose wal-index SQLite has open in this process.
+    /// Finds the descriptor for `database`, whose wal-index SQLite has open in this process.
     ///
     /// # Errors
-    /// `NotFound` when it has not, or when another file has been put in its place.
+    /// `NotFound` when SQLite does not have it open, or when another file has been put in its place.
     pub fn of(database: &Path) -> Result<IndexDescriptor> {
         let metadata = std::fs::metadata(wal_index_path(database))?;
         let file = (metadata.dev(), metadata.ino());
@@ -33,7 +34,7 @@ impl IndexDescriptor {
         Ok(IndexDescriptor { file, number })
     }
 
-    /// Whether it is still that of the file: an application may have closed it behind SQLite's back.
+    /// Whether it still belongs to the file: an application may have closed it behind SQLite's back.
     pub(crate) fn is_open(&self) -> bool {
         identity_of(self.number) == Some(self.file)
     }
@@ -41,7 +42,7 @@ impl IndexDescriptor {
     /// Takes, converts or releases (`kind`, as fcntl names it) the lock of the byte `at`. Does not wait.
     ///
     /// # Errors
-    /// `EAGAIN` or `EACCES` when another process holds it, and the system's.
+    /// `EAGAIN` or `EACCES` when another process holds the lock, and the system's other errors.
     pub fn set_lock(&self, kind: c_int, at: i64) -> Result<()> {
         let lock = libc::flock {
             l_type: kind as libc::c_short,
@@ -63,7 +64,7 @@ impl IndexDescriptor {
     }
 }
 
-/// A descriptor of this process that is open on `file` for writing.
+/// Finds a descriptor of this process that is open on `file` for writing.
 fn descriptor_of(file: Identity) -> Result<Option<c_int>> {
     let mut found = None;
     for entry in std::fs::read_dir("/proc/self/fd")? {
@@ -79,14 +80,14 @@ fn descriptor_of(file: Identity) -> Result<Option<c_int>> {
     Ok(found)
 }
 
-/// Of what a descriptor is open on; `None` when it is not open.
+/// The file that a descriptor is open on; `None` when it is not open.
 pub(crate) fn identity_of(descriptor: c_int) -> Option<Identity> {
     let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: room for the answer; the kernel checks the descriptor.
     if unsafe { libc::fstat(descriptor, status.as_mut_ptr()) } != 0 {
         return None;
     }
-    // SAFETY: filled in.
+    // SAFETY: fstat has filled it in.
     let status = unsafe { status.assume_init() };
     Some((status.st_dev, status.st_ino))
 }

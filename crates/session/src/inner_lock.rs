@@ -1,13 +1,13 @@
 //! The second lock of writers, for databases that processes without the VFS must not write to.
 //!
-//! SQLite has one lock for writers: byte 120 of the wal-index, taken exclusively. Were it held to keep others out, no session
-//! could write either. So a writer holds either that lock exclusively, or the inner lock and that lock *shared*. Any two
-//! writers exclude each other, whichever form each uses; a process that holds the lock shared for good lets only the second form
-//! through, and plain SQLite knows only the first.
+//! SQLite has one lock for writers: byte 120 of the wal-index, taken exclusively. If it were held to keep others out,
+//! no session could write either. So a writer holds either that lock exclusively, or the inner lock and that lock
+//! *shared*. Any two writers exclude each other, whichever form each uses. A process that holds the lock shared for
+//! good lets only the second form through, and plain SQLite knows only the first.
 //!
-//! The inner lock is a lock of the same kind in the same file, beyond everything that SQLite locks there: of the process, so
-//! that the kernel drops it when that dies, and no child inherits it. It is taken by SQLite's own descriptor
-//! ([`IndexDescriptor`]).
+//! The inner lock is a lock of the same kind in the same file, beyond everything that SQLite locks there. It belongs to
+//! the process, so the kernel drops it when the process dies, and no child inherits it. It is taken through SQLite's
+//! own descriptor ([`IndexDescriptor`]).
 
 use crate::index_descriptor::{Identity, IndexDescriptor};
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The byte that is locked.
 const AT: i64 = 1 << 30;
 
-/// What the connections of this process that have the same wal-index share: its locks are those of the process.
+/// What the connections of this process that have the same wal-index share, because its locks are those of the process.
 struct Node {
     process: u32,
     held: AtomicBool,
@@ -34,32 +34,32 @@ pub struct InnerLock {
 }
 
 impl InnerLock {
-    /// That of `database`, whose wal-index SQLite has open in this process.
+    /// Finds the inner lock of `database`, whose wal-index SQLite has open in this process.
     ///
     /// # Errors
-    /// `NotFound` when it has not, or when another file has been put in its place.
+    /// `NotFound` when SQLite does not have it open, or when another file has been put in its place.
     pub fn of(database: &Path) -> Result<InnerLock> {
         let index = IndexDescriptor::of(database)?;
         let process = std::process::id();
         let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
         let nodes = nodes.get_or_insert_default();
-        // Those that nothing uses any more.
+        // Drops nodes that no connection uses any more.
         nodes.retain(|_, node| Arc::strong_count(node) > 1);
         let node = nodes
             .entry(index.file)
             .or_insert_with(|| Arc::new(Node { process, held: AtomicBool::new(false) }));
-        // What the parent held before a fork is not held by the child.
+        // A child does not hold what its parent held before the fork.
         if node.process != process {
             *node = Arc::new(Node { process, held: AtomicBool::new(false) });
         }
         Ok(InnerLock { node: node.clone(), index })
     }
 
-    /// Takes the lock; false when it is held by another connection, here or in another process. Does not wait.
+    /// Takes the lock; false when another connection holds it, here or in another process. Does not wait.
     ///
     /// # Errors
-    /// When the descriptor is no longer that of the file (an application has closed it behind SQLite's back), and the
-    /// system's.
+    /// When the descriptor no longer belongs to the file (an application has closed it behind SQLite's back), and the
+    /// system's other errors.
     pub fn try_lock(&self) -> Result<bool> {
         if self.node.held.compare_exchange(false, true, SeqCst, SeqCst).is_err() {
             return Ok(false);
@@ -82,7 +82,7 @@ impl InnerLock {
 
     /// Releases the lock, which this connection holds.
     pub fn unlock(&self) {
-        // Where it fails the file is closed, and the lock gone with it.
+        // If this fails, the file is closed, and the lock gone with it.
         let _ = self.index.set_lock(libc::F_UNLCK, AT);
         self.node.held.store(false, SeqCst);
     }
@@ -95,7 +95,7 @@ mod tests {
     use std::fs::File;
     use std::path::PathBuf;
 
-    /// A file in the place of a wal-index, open as SQLite has it.
+    /// A file in place of a wal-index, open as SQLite has it.
     struct Index {
         database: PathBuf,
         _open: File,
@@ -119,8 +119,8 @@ mod tests {
 
     /// Runs `work` in a child process; true when it returned true.
     fn in_child(work: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child calls only what the closures below do (no allocation that another thread could have locked is
-        // relied upon: glibc makes its allocator usable after a fork), and leaves by _exit.
+        // SAFETY: the child calls only what the closures below do (no allocation that another thread could have locked
+        // is relied upon: glibc makes its allocator usable after a fork), and leaves by _exit.
         unsafe {
             match libc::fork() {
                 0 => libc::_exit(c_int::from(!work())),
@@ -153,7 +153,7 @@ mod tests {
         let child_gets = || InnerLock::of(&index.database).unwrap().try_lock().unwrap();
         assert!(!in_child(child_gets));
         lock.unlock();
-        // The child ends without giving it back.
+        // The child ends without releasing it.
         assert!(in_child(child_gets));
         assert!(lock.try_lock().unwrap());
         lock.unlock();

@@ -1,8 +1,8 @@
-//! What stands where in the two files of the shared memory. Changing anything here changes [`VERSION`].
+//! Layout of the two files of the shared memory. Changing anything here changes [`VERSION`].
 //!
-//! [`Published`] is written by the instance alone, and sessions map it for reading: everything on which a session decides
-//! that a commit is durable or that a database is open. [`Requests`] is written by sessions too, each of which may write
-//! garbage: nothing in it decides that, see docs/decisions/0057.
+//! Only the instance writes [`Published`], and sessions map it for reading: it holds everything on which a session
+//! decides that a commit is durable or that a database is open. Sessions write [`Requests`] too, and each of them may
+//! write garbage: nothing in it decides that, see docs/decisions/0057.
 //!
 //! Every field is an atomic: both sides may be killed at any instruction and neither trusts the other's
 //! values beyond their range. Lines of 64 bytes keep words that different processors write apart.
@@ -17,13 +17,13 @@ pub const SESSIONS_MAX: usize = 1024;
 pub const DATABASES: usize = standfast_types_databases();
 pub const SESSION_WORDS: usize = SESSIONS_MAX / 64;
 pub const DATABASE_WORDS: usize = DATABASES / 64;
-/// Sessions that share a [`BedLine`]: as many as a futex tells apart.
+/// Sessions that share a [`BedLine`]: one for each bit of a futex's bitset.
 pub const BED_SESSIONS: usize = 32;
 pub const BEDS: usize = SESSIONS_MAX / BED_SESSIONS;
-/// A sleeper looks for himself after this many milliseconds.
+/// A waiter checks by itself after this many milliseconds.
 pub const RELEASE_STALL_MS: u64 = 50;
-/// Generations of a WAL whose salts stay published. A session asks for those of the generation in which it has committed when
-/// it wakes up; so many later ones may have begun while it was stopped.
+/// Generations of a WAL whose salts stay published. When a session wakes up, it asks for those of the generation in
+/// which it has committed; this many later ones may have begun while it was stopped.
 pub const GENERATIONS_KEPT: usize = 32;
 
 /// Kept equal to `standfast_types::DATABASES_MAX` by a test of the instance; this crate stays free of
@@ -42,11 +42,11 @@ pub enum DatabaseState {
     Open = 1,
     /// The instance is recovering it; writers wait.
     Recovering = 2,
-    /// A standby's copy: reading only.
+    /// A standby's copy: read-only.
     Standby = 3,
-    /// The instance met an error that it cannot go on from; writers fail.
+    /// The instance met an error from which it cannot continue; writers fail.
     Failed = 4,
-    /// The instance was stopped in good order; writers wait for the configured time, then fail.
+    /// The instance was shut down cleanly; writers wait for the configured time, then fail.
     Stopped = 5,
     /// This database alone cannot be served, the instance runs: writers fail.
     Offline = 6,
@@ -55,7 +55,7 @@ pub enum DatabaseState {
 }
 
 impl DatabaseState {
-    /// Whether commits fail that wait for it, since nothing will release them.
+    /// Whether commits that wait for it fail, because nothing will release them.
     pub(crate) fn is_refused(self) -> bool {
         matches!(self, DatabaseState::Failed | DatabaseState::Offline | DatabaseState::Fenced)
     }
@@ -69,7 +69,8 @@ impl DatabaseState {
     }
 }
 
-/// What becomes of processes without the VFS that write to a database; how sessions take the write lock follows from it.
+/// What happens to processes without the VFS that write to a database; how sessions take the write lock follows from
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum OtherWriters {
@@ -85,7 +86,7 @@ pub enum OtherWriters {
 impl OtherWriters {
     pub(crate) fn from_u32(value: u32) -> OtherWriters {
         use OtherWriters::*;
-        // Garbage is taken for what is right in every mixture.
+        // Garbage is taken for the value that is correct in every mixture.
         [Counted, Refused].into_iter().find(|writers| *writers as u32 == value).unwrap_or(CountedAgain)
     }
 }
@@ -96,13 +97,13 @@ pub struct Head {
     /// Written last at creation.
     pub magic: AtomicU64,
     pub version: AtomicU32,
-    /// 1: replaced by a newer segment; sessions must map the new one. Believed in [`Published`] only; in the other file it is
-    /// for sessions of releases that had one file.
+    /// 1: replaced by a newer segment; sessions must map the new one. Trusted in [`Published`] only; in the other file
+    /// it is for sessions of releases that had one file.
     pub retired: AtomicU32,
     pub instance: [AtomicU64; 2],
 }
 
-/// What the instance says. Sessions map it for reading.
+/// What the instance publishes. Sessions map it for reading.
 #[repr(C)]
 pub struct Published {
     pub head: Head,
@@ -119,28 +120,28 @@ pub struct Settings {
     pub durable_visibility: AtomicU32,
     /// How long writers wait for an instance that does not run, milliseconds.
     pub write_wait_ms: AtomicU32,
-    /// How long a commit waits while nobody releases it before it reports "outcome unknown", milliseconds.
+    /// How long a commit waits without being released before it reports "outcome unknown", milliseconds.
     pub commit_wait_ms: AtomicU32,
-    /// 1 while the instance runs; set to 0 by a clean stop.
+    /// 1 while the instance runs; set to 0 by a clean shutdown.
     pub running: AtomicU32,
 }
 
-/// Bit of [`PublishedDatabase::gate`]: new transactions wait at their start, so that the log can be reset.
+/// Bit of [`PublishedDatabase::gate`]: new transactions wait at their start, so that the WAL can be reset.
 pub const GATE_CLOSED: u32 = 1;
-/// The other one: the instance has SQLite's write lock of the database, or is about to take it.
+/// Bit of [`PublishedDatabase::gate`]: the instance has SQLite's write lock of the database, or is about to take it.
 pub const INSTANCE_WRITES: u32 = 2;
 
 #[repr(C, align(64))]
 pub struct PublishedDatabase {
     /// Packed (epoch, frame); only moved forwards.
     pub durable: AtomicU64,
-    /// Last commit's SCN, for `standfast_scn()`.
+    /// SCN of the last commit, for `standfast_scn()`.
     pub scn: AtomicU64,
     pub state: AtomicU32,
-    /// WAL generations seen: the newest of `generations`, which is written before.
+    /// Number of WAL generations seen: the newest of `generations`, which is written before.
     pub epoch: AtomicU32,
-    /// 1: the instance writes the log anew; who finds it so with the wal-index lost must not make one from the log. 2: an
-    /// instance has started since, which may have made one.
+    /// 1: the instance is rewriting the WAL; a process that finds this and no wal-index must not make one from the WAL.
+    /// 2: an instance has started since, which may have made one.
     pub rewriting: AtomicU32,
     /// [`OtherWriters`].
     pub other_writers: AtomicU32,
@@ -153,18 +154,18 @@ pub struct PublishedDatabase {
 /// Which generation of a WAL an epoch stands for.
 #[repr(C)]
 pub struct Generation {
-    /// Another number while the salts are written.
+    /// Differs from the epoch while the salts are written.
     pub epoch: AtomicU32,
     pub spare: AtomicU32,
-    /// As in the wal-index, the first in the low half.
+    /// As in the wal-index, the first word in the low half.
     pub salts: AtomicU64,
 }
 
-/// What sessions ask for, and what is counted of them. Anybody who may use a database of the instance can write it.
+/// What sessions request, and counts of what they did. Anybody who may use a database of the instance can write it.
 #[repr(C)]
 pub struct Requests {
     pub head: Head,
-    /// Slots from this one on were never taken: nobody need look at them.
+    /// Slots from this one on were never taken, so they need not be read.
     pub slots_used: AtomicU32,
     pub daemon: DaemonLine,
     pub dirty: DirtyLines,
@@ -173,27 +174,29 @@ pub struct Requests {
     pub slots: [Slot; SESSIONS_MAX],
 }
 
-/// Where commits of sessions sleep, [`BED_SESSIONS`] to a word, so that one system call wakes all of them that may go on.
+/// A wait bucket: the commits of [`BED_SESSIONS`] sessions sleep on one word, so that one system call wakes all of them
+/// that may continue.
 #[repr(C, align(64))]
 pub struct BedLine {
-    /// Another number with every wake: who is about to sleep and has missed one does not.
+    /// Changes with every wake: a session that is about to sleep and has missed one does not sleep.
     pub wakes: AtomicU32,
 }
 
-/// Where the instance sleeps.
+/// What the instance sleeps on, and what it collects when it wakes.
 #[repr(C, align(64))]
 pub struct DaemonLine {
     /// 0 awake, 1 asleep.
     pub word: AtomicU32,
-    /// 1: somebody asked for IMMEDIATE since the notices were last taken.
+    /// 1: a session asked for IMMEDIATE since the notifications were last taken.
     pub urgent: AtomicU32,
     /// Bit w set: dirty word w may have bits.
     pub summary: AtomicU64,
-    /// As summary, for databases whose sessions asked for BATCH: gathered a little later, without a wake.
+    /// 1: a session asked for BATCH since the last [`Segment::take_batch`](crate::Segment::take_batch). Only the first
+    /// of them wakes the instance, which then waits for the batch delay.
     pub batch: AtomicU32,
-    /// 1: the sleeper was called for something that is not a notice.
+    /// 1: the instance was woken for something that is not a notification.
     pub rung: AtomicU32,
-    /// How long the instance looks for a notice before it sleeps; see the module `spin`.
+    /// History of the instance's polls for a notification before it sleeps; see the module `spin`.
     pub look: AtomicU32,
 }
 
@@ -202,7 +205,7 @@ pub struct DirtyLines {
     pub words: [AtomicU64; DATABASE_WORDS],
 }
 
-/// Counts for instruments; relaxed, never decisions.
+/// Counts for instruments; relaxed, never used for decisions.
 #[repr(C, align(64))]
 pub struct Counters {
     pub commit_polls: AtomicU64,
@@ -223,17 +226,17 @@ pub struct RequestedDatabase {
 
 #[repr(C, align(64))]
 pub struct WriteLockLine {
-    /// Slot + 1 of the session that holds or is about to take the write lock; 0 free. A hint.
+    /// Slot + 1 of the session that holds or is about to take the write lock; 0: free. A hint.
     pub owner: AtomicU32,
-    /// Slot + 1 of the session the lock is reserved for; 0 none.
+    /// Slot + 1 of the session that the lock is reserved for; 0: none.
     pub reserved: AtomicU32,
     pub reserved_at_ns: AtomicU64,
     pub next_ticket: AtomicU64,
-    /// Salts of the generation in which a session committed last, or which the instance began since, as in the wal-index;
-    /// changed only under the WAL write lock.
+    /// Salts of the generation in which a session committed last, or which the instance has begun since, as in the
+    /// wal-index; changed only under the WAL write lock.
     pub salts: [AtomicU32; 2],
-    /// 1: a session took the write lock and found a generation that neither a session nor the instance had
-    /// announced: somebody else has reset the log.
+    /// 1: a session took the write lock and found a generation that neither a session nor the instance had announced:
+    /// another process has reset the WAL.
     pub foreign: AtomicU32,
     /// Sessions that died while they held the write lock: each may have published a commit that it did not announce.
     pub orphans: AtomicU32,
@@ -243,30 +246,31 @@ pub struct WriteLockLine {
 
 #[repr(C, align(64))]
 pub struct Slot {
-    /// Process that owns the slot, by its number in its own PID namespace; 0 free. A hint: who holds the lock of the slot has it.
+    /// Process that owns the slot, by its number in its own PID namespace; 0: free. A hint: the holder of the slot's
+    /// lock owns the slot.
     pub pid: AtomicU32,
     pub database: AtomicU32,
-    /// Start time of that process in clock ticks, for those who look.
+    /// Start time of that process in clock ticks, for observers.
     pub started: AtomicU64,
     /// Commit wait: 0 idle, 1 waiting, 2 asleep.
     pub commit_word: AtomicU32,
-    /// How long the session looks before it sleeps; see the module `spin`.
+    /// History of the session's polls before it sleeps; see the module `spin`.
     pub look: AtomicU32,
     pub target: AtomicU64,
-    /// When the session gave notice of the commit that waits; by [`crate::monotonic_ns`].
+    /// When the session notified of the commit that waits; by [`crate::monotonic_ns`].
     pub noticed_ns: AtomicU64,
-    /// When it could go on, about to be woken or to find the answer; 0: there is a commit that waits for that.
+    /// When that commit could continue, about to be woken or to find the answer; 0: a commit waits for that.
     pub posted_ns: AtomicU64,
     pub lock: SlotLockLine,
     pub wait: WaitLine,
-    /// By [`SessionWait`]; only ever grows.
+    /// By [`SessionWait`]; values only grow.
     pub counts: [Cell; SessionWait::ALL.len()],
 }
 
-/// What the session waits for, for those who look.
+/// What the session waits for, for observers.
 #[repr(C, align(64))]
 pub struct WaitLine {
-    /// 0 nothing, else number of the [`SessionWait`] + 1.
+    /// 0: nothing, else the number of the [`SessionWait`] + 1.
     pub what: AtomicU32,
     pub spare: AtomicU32,
     pub since_ns: AtomicU64,
@@ -278,7 +282,7 @@ pub struct SlotLockLine {
     pub word: AtomicU32,
     pub queued: AtomicU32,
     pub ticket: AtomicU64,
-    /// How often others got the lock while this session stood first.
+    /// How often others got the lock while this session was first in line.
     pub bypassed: AtomicU32,
     /// 1: the session holds the write lock, and has not yet announced what it commits under it.
     pub writing: AtomicU32,

@@ -1,15 +1,15 @@
-//! The shared-memory contract of application and instance.
+//! The shared-memory contract between application and instance.
 //!
-//! One segment an instance, in two files. What the instance *publishes* (positions, states, settings) sessions map for
-//! reading; on it alone they decide that a commit is durable. What they *request* (that a database has new frames, that they
-//! wait, for what) they write into the other file, with a slot per session (a connection to a protected database). Nothing in
-//! it can reach the redo or make an acknowledgement. An application that dies at any instruction leaves at worst a stale
-//! hint, which the rules below heal:
+//! One segment per instance, in two files. Sessions map what the instance *publishes* (positions, states, settings) for
+//! reading; on it alone they decide that a commit is durable. What they *request* (that a database has new frames, that
+//! they wait, for what) they write into the other file, which has a slot per session (a connection to a protected
+//! database). Nothing in that file can reach the redo or make an acknowledgement. An application that dies at any
+//! instruction leaves at worst a stale hint, which these rules heal:
 //!
-//! - the fcntl lock of SQLite is the truth about who writes; `owner`, tickets and reservations are hints;
-//! - a wake that never comes costs one time-out of the sleeper, who then looks for himself;
-//! - `durable` is moved by the instance alone and only forwards;
-//! - whether a session lives is told by a lock on the byte of its slot, whatever stands in the slot (module `slot_locks`).
+//! - the fcntl lock of SQLite is the truth about which connection writes; `owner`, tickets and reservations are hints;
+//! - a wake that never comes costs one timeout of the waiter, which then checks by itself;
+//! - only the instance moves `durable`, and only forwards;
+//! - a lock on the byte of its slot tells whether a session lives, whatever the slot holds (module `slot_locks`).
 //!
 //! Bitmaps and tickets only: no pointers, no lists in shared memory.
 
@@ -49,8 +49,8 @@ pub use segment::{Segment, SegmentConfig, SegmentError};
 pub use session::{AttachError, CommitMode, Session, WaitOutcome};
 pub use sleepers::Sleepers;
 
-/// Name of the symbol of libraries with the shim that holds the address of a function of the SQLite that they serve, 0 while
-/// there is none: `standfast doctor` reads it from outside.
+/// Name of the symbol, in libraries with the shim, that holds the address of a function of the SQLite that they serve,
+/// 0 while there is none: `standfast doctor` reads it from outside.
 pub const SERVES_SYMBOL: &str = "standfast_serves";
 
 /// Nanoseconds of the monotonic clock, comparable between processes of one machine.

@@ -1,9 +1,9 @@
-//! Whether an instance runs, asked by any process that can reach its directory: of any user, in any PID or mount namespace.
+//! Whether an instance runs, for any process that can reach its directory: of any user, in any PID or mount namespace.
 //!
-//! An instance binds the socket `alive` in its directory when it has locked it, and never listens there. A process that
-//! connects to it with a socket of another type is told by the kernel, without a word to the instance, whether anything
-//! is bound: `EPROTOTYPE` if so, `ECONNREFUSED` if it has ended. No lock that another user can take and no process number
-//! is involved.
+//! An instance binds the socket `alive` in its directory once it has locked the directory, and never listens there.
+//! When a process connects to it with a socket of another type, the kernel reports, without involving the instance,
+//! whether anything is bound: `EPROTOTYPE` if so, `ECONNREFUSED` if the instance has ended. No lock that another user
+//! can take and no process number is involved.
 
 use std::io::Error;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,8 +13,8 @@ use std::path::Path;
 /// Name of the socket in the instance directory.
 pub const ALIVE: &str = "alive";
 
-/// Whether the instance in `directory` runs; `None` when that cannot be found out: no socket is there, or it may not be
-/// asked.
+/// Whether the instance in `directory` runs; `None` when that cannot be determined: there is no socket, or access to it
+/// is denied.
 pub fn probe(directory: &Path) -> Option<bool> {
     let path = directory.join(ALIVE);
     // SAFETY: a structure of integers, for which zeros are valid.
@@ -35,7 +35,8 @@ pub fn probe(directory: &Path) -> Option<bool> {
         }
         OwnedFd::from_raw_fd(descriptor)
     };
-    // SAFETY: an open socket, and an address of the size given that lives during the call. A datagram socket does not wait.
+    // SAFETY: an open socket, and an address of the size given that lives during the call. A datagram socket does not
+    // wait.
     let connected = unsafe {
         libc::connect(
             socket.as_raw_fd(),

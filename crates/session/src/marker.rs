@@ -13,9 +13,10 @@
 //! device=2049
 //! inode=1180437
 //! ```
-//! Lines of unknown keys are ignored. It is written by `protect` and at every start of the instance, and removed by
-//! `unprotect`. The last three lines say for which file it was written: copied together with the database it does not
-//! make the copy a protected database. Version 1 had no such lines. Without `runtime` the sockets are in `directory`.
+//! Lines of unknown keys are ignored. `protect` writes the marker, as does every start of the instance, and `unprotect`
+//! removes it. The last three lines say for which file it was written: a marker that is copied together with the
+//! database does not make the copy a protected database. Version 1 had no such lines. Without `runtime` the sockets are
+//! in `directory`.
 
 use crate::beside::beside;
 use std::fmt;
@@ -31,27 +32,25 @@ const MARKER_BYTES_MAX: u64 = 64 * 1024;
 /// Where the instance of a database is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// Identity of the instance.
     pub instance: [u8; 16],
-    /// Its name, for messages.
+    /// Name of the instance, for messages.
     pub name: String,
-    /// Its directory; the lock file in it tells whether the instance runs.
+    /// Directory of the instance. Where no socket tells whether the instance runs, the lock file in it does.
     pub directory: PathBuf,
-    /// Its shared memory.
+    /// Path of its shared memory.
     pub segment: PathBuf,
-    /// Its runtime directory, if it has one: shared memory and sockets.
+    /// Its runtime directory, with shared memory and sockets, if it has one.
     pub runtime: Option<PathBuf>,
-    /// The user whose shared memory that is; earlier releases do not say.
+    /// The user that owns the shared memory; earlier releases do not say.
     pub owner: Option<u32>,
-    /// Number of the database.
     pub database: u16,
-    /// Path of the file that it was written for; empty in version 1.
+    /// Path of the file for which the marker was written; empty in version 1.
     pub path: PathBuf,
-    /// That file, if it was there.
+    /// That file, if it existed.
     pub file: Option<FileId>,
 }
 
-/// What a file is, whatever it is called.
+/// Identity of a file, whatever its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileId {
     device: u64,
@@ -59,7 +58,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// Of the file that `path` names; `None` when that cannot be found out.
+    /// Identity of the file that `path` names; `None` when it cannot be determined.
     pub fn of(path: &Path) -> Option<FileId> {
         let metadata = std::fs::metadata(path).ok()?;
         Some(FileId { device: metadata.dev(), inode: metadata.ino() })
@@ -71,7 +70,7 @@ impl FileId {
 pub enum Foreign {
     /// It does not say for which file it was written.
     Unnamed,
-    /// Another file has taken the place of that one, under the same path.
+    /// Another file has replaced that one, under the same path.
     Replaced,
     /// It was written for another path: this is a copy.
     Copy,
@@ -84,11 +83,8 @@ pub enum MarkerError {
     Io(std::io::Error),
     /// It is not a marker, or of another version; what is wrong.
     Malformed(&'static str),
-    /// It lies where everybody may put files, and belongs to a user whose word does not count there.
-    Owner {
-        /// That user.
-        uid: u32,
-    },
+    /// It lies where every user may create files, and belongs to a user whose markers do not count there.
+    Owner { uid: u32 },
 }
 
 impl fmt::Display for MarkerError {
@@ -108,9 +104,10 @@ impl fmt::Display for MarkerError {
 
 impl std::error::Error for MarkerError {}
 
-/// Whether the owner of a marker beside `database` may have been its instance. Who may write the directory can replace the
-/// database itself, so there it does not matter who has written the marker. Where everybody may write (`/tmp`, with the
-/// sticky bit, where files of others cannot be replaced) it counts from those who could replace the database.
+/// Whether the owner of a marker beside `database` may have been its instance. Users who may write to the directory can
+/// replace the database itself, so there the writer of the marker does not matter. Where every user may write (`/tmp`,
+/// with the sticky bit, where files of others cannot be replaced) the marker counts if its owner could replace the
+/// database.
 fn may_have_written(database: &Path, marker: &Metadata) -> bool {
     const EVERYBODY: u32 = 0o002;
     let directory = database.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -129,8 +126,8 @@ pub fn marker_path(database: &Path) -> PathBuf {
 }
 
 impl Marker {
-    /// Reads the marker beside `database`; `None` when the database is not protected. Never waits, and reads no more than
-    /// a marker can have, whatever has its name.
+    /// Reads the marker beside `database`; `None` when the database is not protected. Never waits, and reads no more
+    /// than a marker can have, whatever file has its name.
     ///
     /// # Errors
     /// When there is a marker that cannot be used. The caller must then refuse to write.
@@ -140,7 +137,7 @@ impl Marker {
         options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
         let file = match options.open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            // The file system takes no name so long: there is none.
+            // The file system takes no name so long, so there is no marker.
             Err(error) if error.kind() == ErrorKind::InvalidFilename => return Ok(None),
             Err(error) => {
                 return Err(match error.raw_os_error() {
@@ -208,13 +205,14 @@ impl Marker {
         })
     }
 
-    /// Where the instance has its sockets.
+    /// Directory of the instance's sockets.
     pub fn sockets(&self) -> &Path {
         self.runtime.as_deref().unwrap_or(&self.directory)
     }
 
-    /// As a process sees it that has runtime directories of instances at `mounted`: the one counts in which the shared memory is. If
-    /// it is in none of them, nor where the marker says, the first one counts, where it will be when the instance runs.
+    /// Returns the marker as a process sees it that has runtime directories of instances at `mounted`. The directory
+    /// with the shared memory counts. If the shared memory is in none of them, nor where the marker says, the first one
+    /// counts, where it will be when the instance runs.
     pub fn seen_from(mut self, mounted: &[PathBuf]) -> Marker {
         let Some(name) = self.segment.file_name() else { return self };
         let has_it = |directory: &&PathBuf| directory.join(name).exists();
@@ -226,16 +224,16 @@ impl Marker {
         self
     }
 
-    /// Whether it was written for the database `file` at `path`.
+    /// Checks that the marker was written for the database `file` at `path`.
     ///
     /// # Errors
-    /// What else it was written for.
+    /// What it was written for instead.
     pub fn check(&self, path: &Path, file: FileId) -> Result<(), Foreign> {
         let same_path = path == self.path || path.canonicalize().is_ok_and(|path| path == self.path);
         match self.file {
             // A file that was moved, or is seen through a bind mount.
             Some(known) if known == file => Ok(()),
-            // Numbers of devices may change when the machine starts; those of files do not.
+            // Device numbers may change when the machine starts; inode numbers do not.
             Some(known) if known.inode == file.inode && same_path => Ok(()),
             Some(_) if same_path => Err(Foreign::Replaced),
             Some(_) => Err(Foreign::Copy),
@@ -243,7 +241,7 @@ impl Marker {
         }
     }
 
-    /// Says of the database at `path` why the marker beside it does not count, and what to do.
+    /// Explains why the marker beside the database at `path` does not count, and what to do.
     pub fn explain(&self, path: &Path, foreign: &Foreign) -> String {
         let (shown, marker) = (path.display(), marker_path(path));
         let (marker, original) = (marker.display(), self.path.display());
@@ -385,7 +383,7 @@ mod tests {
         let at = |name: &str| directory.join(name);
         let marker_of = |name: &str| marker_path(&at(name));
         let fifo = std::ffi::CString::new(marker_of("fifo").into_os_string().into_encoded_bytes()).unwrap();
-        // SAFETY: a text that ends with NUL.
+        // SAFETY: the name is NUL-terminated.
         assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o666) }, 0);
         let _socket = std::os::unix::net::UnixListener::bind(marker_of("socket")).unwrap();
         std::fs::create_dir(marker_of("directory")).unwrap();

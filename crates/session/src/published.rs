@@ -1,8 +1,9 @@
-//! What is published: by the instance, which keeps a copy of its own and never reads it back, and read by sessions.
+//! What the instance publishes and sessions read. The instance keeps a copy of its own and never reads the published
+//! one back.
 //!
-//! An *epoch* counts the generations of a WAL. The instance moves it and publishes the salts that it stands for, before it
-//! captures anything of the generation. So a position (epoch, frame) is one of the published generations, and nothing that a
-//! session or anybody else writes has a part in it. See docs/decisions/0057.
+//! An *epoch* counts the generations of a WAL. The instance moves it and publishes the salts that it stands for before
+//! it captures anything of the generation. So a position (epoch, frame) belongs to one of the published generations,
+//! and nothing that a session or any other process writes has a part in it. See docs/decisions/0057.
 
 use crate::layout::{DATABASES, GENERATIONS_KEPT, Generation, Published, PublishedDatabase};
 use crate::segment::{Own, Segment};
@@ -15,7 +16,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     position: u64,
-    /// Salts of the generation, when the instance had not yet said which epoch is that.
+    /// Salts of the generation, if the instance had not yet published its epoch.
     unconfirmed: Option<u64>,
 }
 
@@ -26,21 +27,22 @@ impl Target {
     }
 }
 
-/// How far what is published is with a [`Target`].
+/// Whether what is published has reached a [`Target`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reached {
     No,
     Yes,
-    /// It is known only that its epoch is over: that was another generation, or it was so long ago that it is not told any more.
+    /// Only the end of its epoch is certain: the epoch stood for another generation, or is so old that its salts are no
+    /// longer published.
     CannotSay,
 }
 
-/// What was wrong with what is published, and was put right.
+/// What was wrong in the published files, and was corrected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
     /// A file was truncated; sessions map it again.
     pub truncated: bool,
-    /// Words that were not what the instance had written.
+    /// Number of words that differed from what the instance had written.
     pub changed_words: usize,
 }
 
@@ -57,7 +59,7 @@ fn kept(generations: &[Generation; GENERATIONS_KEPT], epoch: u32) -> &Generation
 }
 
 impl PublishedDatabase {
-    /// Salts that `epoch` stands for; `None` when that is not told, or being written.
+    /// The salts that `epoch` stands for; `None` when they are not published, or being written.
     fn salts_of(&self, epoch: u32) -> Option<u64> {
         let generation = kept(&self.generations, epoch);
         if generation.epoch.load(SeqCst) != epoch {
@@ -67,18 +69,18 @@ impl PublishedDatabase {
         (generation.epoch.load(SeqCst) == epoch).then_some(salts)
     }
 
-    /// The newest epoch, and its salts. `None` only where somebody writes garbage there.
+    /// The newest epoch, and its salts. `None` only where another process writes garbage there.
     fn generation(&self) -> Option<(u32, u64)> {
-        // Each time that it is not told there is a newer one: they last longer than this.
+        // Each time that the salts are not published there is a newer epoch: salts stay published for longer than this.
         (0..1_000).find_map(|_| {
             let epoch = self.epoch.load(SeqCst);
             Some((epoch, self.salts_of(epoch)?))
         })
     }
 
-    /// Where `frame` of the generation with `salts` stands, for the session that has just committed it and holds the write
-    /// lock. When the newest generation that is published is another one, then its successor is this one: the instance
-    /// publishes each before it captures any of it, and a WAL is reset only when all of it is captured.
+    /// Where `frame` of the generation with `salts` stands, for the session that has just committed it and holds the
+    /// write lock. If the newest published generation is another one, this generation is its successor: the instance
+    /// publishes each generation before it captures any of it, and a WAL is reset only when all of it is captured.
     pub(crate) fn target(&self, salts: [u32; 2], frame: u32) -> Option<Target> {
         let salts = packed(salts);
         let (epoch, known) = self.generation()?;
@@ -87,7 +89,8 @@ impl PublishedDatabase {
         Some(Target { position: u64::from(epoch) << 32 | u64::from(frame), unconfirmed })
     }
 
-    /// As [`PublishedDatabase::target`] for those who hold no lock: `None` unless `salts` are those of the newest generation.
+    /// Like [`PublishedDatabase::target`], for sessions that hold no lock: `None` unless `salts` are those of the
+    /// newest generation.
     pub(crate) fn target_of_reader(&self, salts: [u32; 2], frame: u32) -> Option<Target> {
         let (epoch, known) = self.generation()?;
         let position = u64::from(epoch) << 32 | u64::from(frame);
@@ -100,14 +103,14 @@ impl PublishedDatabase {
         }
         match target.unconfirmed {
             None => Reached::Yes,
-            // Published before anything of it was durable.
+            // Published before anything of the generation was durable.
             Some(salts) if self.salts_of((target.position >> 32) as u32) == Some(salts) => Reached::Yes,
             Some(_) => Reached::CannotSay,
         }
     }
 
-    /// Whether `target`, which is not reached, can still be. It cannot when what was published was garbage as it was found, and
-    /// has been put right since: a session that waited for it would wait for ever.
+    /// Whether `target`, which is not reached, can still be. It cannot when what was published was garbage as it was
+    /// read, and has been corrected since: a session that waited for it would wait for ever.
     pub(crate) fn can_reach(&self, target: Target) -> bool {
         let Some((newest, known)) = self.generation() else { return true };
         let epoch = (target.position >> 32) as u32;
@@ -118,7 +121,7 @@ impl PublishedDatabase {
         }
     }
 
-    /// The next epoch stands for `salts`.
+    /// Lets `epoch` stand for `salts`, as the newest epoch.
     fn begin_generation(&self, epoch: u32, salts: u64) {
         let generation = kept(&self.generations, epoch);
         generation.epoch.store(!epoch, SeqCst);
@@ -140,7 +143,7 @@ impl Published {
         &self.databases[usize::from(database) % DATABASES]
     }
 
-    /// All words that the instance answers for: wake words are none.
+    /// All words that the instance is responsible for; wake words are not among them.
     fn words(&self) -> (impl Iterator<Item = &AtomicU32>, impl Iterator<Item = &AtomicU64>) {
         let settings = &self.settings;
         let short = [
@@ -159,10 +162,10 @@ impl Published {
         )
     }
 
-    /// In memory of this process alone.
+    /// Copies it into memory of this process alone.
     pub(crate) fn copied(&self) -> Box<Published> {
-        // SAFETY: the size is not zero; all bits zero are a valid value of a type of atomics, and the box frees what has just
-        // been allocated for this type. On the stack it would be large.
+        // SAFETY: the size is not zero; all bits zero are a valid value of a type of atomics, and the box frees what
+        // has just been allocated for this type. On the stack it would be large.
         let copy = unsafe {
             let layout = std::alloc::Layout::new::<Published>();
             let place = std::alloc::alloc_zeroed(layout).cast::<Published>();
@@ -172,7 +175,7 @@ impl Published {
             Box::from_raw(place)
         };
         let ((short, long), (from_short, from_long)) = (copy.words(), self.words());
-        // Most are zeros, and what is not written takes no memory.
+        // Most words are zero, and a page that is not written takes no memory.
         short
             .zip(from_short)
             .map(|(to, from)| (to, from.load(SeqCst)))
@@ -186,12 +189,12 @@ impl Published {
     }
 }
 
-/// A thread of the instance is between its own copy and what it publishes for so long at most, unless it was interrupted just
-/// there.
+/// Longest time between a thread's write to the instance's own copy and its write to the published one, unless the
+/// thread was interrupted just there.
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Gives the words of `$shown` their value of `$own` where they differ, and go on to; says how many did. The instance writes
-/// its own copy first.
+/// Gives the words of `$shown` their value of `$own` where they differ and still differ after [`BETWEEN`]; returns the
+/// number of these words. The instance writes its own copy first.
 macro_rules! put_right {
     ($word:ty, $own:expr, $shown:expr) => {{
         let differ = |(own, shown): &(&$word, &$word)| own.load(SeqCst) != shown.load(SeqCst);
@@ -204,7 +207,7 @@ macro_rules! put_right {
             loop {
                 let value = own.load(SeqCst);
                 shown.store(value, SeqCst);
-                // Otherwise it was published meanwhile, and perhaps before the store above.
+                // Otherwise the word was published meanwhile, and perhaps before the store above.
                 if own.load(SeqCst) == value {
                     break;
                 }
@@ -215,7 +218,7 @@ macro_rules! put_right {
 }
 
 impl Segment {
-    /// Publishes by `write`, which is called with the copy of the instance first. Not for sessions: it does nothing there.
+    /// Publishes through `write`, which is called with the copy of the instance first. Does nothing in sessions.
     pub(crate) fn publish(&self, write: impl Fn(&Published)) {
         if let Some(own) = &self.mapping.own {
             write(&own.truth);
@@ -223,14 +226,14 @@ impl Segment {
         }
     }
 
-    /// Epoch and salts of the generation of a database that is published last.
+    /// Epoch and salts of the last published generation of a database.
     pub fn epoch(&self, database: u16) -> (u32, [u32; 2]) {
         let (epoch, salts) = self.published_of(database).generation().unwrap_or_default();
         (epoch, unpacked(salts))
     }
 
-    /// The next epoch stands for `salts`, if `is_due` says so of the newest one, which is not changed meanwhile. Returns the
-    /// newest epoch.
+    /// Starts the next epoch for `salts`, if `is_due` returns true for the newest one, which does not change meanwhile.
+    /// Returns the newest epoch.
     fn next_generation(&self, database: u16, salts: u64, is_due: impl Fn(u32, u64) -> bool) -> u32 {
         let Some(own) = &self.mapping.own else { return 0 };
         let _changes = own.generations.lock().unwrap_or_else(PoisonError::into_inner);
@@ -243,8 +246,8 @@ impl Segment {
         next
     }
 
-    /// Moves the epoch for a generation that the instance has begun or found. The caller holds the WAL write lock. Returns
-    /// the epoch of it.
+    /// Moves the epoch for a generation that the instance has begun or found. The caller holds the WAL write lock.
+    /// Returns the epoch of that generation.
     pub fn announce_generation(&self, database: u16, salts: [u32; 2]) -> u32 {
         let packed = packed(salts);
         let epoch = self.next_generation(database, packed, |_, known| known != packed);
@@ -256,19 +259,19 @@ impl Segment {
     }
 
     /// Moves the epoch for the generation with `salts`, which was found published, with a commit in it, after
-    /// [`Segment::epoch`] had said `seen`. The caller holds no lock: if the epoch is another one by now, what was found is
-    /// out of date, and nothing is done.
+    /// [`Segment::epoch`] had returned `seen`. The caller holds no lock: if the epoch is another one by now, what was
+    /// found is out of date, and nothing is done.
     ///
-    /// That no commit of the generation `seen` is missing then: the WAL was reset only when all of that was captured. That
-    /// no session takes the new epoch for another generation: a commit in the new one was there before this call, so its
-    /// header is in the WAL, and no earlier generation comes back.
+    /// No commit of the generation `seen` is missing then, because the WAL was reset only when all of that was
+    /// captured. No session takes the new epoch for another generation, because a commit in the new one was there
+    /// before this call, so its header is in the WAL, and no earlier generation comes back.
     pub fn adopt_generation(&self, database: u16, seen: (u32, [u32; 2]), salts: [u32; 2]) {
         let seen = (seen.0, packed(seen.1));
         self.next_generation(database, packed(salts), |epoch, known| (epoch, known) == seen);
     }
 
-    /// The number stands for another file from now on, and no session of the one before is left: its generation is not one
-    /// of the new file's, whatever the salts of that are.
+    /// Called when the number stands for another file from now on, and no session of the former one is left: the former
+    /// generation is not one of the new file, whatever the salts of that are.
     pub fn forget_generation(&self, database: u16) {
         self.next_generation(database, 0, |_, _| true);
         let line = &self.database(database).lock;
@@ -278,23 +281,23 @@ impl Segment {
         line.orphans.store(0, SeqCst);
     }
 
-    /// Compares what is published with what the instance has written, and the files with their lengths, and puts right what
-    /// differs. To be called now and then, by one thread. Does nothing for sessions.
+    /// Compares what is published with what the instance has written, and the files with their lengths, and corrects
+    /// differences. One thread calls it now and then. Does nothing in sessions.
     ///
     /// # Errors
-    /// When a file that was truncated cannot be made as long as it was.
+    /// When a truncated file cannot be made as long as it was.
     pub fn repair(&self) -> io::Result<Repaired> {
         let Some(own) = &self.mapping.own else { return Ok(Repaired::default()) };
         let truncated = self.mapping.restore(own)?;
         let ((own_short, own_long), (short, long)) = (own.truth.words(), self.published.words());
         let changed_words = put_right!(AtomicU32, own_short, short) + put_right!(AtomicU64, own_long, long);
-        // What was lost with the end of the file is not counted as changed by somebody.
+        // What was lost with the end of the file does not count as changed by another process.
         Ok(Repaired { truncated, changed_words: if truncated { 0 } else { changed_words } })
     }
 }
 
 impl Own {
-    /// The highest position of `position` and what was published before, for the copy of the instance.
+    /// Moves the instance's copy to `position` unless it is higher, and returns the higher of the two.
     pub(crate) fn move_durable(&self, database: u16, position: u64) -> u64 {
         self.truth.of(database).durable.fetch_max(position, SeqCst).max(position)
     }

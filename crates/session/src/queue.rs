@@ -1,10 +1,10 @@
 //! The queue for the write lock of a database.
 //!
-//! SQLite hands its write lock over by polling with growing sleeps, which lets one connection starve all
-//! others. Here a session that does not get the lock takes a ticket, returns SQLITE_BUSY (so that SQLite
-//! drops its read snapshot, which would turn stale) and sleeps in xSleep until it is woken. Passing is
-//! allowed: whoever comes while the lock is free takes it, because handing over to a sleeper costs a
-//! context switch with the lock idle; but after [`BYPASSES_MAX`] the lock is reserved for the first in line.
+//! SQLite hands its write lock over by polling with growing sleeps, which lets one connection starve all others. Here a
+//! session that does not get the lock takes a ticket, returns SQLITE_BUSY (so that SQLite drops its read snapshot,
+//! which would become stale) and sleeps in xSleep until it is woken. Overtaking is allowed: a session that comes while
+//! the lock is free takes it, because handing it to a sleeping session costs a context switch with the lock idle. But
+//! after [`BYPASSES_MAX`] times the lock is reserved for the first in line.
 
 use crate::bits::set_bits;
 use crate::durations::SessionWait;
@@ -16,12 +16,12 @@ use crate::session::{Session, WORD_ASLEEP, WORD_IDLE, WORD_WAITING};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-/// How often others may pass the first in line.
+/// How often other sessions may overtake the first in line.
 const BYPASSES_MAX: u32 = 32;
 /// A reservation that is not used for this long is void: its holder may have died or given up.
 const RESERVATION_NS: u64 = 2_000_000;
 
-/// A place in the queue that outlives the call that took it: xSleep learns from it what to wait for.
+/// A ticket in the queue, which outlives the call that took it: xSleep finds in it what to wait for.
 #[derive(Clone, Copy)]
 pub struct TurnTicket {
     segment: Segment,
@@ -37,14 +37,14 @@ impl Session {
         self.slot as u32 + 1
     }
 
-    /// Asks to be the one who takes the write lock next. True: go and take the fcntl lock, then call
-    /// [`Session::lock_taken`] or [`Session::lock_missed`].
+    /// Asks for the lock grant. True: the session takes the fcntl lock next, and then calls [`Session::lock_taken`] or
+    /// [`Session::lock_missed`].
     pub fn try_turn(&self) -> bool {
         let line = &self.segment.database(self.database).lock;
         let reserved = line.reserved.load(SeqCst);
         if reserved != 0 && reserved != self.me() {
             let since_ns = line.reserved_at_ns.load(SeqCst);
-            // A time that is yet to come is garbage, and would keep everybody out.
+            // A time in the future is garbage, and would keep every session out.
             if monotonic_ns().checked_sub(since_ns).is_some_and(|age| age < RESERVATION_NS) {
                 return false;
             }
@@ -59,13 +59,14 @@ impl Session {
         true
     }
 
-    /// Who holds or is about to take the write lock, by the hint: `None` when it is free.
+    /// The session that holds or is about to take the write lock, by the hint; `None` when the lock is free.
     pub fn owner(&self) -> Option<Owner> {
         let owner = self.segment.database(self.database).lock.owner.load(SeqCst);
         (owner != 0).then_some(Owner(owner))
     }
 
-    /// Whether there is no such session, or its process has ended: then it holds nothing any more, and the hint is removed.
+    /// Whether there is no such session, or its process has ended: then it holds nothing any more, and the hint is
+    /// removed.
     pub fn has_owner_ended(&self, owner: Owner) -> bool {
         let slot = owner.0 as usize - 1;
         if slot < SESSIONS_MAX && self.segment.mapping.locks.is_held(slot) {
@@ -78,13 +79,14 @@ impl Session {
         true
     }
 
-    /// For a sleeper whom nobody woke: the owner hint may be stale, so the fcntl lock itself was asked, and taken.
+    /// For a waiter that was not woken: the owner hint may be stale, so the session has tried the fcntl lock itself,
+    /// and got it.
     pub fn force_turn(&self) {
         self.segment.requests.counters.stale_heals.fetch_add(1, Relaxed);
         self.lock_taken();
     }
 
-    /// The fcntl lock was taken.
+    /// Called when the fcntl lock was taken.
     pub fn lock_taken(&self) {
         let slot = self.segment.slot(self.slot);
         if slot.lock.queued.load(Relaxed) != 0 {
@@ -94,20 +96,21 @@ impl Session {
         }
         slot.lock.bypassed.store(0, Relaxed);
         slot.lock.word.store(WORD_IDLE, Relaxed);
-        // Somebody may have taken the lock without a turn while this session had it, and have released it since.
+        // Another session may have taken the lock without a grant while this session had it, and have released it
+        // since.
         let owner = &self.segment.database(self.database).lock.owner;
         if owner.load(SeqCst) != self.me() {
             owner.store(self.me(), SeqCst);
         }
     }
 
-    /// The turn was granted but the fcntl lock is held by a process that does not queue.
+    /// Called when the session lost the race: it has the grant, but a process that does not queue holds the fcntl lock.
     pub fn lock_missed(&self) {
         let line = &self.segment.database(self.database).lock;
         let _ = line.owner.compare_exchange(self.me(), 0, SeqCst, SeqCst);
     }
 
-    /// Takes a place in the queue. The caller returns SQLITE_BUSY and sleeps with the ticket.
+    /// Takes a ticket in the queue. The caller returns SQLITE_BUSY and sleeps with the ticket.
     pub fn enqueue(&self) -> TurnTicket {
         let entry = self.segment.database(self.database);
         let slot = self.segment.slot(self.slot);
@@ -119,7 +122,7 @@ impl Session {
         }
         slot.lock.word.store(WORD_WAITING, SeqCst);
         entry.lock_waiters[self.slot / 64].fetch_or(1 << (self.slot % 64), SeqCst);
-        // The lock may have been released between the failed turn and the bit: then nobody would wake us.
+        // The lock may have been released between the refused grant and the bit: then nothing would wake this session.
         let ticket = TurnTicket { segment: self.segment, slot: self.slot };
         if ticket.may_try(entry) {
             slot.lock.word.store(WORD_IDLE, SeqCst);
@@ -127,8 +130,8 @@ impl Session {
         ticket
     }
 
-    /// The fcntl lock was released: wakes the first in line, once. Whoever has taken it in between, without a turn, owns it
-    /// now and wakes the next one.
+    /// Called when the fcntl lock was released: wakes the first in line, once. A session that has taken the lock in
+    /// between, without a grant, owns it now and wakes the next one.
     pub fn release_turn(&self) {
         let owner = &self.segment.database(self.database).lock.owner;
         if let Ok(_) | Err(0) = owner.compare_exchange(self.me(), 0, SeqCst, SeqCst) {
@@ -136,15 +139,16 @@ impl Session {
         }
     }
 
-    /// Waits at the start of a transaction while the log of the database is being reset, at most `limit`. Whether that is
-    /// over.
+    /// Waits at the start of a transaction while the checkpoint gate is closed for a reset of the database's WAL, at
+    /// most `limit`. Returns whether the gate is open.
     pub fn pass_gate(&self, limit: Duration) -> bool {
         self.await_clear(GATE_CLOSED, SessionWait::WalReset, limit)
     }
 
-    /// Waits while the instance has SQLite's write lock of the database, at most `limit`. `None` at once when it has not, and
-    /// when the lock must not be waited for here: behind the gate the instance may be waiting until read locks are dropped,
-    /// for which it has time enough only where this session is the one to drop it. `Some(true)`: it has given up the lock.
+    /// Waits while the instance has SQLite's write lock of the database, at most `limit`. `None` immediately when the
+    /// instance does not have it, and when the lock must not be waited for here: behind the checkpoint gate the
+    /// instance may be waiting until read locks are dropped, that of this session included, so only a session without
+    /// others on the database waits for it. `Some(true)`: the instance has released the lock.
     pub fn await_instance(&self, limit: Duration) -> Option<bool> {
         match self.segment.published.of(self.database).gate.load(SeqCst) {
             bits if bits & INSTANCE_WRITES == 0 => None,
@@ -161,7 +165,7 @@ impl Session {
         self.segment.slots_used().iter().filter(is_of_this).nth(1).is_none()
     }
 
-    /// Waits until `bit` of the gate is clear, at most `limit`; whether it is.
+    /// Waits until `bit` of the gate is clear, at most `limit`; returns whether it is.
     fn await_clear(&self, bit: u32, reason: SessionWait, limit: Duration) -> bool {
         let gate = &self.segment.published.of(self.database).gate;
         if gate.load(SeqCst) & bit == 0 {
@@ -196,7 +200,7 @@ impl TurnTicket {
         while word.load(SeqCst) == WORD_ASLEEP {
             let now = monotonic_ns();
             if now >= end {
-                // Whoever releases the lock from here on wakes the next one in line instead.
+                // A release of the lock from here on wakes the next one in line instead.
                 return word.compare_exchange(WORD_ASLEEP, WORD_IDLE, SeqCst, SeqCst).is_err();
             }
             futex::wait(word, WORD_ASLEEP, Duration::from_nanos(end - now));
@@ -204,7 +208,7 @@ impl TurnTicket {
         true
     }
 
-    /// Whether the lock is free, and not reserved for another one.
+    /// Whether the lock is free, and not reserved for another session.
     fn may_try(&self, entry: &RequestedDatabase) -> bool {
         let reserved = entry.lock.reserved.load(SeqCst);
         entry.lock.owner.load(SeqCst) == 0 && (reserved == 0 || reserved == self.slot as u32 + 1)
@@ -214,12 +218,12 @@ impl TurnTicket {
 impl Segment {
     pub(crate) fn wake_first(&self, database: u16) {
         let entry = self.database(database);
-        // Not for ever, whatever is written there meanwhile.
+        // Bounded, whatever is written there meanwhile.
         for _ in 0..SESSIONS_MAX {
             let Some(first) = self.first_in_line(entry) else { return };
             let slot = self.slot(first);
-            // Out of the bitmap before the wake, so that it is one wake for one sleep: whoever still wants the
-            // lock sets the bit again and keeps its ticket; whoever gave up does not stay first in line.
+            // Removed from the bitmap before the wake, so that one wake meets one sleep: a session that still wants the
+            // lock sets the bit again and keeps its ticket; one that gave up does not stay first in line.
             entry.lock_waiters[first / 64].fetch_and(!(1u64 << (first % 64)), SeqCst);
             let word = slot.lock.word.swap(WORD_IDLE, SeqCst);
             if word == WORD_IDLE {
@@ -236,8 +240,8 @@ impl Segment {
                 futex::wake_one(&slot.lock.word);
                 return;
             }
-            // Waiting but not asleep: about to look for itself, or gone. The next one is woken as well, lest
-            // nobody be.
+            // Waiting but not asleep: the session is about to check by itself, or is gone. So the next one is woken as
+            // well, because otherwise perhaps none would be.
         }
     }
 
@@ -260,7 +264,7 @@ mod tests {
         [(); N].map(|()| Session::attach(segment, 3, 1, 1).unwrap())
     }
 
-    /// Takes the lock and releases it until it is reserved for another one, which waits. Returns how often.
+    /// Takes the lock and releases it until it is reserved for `other`, which waits. Returns how often.
     fn pass(session: Session, other: Session) -> u32 {
         let reserved = &session.segment.database(session.database).lock.reserved;
         let mut times = 0;

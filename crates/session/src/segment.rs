@@ -1,4 +1,4 @@
-//! Making, mapping and reading the shared memory: two files, of which sessions map the one for reading only.
+//! Creates, maps and reads the shared memory: two files, one of which sessions map for reading only.
 
 use crate::files::{self, Place, WRITABLE_BY_OTHERS, published_mode, published_path, version_of};
 use crate::layout::{
@@ -19,36 +19,18 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 pub enum SegmentError {
     /// A file cannot be opened or mapped.
     Io(io::Error),
-    /// It is not a segment, or not finished.
+    /// It is not a segment, or not complete.
     NotASegment,
     /// Another version of Standfast made it.
-    Version {
-        /// Version found.
-        found: u32,
-    },
+    Version { found: u32 },
     /// It belongs to another instance.
     OtherInstance,
-    /// What the instance publishes may have been written by others.
-    Untrusted {
-        /// The file.
-        path: PathBuf,
-        /// The user whose file it is.
-        owner: u32,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// Others could put files of theirs in the place of ours.
-    Directory {
-        /// Which.
-        path: PathBuf,
-    },
+    /// Other users may have written what the instance publishes.
+    Untrusted { path: PathBuf, owner: u32, mode: u32 },
+    /// Other users could replace our files with files of theirs.
+    Directory { path: PathBuf },
     /// A file that is not ours has the name, and cannot be removed.
-    InTheWay {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    InTheWay { path: PathBuf, source: io::Error },
 }
 
 impl From<io::Error> for SegmentError {
@@ -92,7 +74,7 @@ impl std::fmt::Display for SegmentError {
 
 impl std::error::Error for SegmentError {}
 
-/// What the instance tells sessions; changeable while running.
+/// Settings that the instance publishes to sessions; changeable while running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentConfig {
     /// Bits of [`crate::CommitMode`].
@@ -113,7 +95,7 @@ unsafe impl Shared for Requests {}
 /// The shared memory of an instance, mapped.
 #[derive(Clone, Copy)]
 pub struct Segment {
-    /// As sessions see it. Only the instance may write to it, by [`Segment::publish`].
+    /// As sessions see it. Only the instance may write to it, through [`Segment::publish`].
     pub(crate) published: &'static Published,
     pub(crate) requests: &'static Requests,
     pub(crate) mapping: &'static Mapping,
@@ -123,30 +105,30 @@ pub struct Segment {
 pub(crate) struct Mapping {
     published: Mapped<Published>,
     requests: Mapped<Requests>,
-    /// Device and inode of the two.
+    /// Device and inode of the two files.
     files: [(u64, u64); 2],
-    /// The paths have been seen to name other files.
+    /// The paths were seen to name other files, or the instance has made a new segment elsewhere.
     left: AtomicBool,
-    /// By which sessions have their slots.
+    /// The locks by which sessions hold their slots.
     pub(crate) locks: &'static SlotLocks,
     pub(crate) own: Option<Own>,
 }
 
 impl Mapping {
-    /// Maps again what was truncated; true when something was.
+    /// Maps truncated files again; true when there was one.
     pub(crate) fn restore(&self, own: &Own) -> io::Result<bool> {
         let [published, requests] = self.files;
         let requests = restore(&self.requests, &own.path, requests)?;
         if requests {
             self.locks.forget();
         }
-        // An instance that starts, and sessions of other releases, look at it.
+        // A starting instance, and sessions of other releases, read this header.
         begin(&self.requests.content.head, own.instance);
         Ok(restore(&self.published, &published_path(&own.path), published)? || requests)
     }
 }
 
-/// Makes the file at `path`, which is `file`, as long as it was and maps it again, if it was truncated; says whether it was.
+/// Makes `file`, which is at `path`, as long as it was and maps it again, if it was truncated; returns whether it was.
 fn restore<T: Shared>(mapped: &Mapped<T>, path: &Path, file: (u64, u64)) -> io::Result<bool> {
     let is_short = || {
         std::fs::symlink_metadata(path)
@@ -155,7 +137,7 @@ fn restore<T: Shared>(mapped: &Mapped<T>, path: &Path, file: (u64, u64)) -> io::
     if !mapped.is_lost() && !is_short() {
         return Ok(false);
     }
-    // No descriptor is kept for that.
+    // No descriptor is kept open for this.
     let opened = Place::of(path).map_err(io::Error::other)?.ours(0)?;
     let is_it = |opened: &File| opened.metadata().is_ok_and(|metadata| id(&metadata) == file);
     let opened = opened.filter(is_it).ok_or(io::ErrorKind::NotFound)?;
@@ -164,9 +146,10 @@ fn restore<T: Shared>(mapped: &Mapped<T>, path: &Path, file: (u64, u64)) -> io::
     Ok(true)
 }
 
-/// What only the instance has.
+/// State that only the instance has.
 pub(crate) struct Own {
-    /// What was published. Nothing that the instance does depends on what it finds in the shared memory instead.
+    /// The instance's copy of what it published. Nothing that the instance does depends on what the shared memory holds
+    /// instead.
     pub truth: Box<Published>,
     /// Held while the generation of a database changes.
     pub generations: Mutex<()>,
@@ -179,12 +162,13 @@ fn id(metadata: &Metadata) -> (u64, u64) {
 }
 
 impl Segment {
-    /// Maps the segment at `path`, creating it when there is none or when it is of another version or
-    /// instance, and gives it the permissions `mode`, whatever the umask: those for writing count for what sessions ask for,
-    /// never for what is published. The flag says whether it is new. Only the instance calls this, under its directory lock.
+    /// Maps the segment at `path`, and creates it when there is none or when it is of another version or instance.
+    /// Gives it the permissions `mode`, whatever the umask: its write permissions apply to the file of the requests,
+    /// never to the published one. The flag says whether it is new. Only the instance calls this, under its directory
+    /// lock.
     ///
     /// # Errors
-    /// When the files cannot be made or mapped, or others could replace them.
+    /// When the files cannot be created or mapped, or other users could replace them.
     pub fn create(path: &Path, instance: [u8; 16], mode: u32) -> Result<(Segment, bool), SegmentError> {
         let places = (Place::of(&published_path(path))?, Place::of(path)?);
         let found = (
@@ -196,7 +180,7 @@ impl Segment {
             _ => {
                 places.1.clear()?;
                 places.0.clear()?;
-                // Who finds the one that markers name finds the other, too.
+                // In this order: a process that finds the file that markers name finds the other one, too.
                 let published = places.0.make(size_of::<Published>())?;
                 let requests = places.1.make(size_of::<Requests>()).inspect_err(|_| {
                     let _ = places.0.clear();
@@ -210,7 +194,7 @@ impl Segment {
             begin(&published.content.head, instance);
             begin(&requests.content.head, instance);
         }
-        // Not at their creation: there the umask would take away from it.
+        // Not at creation, where the umask would remove permissions.
         files.0.set_permissions(Permissions::from_mode(published_mode(mode)))?;
         files.1.set_permissions(Permissions::from_mode(mode))?;
         let ids = [id(&files.0.metadata()?), id(&files.1.metadata()?)];
@@ -224,10 +208,10 @@ impl Segment {
         Ok((Segment::keep(published, requests, ids, locks, Some(own)), new))
     }
 
-    /// Maps the existing segment of `instance`, which is one of the users `owners` or root.
+    /// Maps the existing segment of `instance`, which belongs to one of the users `owners` or to root.
     ///
     /// # Errors
-    /// When it is not there, not usable by this build, or not theirs.
+    /// When it does not exist, is not usable by this build, or belongs to another user.
     pub fn open(path: &Path, instance: [u8; 16], owners: &[u32]) -> Result<Segment, SegmentError> {
         let (requests, of_requests) = files::open(path, true)?;
         if !of_requests.is_file() {
@@ -235,7 +219,7 @@ impl Segment {
         }
         let (requests_path, path) = (path, published_path(path));
         let (published, of_published) = match files::open(&path, false) {
-            // Of a release that had one file, or it is being made.
+            // It is of a release that had one file, or is being made.
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(other_release(&requests)),
             opened => opened?,
         };
@@ -252,7 +236,7 @@ impl Segment {
             Some(VERSION) => return Err(SegmentError::OtherInstance),
             _ => return Err(other_release(&published)),
         }
-        // What it begins with counts only where it is of a release that did not publish; anybody may write it.
+        // Anybody may write its header, which therefore counts only for a release that had one file.
         if of_requests.len() != size_of::<Requests>() as u64 {
             return Err(other_release(&requests));
         }
@@ -297,7 +281,7 @@ fn other_release(file: &File) -> SegmentError {
     }
 }
 
-/// Makes it a segment.
+/// Writes the header of a segment.
 fn begin(head: &Head, instance: [u8; 16]) {
     head.version.store(VERSION, SeqCst);
     for (word, bytes) in head.instance.iter().zip(instance.chunks_exact(8)) {
@@ -309,7 +293,7 @@ fn begin(head: &Head, instance: [u8; 16]) {
 }
 
 impl Segment {
-    /// What is published: for the instance as it was written, for sessions as it is found.
+    /// What is published: for the instance its own copy, for sessions the shared memory.
     pub(crate) fn truth(&self) -> &'static Published {
         self.mapping.own.as_ref().map_or(self.published, |own| &own.truth)
     }
@@ -318,7 +302,7 @@ impl Segment {
         self.truth().of(database)
     }
 
-    /// What sessions of a database ask for; numbers out of range wrap, so that a corrupt marker cannot reach outside.
+    /// The requests of a database; numbers out of range wrap, so that a corrupt marker cannot reach outside.
     pub(crate) fn database(&self, database: u16) -> &'static RequestedDatabase {
         &self.requests.databases[usize::from(database) % self.requests.databases.len()]
     }
@@ -327,32 +311,32 @@ impl Segment {
         &self.requests.slots[slot % self.requests.slots.len()]
     }
 
-    /// Those that were ever taken. The lowest free slot is taken first, and looking at the others would make pages of
-    /// memory of them.
+    /// The slots that were ever taken. The lowest free slot is taken first; reading the others would allocate pages of
+    /// memory for them.
     pub(crate) fn slots_used(&self) -> &'static [Slot] {
         let used = self.requests.slots_used.load(SeqCst) as usize;
         &self.requests.slots[..used.min(self.requests.slots.len())]
     }
 
-    /// True once a newer segment has taken its place, as far as this process knows, or what is published was lost:
-    /// nothing reports any more what is durable.
+    /// True once a newer segment has replaced it, as far as this process knows, or what is published was lost: nothing
+    /// reports any more what is durable.
     pub fn retired(&self) -> bool {
         self.published.head.retired.load(SeqCst) != 0
             || self.mapping.left.load(SeqCst)
             || self.mapping.published.is_lost()
     }
 
-    /// Whether somebody has truncated the file of the requests: new sessions need [`Segment::restore_requests`]. Those that
-    /// have begun a transaction go on: what they wait for is published.
+    /// Whether the file of the requests was truncated: new sessions need [`Segment::restore_requests`]. Sessions that
+    /// have begun a transaction continue, because what they wait for is published.
     pub fn is_request_lost(&self) -> bool {
         self.mapping.requests.is_lost()
     }
 
-    /// For a process with sessions: maps the file of the requests again, at `path`, when it was truncated and the instance has
-    /// made it whole.
+    /// For a process with sessions: maps the file of the requests, at `path`, again when it was truncated and the
+    /// instance has restored its length.
     ///
     /// # Errors
-    /// When it is not whole yet, or another one.
+    /// When it is not complete yet, or another file.
     pub fn restore_requests(&self, path: &Path) -> Result<(), SegmentError> {
         if self.mapping.own.is_some() || !self.is_request_lost() {
             return Ok(());
@@ -366,11 +350,11 @@ impl Segment {
         Ok(())
     }
 
-    /// Looks whether `path` still names the files that are mapped. An instance that finds no segment at its path, or
-    /// none that it can use, makes a new one and has no means to tell those who have the old one mapped. A path that
-    /// names nothing says nothing: the instance may still serve what was removed.
+    /// Checks whether `path` still names the mapped files. An instance that finds no segment at its path, or none that
+    /// it can use, makes a new one and cannot notify processes that have the old one mapped. A path that names nothing
+    /// proves nothing: the instance may still serve the removed files.
     ///
-    /// And whether this process still has the descriptor by which its sessions hold their slots.
+    /// Also checks whether this process still has the descriptor by which its sessions hold their slots.
     pub fn check_path(&self, path: &Path) {
         self.mapping.locks.check();
         let paths = [&published_path(path), path];
@@ -382,7 +366,7 @@ impl Segment {
         }
     }
 
-    /// The instance is known to have made a new one elsewhere.
+    /// Called when the instance is known to have made a new segment elsewhere.
     pub fn leave(&self) {
         self.mapping.left.store(true, SeqCst);
     }
@@ -392,8 +376,8 @@ impl Segment {
         std::ptr::eq(self.mapping, other.mapping)
     }
 
-    /// Tells sessions that have the segment at `path` mapped that another one has come in its place, and removes it. Nothing is
-    /// done with files of others.
+    /// Reports to sessions that have the segment at `path` mapped that another one has replaced it, and removes it.
+    /// Leaves files of other users alone.
     ///
     /// # Errors
     /// When it cannot be removed.
@@ -407,22 +391,21 @@ impl Segment {
         Ok(())
     }
 
-    /// State of a database.
     pub fn state(&self, database: u16) -> DatabaseState {
         DatabaseState::from_u32(self.published_of(database).state.load(SeqCst))
     }
 
-    /// Whether the instance writes the log of the database anew, or died while it did.
+    /// Whether the instance is rewriting the WAL of the database, or died while it did.
     pub fn is_rewriting(&self, database: u16) -> bool {
         self.published_of(database).rewriting.load(SeqCst) != 0
     }
 
-    /// Whether what the wal-index shows may be an earlier state, see [`Segment::doubt_rewriting`].
+    /// Whether the wal-index may show an earlier state, see [`Segment::doubt_rewriting`].
     pub fn is_log_in_doubt(&self, database: u16) -> bool {
         self.published_of(database).rewriting.load(SeqCst) == 2
     }
 
-    /// What becomes of processes without the VFS that write to a database.
+    /// What happens to processes without the VFS that write to a database.
     pub fn other_writers(&self, database: u16) -> OtherWriters {
         OtherWriters::from_u32(self.published_of(database).other_writers.load(SeqCst))
     }
@@ -437,7 +420,7 @@ impl Segment {
         self.published_of(database).durable.load(SeqCst)
     }
 
-    /// Whether the instance says that it runs.
+    /// Whether the instance publishes that it runs.
     pub fn running(&self) -> bool {
         self.truth().settings.running.load(SeqCst) != 0
     }

@@ -1,4 +1,4 @@
-//! The application's side: a slot, the commit notice and the wait for durability.
+//! The application's side: a slot, the commit notification and the wait for durability.
 
 use crate::durations::{NOBODY_WAITS, SessionWait};
 use crate::futex;
@@ -14,7 +14,7 @@ pub(crate) const WORD_IDLE: u32 = 0;
 pub(crate) const WORD_WAITING: u32 = 1;
 pub(crate) const WORD_ASLEEP: u32 = 2;
 
-/// Longest look for durability before a commit sleeps: a write here and one on a near standby.
+/// Longest poll for durability before a commit sleeps: the time of a write here and of one on a near standby.
 const LOOK_MAX_US: u64 = 400;
 
 /// COMMIT WAIT | NOWAIT and IMMEDIATE | BATCH.
@@ -42,18 +42,18 @@ impl CommitMode {
 pub enum WaitOutcome {
     /// The position is durable wherever the protection mode requires it.
     Durable,
-    /// The instance failed (poisoned log); it will never be acknowledged by this run.
+    /// The instance failed (poisoned redo log); this run will never acknowledge the commit.
     Failed,
-    /// The instance has made new shared memory: nobody releases who waits in the old one.
+    /// The instance has made new shared memory: nothing releases commits that wait in the old one.
     Replaced,
-    /// The instance says nothing of the WAL generation of the commit: it has other files open under the path of the database,
-    /// or many generations have begun while this process was stopped.
+    /// The instance does not publish the WAL generation of the commit: it has other files open under the path of the
+    /// database, or many generations have begun while this process was stopped.
     NotTold,
-    /// Nobody released it in time: committed and visible here, durability unknown.
+    /// It was not released in time: committed and visible here, durability unknown.
     Unknown,
 }
 
-/// Why a session cannot be had.
+/// Why a session cannot attach.
 #[derive(Debug)]
 pub enum AttachError {
     /// All slots are taken.
@@ -84,7 +84,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Takes a free slot. `pid` and `started` are number and start time of this process, for those who look.
+    /// Takes a free slot. `pid` and `started` are number and start time of this process, for observers.
     ///
     /// # Errors
     /// When all are taken, or their locks cannot be taken.
@@ -92,8 +92,8 @@ impl Session {
         let spread = (monotonic_ns() >> 8) as usize;
         let locks = segment.mapping.locks;
         let losses = locks.losses();
-        // The lowest slots that look free first: that keeps the bitmaps short and asks for few locks. What is written there is a
-        // hint; the second pass asks for all of them, from anywhere.
+        // The lowest slots that seem free come first: that keeps the bitmaps short and tries few locks. What is written
+        // there is a hint; the second pass tries all of them, from anywhere.
         for pass in 0..2 {
             for step in 0..SESSIONS_MAX {
                 let index = if pass == 0 { step } else { (spread + step) % SESSIONS_MAX };
@@ -103,7 +103,7 @@ impl Session {
                 {
                     continue;
                 }
-                // Its session has died, and the instance has not seen it yet.
+                // Its session has died, and the instance has not seen that yet.
                 if slot.pid.load(SeqCst) != 0 {
                     segment.clear_slot(index);
                 }
@@ -126,7 +126,7 @@ impl Session {
         Err(AttachError::Full)
     }
 
-    /// Gives the slot back. The session must not be used after.
+    /// Releases the slot. The session must not be used afterwards.
     pub fn detach(self) {
         if self.has_slot() {
             self.segment.forget_slot(self.slot);
@@ -134,24 +134,21 @@ impl Session {
         }
     }
 
-    /// False when the slots were lost since, because their file was truncated, or the descriptor was closed by which this
-    /// process has its own: another session may have this one by now. A commit that waits goes on, and looks for itself instead
-    /// of being woken.
+    /// False when the slots were lost since, because their file was truncated, or because the descriptor was closed by
+    /// which this process holds its own: another session may have this one by now. A commit that waits continues, and
+    /// checks by itself instead of being woken.
     pub fn has_slot(&self) -> bool {
         self.segment.mapping.locks.losses() == self.losses && !self.segment.is_request_lost()
     }
 
-    /// Number of the database.
     pub fn database(&self) -> u16 {
         self.database
     }
 
-    /// The segment this session lives in.
     pub fn segment(&self) -> Segment {
         self.segment
     }
 
-    /// State of the database.
     pub fn state(&self) -> DatabaseState {
         DatabaseState::from_u32(self.published().state.load(SeqCst))
     }
@@ -160,8 +157,8 @@ impl Session {
         self.segment.published.of(self.database)
     }
 
-    /// Where `frame` of the WAL generation with `salts` stands. The caller has just committed it and holds the WAL write
-    /// lock. `None` where what is published makes no sense.
+    /// Where `frame` of the WAL generation with `salts` stands. The caller has just committed it and holds the WAL
+    /// write lock. `None` where what is published makes no sense.
     pub fn position_under_write_lock(&self, salts: [u32; 2], frame: u32) -> Option<Target> {
         let line = &self.segment.database(self.database).lock;
         if [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)] != salts {
@@ -171,18 +168,18 @@ impl Session {
         self.published().target(salts, frame)
     }
 
-    /// The fcntl write lock was taken. Until [`Session::end_write`] a death of this process may leave a commit that is
-    /// published and not announced.
+    /// Called when the fcntl write lock was taken. Until [`Session::end_write`] a death of this process may leave a
+    /// commit that is published and not announced.
     pub fn begin_write(&self) {
         self.segment.slot(self.slot).lock.writing.store(1, Relaxed);
     }
 
-    /// Called under the write lock, before it is released: whether a commit was published under it. The instance compares
-    /// the number of commits that it captures with the number that sessions announce here: the difference was committed
-    /// without Standfast.
+    /// Called under the write lock, before it is released. `committed`: whether a commit was published under it. The
+    /// instance compares the number of commits that it captures with the number that sessions announce here: the
+    /// difference was committed without Standfast.
     pub fn end_write(&self, committed: bool) {
         if committed {
-            // Only the holder of the write lock writes it, so that no exchange is needed. Release: whoever reads the count
+            // Only the holder of the write lock writes it, so no exchange is needed. Release: a reader of the count
             // finds the commits that it stands for published.
             let announced = &self.segment.database(self.database).lock.announced;
             announced.store(announced.load(Relaxed).wrapping_add(1), Release);
@@ -199,13 +196,13 @@ impl Session {
         }
     }
 
-    /// Tells the instance that the database has new frames.
+    /// Notifies the instance that the database has new frames.
     pub fn notice(&self, batch: bool) {
         self.segment.notice(self.database, batch);
     }
 
-    /// As [`Session::notice`], of a commit whose transaction began at `began_ns`. When it will be waited for up to
-    /// `target`, the session counts as a waiter from here on: the answer may be there before it comes to ask.
+    /// Notifies like [`Session::notice`], of a commit whose transaction began at `began_ns`. With a `target` to wait
+    /// for, the session counts as a waiter from here on: the answer may be there before it comes to ask.
     pub fn notice_commit(&self, batch: bool, began_ns: u64, target: Option<Target>) {
         let now = monotonic_ns();
         let slot = self.segment.slot(self.slot);
@@ -218,22 +215,23 @@ impl Session {
         slot.record(SessionWait::Transaction, now.saturating_sub(began_ns));
     }
 
-    /// Waits for the commit of which [`Session::notice_commit`] told: `log file sync`. `alive` as there.
+    /// Waits for the commit of which [`Session::notice_commit`] notified: `log file sync`. `alive` as in
+    /// [`Session::wait_durable`].
     pub fn wait_commit(&self, target: Target, alive: &dyn Fn() -> bool) -> WaitOutcome {
         let slot = self.segment.slot(self.slot);
         let noticed = slot.noticed_ns.load(Relaxed);
         let outer = slot.wait.begin(SessionWait::LogFileSync, noticed);
         let (bits, own) = self.own_waiter_bits();
         if bits.load(SeqCst) & own == 0 || slot.target.load(SeqCst) != target.position() {
-            // It gave notice as one that does not wait, and is now told to.
+            // The session notified without a target, and waits after all.
             slot.posted_ns.store(0, SeqCst);
             self.begin_to_wait(target);
         }
         let outcome = self.wait_on(target, alive);
         let now = monotonic_ns();
         slot.wait.end(outer);
-        // Durable and never posted: it was so before the notice, which somebody else's had preceded, and nothing was
-        // waited for.
+        // Durable and never posted: it was durable before its notification, because another session's notification had
+        // preceded it, and nothing was waited for.
         let posted = slot.posted_ns.swap(NOBODY_WAITS, SeqCst);
         if posted != 0 || outcome != WaitOutcome::Durable {
             slot.record(SessionWait::LogFileSync, now.saturating_sub(noticed));
@@ -244,8 +242,8 @@ impl Session {
         outcome
     }
 
-    /// Waits until `target` is durable. `alive` says whether the instance process lives; it is asked only
-    /// when nothing happened for a while, and is the place to call [`Segment::check_path`].
+    /// Waits until `target` is durable. `alive` returns whether the instance process lives; it is called only when
+    /// nothing happened for a while, and is the place to call [`Segment::check_path`].
     pub fn wait_durable(&self, target: Target, alive: &dyn Fn() -> bool) -> WaitOutcome {
         if self.published().reached(target) == Reached::Yes {
             return WaitOutcome::Durable;
@@ -254,7 +252,7 @@ impl Session {
         self.wait_on(target, alive)
     }
 
-    /// From here on the instance sees a waiter.
+    /// From here on the instance sees this session as a waiter.
     fn begin_to_wait(&self, target: Target) {
         let slot = self.segment.slot(self.slot);
         slot.target.store(target.position(), SeqCst);
@@ -289,13 +287,13 @@ impl Session {
         (&waiters[self.slot / 64], 1 << (self.slot % 64))
     }
 
-    /// Where this session sleeps, and the bit by which it is woken there.
+    /// The wait bucket of this session, and the bit by which it is woken there.
     pub(crate) fn bed(&self) -> (&AtomicU32, u32) {
         let bed = &self.segment.published.beds[self.slot / BED_SESSIONS];
         (&bed.wakes, 1 << (self.slot % BED_SESSIONS))
     }
 
-    /// And whether it slept.
+    /// Returns the outcome, and whether the session slept.
     fn sleep_until(
         &self,
         reached: &dyn Fn() -> bool,
@@ -305,7 +303,7 @@ impl Session {
         let slot = self.segment.slot(self.slot);
         let (wakes, own) = self.bed();
         let (mut stalled_since, mut slept) = (None, false);
-        // Until when it sleeps, however often something else than its wake interrupts that.
+        // When its sleep ends, however often something other than its wake interrupts that.
         let mut look_at = None;
         if self.waits_alone() && spin::look(&slot.look, LOOK_MAX_US, reached) {
             return (WaitOutcome::Durable, slept);
@@ -325,12 +323,12 @@ impl Session {
                 }
                 slept = true;
                 futex::wait_as(wakes, missed_none, own, end);
-                // Mostly it is, and a commit needs no clock then.
+                // Usually it is, and a commit needs no clock then.
                 if reached() {
                     return (WaitOutcome::Durable, slept);
                 }
             }
-            // By the clock, whatever others write into the word and however often they wake.
+            // By the clock, whatever others write into the word and however often they wake the session.
             let now = monotonic_ns();
             if now >= end {
                 look_at = None;
@@ -351,7 +349,7 @@ impl Session {
         }
     }
 
-    /// Whether no other commit of the database waits: several that look would keep the processors from the work that
+    /// Whether no other commit of the database waits: several that poll would keep the processors from the work that
     /// they wait for.
     fn waits_alone(&self) -> bool {
         let own = |word: usize| if word == self.slot / 64 { 1 << (self.slot % 64) } else { 0 };
@@ -359,7 +357,7 @@ impl Session {
         waiters.iter().enumerate().all(|(word, bits)| bits.load(Relaxed) & !own(word) == 0)
     }
 
-    /// After a time-out: has the instance failed or gone? `None` says go on waiting.
+    /// Checks after a timeout whether the instance has failed or is gone. `None`: continue to wait.
     fn look_around(&self, stalled_ms: u64, alive: &dyn Fn() -> bool) -> Option<WaitOutcome> {
         let alive = alive();
         if self.segment.retired() {
@@ -368,8 +366,8 @@ impl Session {
         if self.state().is_refused() {
             return Some(WaitOutcome::Failed);
         }
-        // A running instance that holds commits back does so by configuration (a stalled standby, a full
-        // disk): the commit waits as long as the instance says. Only a missing one is given up on.
+        // A running instance that holds commits back does so by configuration (a stalled standby, a full disk): the
+        // commit waits as long as the instance says. Only a missing instance ends the wait.
         let settings = &self.segment.published.settings;
         let gone = !alive || settings.running.load(SeqCst) == 0;
         let given_up = gone && stalled_ms >= u64::from(settings.commit_wait_ms.load(SeqCst));
@@ -378,13 +376,12 @@ impl Session {
 }
 
 impl Segment {
-    /// The position of `frame` when `salts` is the generation that is published last, else `None`. For readers, who hold no
+    /// The position of `frame` when `salts` is the last published generation, else `None`. For readers, which hold no
     /// write lock.
     pub fn position_for_reader(&self, database: u16, salts: [u32; 2], frame: u32) -> Option<Target> {
         self.published.of(database).target_of_reader(salts, frame)
     }
 
-    /// Whether `target` is durable.
     pub fn is_durable(&self, database: u16, target: Target) -> bool {
         self.published.of(database).reached(target) == Reached::Yes
     }
@@ -405,7 +402,7 @@ impl Segment {
         }
     }
 
-    /// Frees a slot, whose lock the caller has, and everything that could still point to it.
+    /// Frees a slot, whose lock the caller holds, and everything that could still point to it.
     pub(crate) fn forget_slot(&self, index: usize) {
         let slot = self.slot(index);
         let database = slot.database.load(SeqCst) as u16;

@@ -1,24 +1,23 @@
-//! Commits that may go on and sleep: who they are, so that they are woken together.
+//! Waiters: commits that may continue and sleep, collected so that they are woken together.
 
 use crate::layout::{BED_SESSIONS, Slot};
 use crate::session::{WORD_ASLEEP, WORD_IDLE};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Sleepers, of any databases.
+/// Waiters of any databases.
 #[derive(Debug, Default)]
 pub struct Sleepers {
     all: Vec<Sleeper>,
-    /// Of the first of each database that joins now.
+    /// Rank of the first waiter of each database that joins from now on.
     first_turn: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Sleeper {
-    /// How many of the same database come before it.
+    /// Rank: the number of waiters of the same database before it.
     turn: usize,
-    /// When it gave notice of its commit.
+    /// When its session notified of the commit.
     noticed_ns: u64,
-    /// Index of its slot.
     slot: usize,
 }
 
@@ -29,8 +28,8 @@ impl Slot {
 }
 
 impl Sleepers {
-    /// Lets sessions of one database, with the indices of their slots, look again at what they wait for, in this order; those
-    /// who sleep join.
+    /// Lets sessions of one database, with the indices of their slots, check again what they wait for, in this order;
+    /// those that sleep join.
     pub(crate) fn call<'s>(&mut self, sessions: impl IntoIterator<Item = (usize, &'s Slot)>) {
         let asleep = |(_, slot): &(usize, &Slot)| slot.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP;
         for (turn, (index, slot)) in sessions.into_iter().filter(asleep).enumerate() {
@@ -39,14 +38,16 @@ impl Sleepers {
         }
     }
 
-    /// Commits of the next round of the log writer follow: who joins from here on is woken after all that have joined.
+    /// Commits of the log writer's next batch follow: waiters that join from here on are woken after all that have
+    /// joined.
     pub fn next_round(&mut self) {
         self.first_turn = self.all.iter().map(|sleeper| sleeper.turn + 1).max().unwrap_or(0);
     }
 
-    /// Whom to wake with one call after the other: beds, with the bits of those in them. The first of each database come
-    /// first, all of a bed with one call; then the second of each, and so on, since they are going to want the same write lock.
-    /// Who has waited longest comes first. Nobody is left.
+    /// Returns the wakes, one call after the other: wait buckets, with the bits of the waiters in them. The first
+    /// waiters of all databases come first, all of a bucket in one call; then the second of each, and so on, because
+    /// the waiters of a database are going to want the same write lock. The longest waits come first. Leaves no waiter
+    /// behind.
     pub(crate) fn take(&mut self) -> Vec<(usize, u32)> {
         self.all.sort_unstable_by_key(|sleeper| (sleeper.turn, sleeper.noticed_ns));
         let mut calls: Vec<(usize, u32)> = Vec::new();
@@ -65,12 +66,10 @@ impl Sleepers {
         calls
     }
 
-    /// How many.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether nobody is to be woken.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

@@ -1,15 +1,18 @@
-//! Who lives: each session holds a lock on the byte of its slot, as long as its process does.
+//! Which sessions live: each session holds a lock on the byte of its slot, as long as its process does.
 //!
-//! A process number out of shared memory tells nothing: it is another one's in another PID namespace, is used again, and anybody
-//! who may use a database can write it. A lock is kept by the kernel, is the same in all namespaces and for all users, is gone
-//! with the process, and cannot be taken away. What stands in a slot is a hint beside it.
+//! A process number in shared memory proves nothing: it means another process in another PID namespace, is used again,
+//! and anybody who may use a database can write it. A lock is kept by the kernel, is the same in all namespaces and for
+//! all users, is gone with the process, and cannot be taken away. What a slot holds is a hint beside it.
 //!
-//! Locks are those of an *open file description*, of which a process has one for each file. Those of a process
-//! would be gone when any descriptor of the file is closed, also by another copy of this library. It is opened for the locks alone:
-//! a mapping keeps an open file as well, and children have it too. A child inherits the descriptor, and would keep its parent's sessions
-//! alive: it closes it, right after the fork. A program that replaces the child does not inherit it. Two sessions of a process do not exclude each other by their locks, hence [`SlotLocks::here`].
+//! The locks are those of an *open file description*, of which a process has one for each file. Locks of a process
+//! would be gone when any descriptor of the file is closed, also by another copy of this library. The file is opened
+//! for the locks alone, because a mapping keeps an open file as well, and children inherit mappings. A child inherits
+//! the descriptor, which would keep its parent's sessions alive, so the child closes it right after the fork. A program
+//! that replaces the child does not inherit it. Two sessions of a process do not exclude each other by their locks,
+//! hence [`SlotLocks::here`].
 //!
-//! An application that closes all descriptors loses its locks. It finds that out within a second of commits, and takes new slots.
+//! An application that closes all descriptors loses its locks. It finds that out within a second of commits, and takes
+//! new slots.
 
 use crate::files;
 use crate::index_descriptor::{Identity, identity_of};
@@ -22,35 +25,36 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, Once, PoisonError};
 
-/// The byte of the first slot, beyond all that the file has.
+/// Offset of the byte of the first slot, beyond the content of the file.
 const AT: i64 = 1 << 40;
-/// Files whose descriptors a child closes.
+/// Most files whose descriptors a child closes.
 const FILES_MAX: usize = 256;
 const NONE: c_int = -1;
 
-/// By file; those of this process. Never freed, so that a child finds them without a lock.
+/// The locks of this process, one entry per file. Never freed, so that a child finds them without a lock.
 static KNOWN: [AtomicPtr<SlotLocks>; FILES_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; FILES_MAX];
-/// Held while one is added.
+/// Held while an entry is added.
 static ADDING: Mutex<()> = Mutex::new(());
 
-/// The locks of this process on the slots in a file of requests, whatever mappings of it there are.
+/// The locks of this process on the slots in a file of requests, whatever mappings of it exist.
 pub(crate) struct SlotLocks {
     file: Identity,
-    /// By which it is opened again.
+    /// The path by which it is opened again.
     path: PathBuf,
     /// [`NONE`], or open on the file unless other code of this process has closed it.
     descriptor: AtomicI32,
     /// Slots of sessions of this process.
     here: [AtomicU64; SESSION_WORDS],
-    /// How often all slots of this process were lost: sessions of before have none any more.
+    /// How often this process lost all its slots: sessions from before have none any more.
     losses: AtomicU32,
 }
 
 impl SlotLocks {
-    /// Of the file that is at `path` now. The same one whenever a process asks for a file.
+    /// The locks on `file`, which is at `path` now; the same ones for every call in this process.
     pub fn of(file: Identity, path: &Path) -> &'static SlotLocks {
         let locks = SlotLocks::known(file, path);
-        // It may not be at its path any more when a session needs it. Where it cannot be opened now, the session says so.
+        // The file may not be at its path any more when a session needs it. If it cannot be opened now, the session
+        // reports that.
         let _ = locks.open();
         locks
     }
@@ -72,7 +76,7 @@ impl SlotLocks {
                 return known;
             }
         }
-        // A child of this process would keep its sessions alive as long as it does not begin another program.
+        // The table is full: a child of this process keeps its sessions alive until it starts another program.
         // SAFETY: just made, and never freed.
         unsafe { &*SlotLocks::new(file, path) }
     }
@@ -87,15 +91,14 @@ impl SlotLocks {
         }))
     }
 
-    /// See the field.
     pub fn losses(&self) -> u32 {
         self.losses.load(SeqCst)
     }
 
-    /// Takes a slot, for a session or to bury one; false when a session has it, here or elsewhere.
+    /// Takes a slot, for a session or to reap one; false when a session has it, here or elsewhere.
     ///
     /// # Errors
-    /// When the file cannot be opened: it is another one by now, or this process has no descriptor left.
+    /// When the file cannot be opened: another file has replaced it, or this process has no descriptor left.
     pub fn take(&self, slot: usize) -> Result<bool> {
         let (word, bit) = self.bit(slot);
         if word.fetch_or(bit, SeqCst) & bit != 0 {
@@ -103,14 +106,14 @@ impl SlotLocks {
         }
         let taken = self.open().and_then(|descriptor| lock(descriptor, libc::F_WRLCK, slot));
         match taken {
-            // Again: all were forgotten if the descriptor was found to be gone.
+            // Set again: all bits were cleared if the descriptor was found to be gone.
             Ok(true) => word.fetch_or(bit, SeqCst),
             _ => word.fetch_and(!bit, SeqCst),
         };
         taken
     }
 
-    /// Gives back a slot of this process.
+    /// Releases a slot of this process.
     pub fn give(&self, slot: usize) {
         let (word, bit) = self.bit(slot);
         if word.load(SeqCst) & bit == 0 {
@@ -118,14 +121,14 @@ impl SlotLocks {
         }
         let descriptor = self.descriptor.load(SeqCst);
         if identity_of(descriptor) == Some(self.file) {
-            // Where it fails the lock goes with the process.
+            // If this fails, the lock goes with the process.
             let _ = lock(descriptor, libc::F_UNLCK, slot);
         }
-        // Last: while it is set no other session of this process takes the lock.
+        // Last: while the bit is set, no other session of this process takes the lock.
         word.fetch_and(!bit, SeqCst);
     }
 
-    /// Whether a session that lives has the slot. Where that cannot be found out it is taken to live.
+    /// Whether a living session has the slot; true where that cannot be determined.
     pub fn is_held(&self, slot: usize) -> bool {
         let (word, bit) = self.bit(slot);
         if word.load(SeqCst) & bit != 0 {
@@ -138,8 +141,8 @@ impl SlotLocks {
         result != 0 || c_int::from(asked.l_type) != libc::F_UNLCK
     }
 
-    /// Whether the descriptor is still there, if there was one. When other code of this process has closed it the locks are gone, and the
-    /// sessions need other slots.
+    /// Checks that the descriptor still exists, if there was one. If other code of this process has closed it, the
+    /// locks are gone, and the sessions need other slots.
     pub fn check(&self) {
         let descriptor = self.descriptor.load(SeqCst);
         if descriptor != NONE && identity_of(descriptor) != Some(self.file) {
@@ -147,7 +150,7 @@ impl SlotLocks {
         }
     }
 
-    /// What stood in the slots is gone: all sessions of this process have to take new ones.
+    /// Called when the content of the slots is gone: all sessions of this process have to take new ones.
     pub fn forget(&self) {
         let descriptor = self.descriptor.load(SeqCst);
         if descriptor == NONE {
@@ -166,7 +169,7 @@ impl SlotLocks {
         self.close(descriptor);
     }
 
-    /// Closes it if it is still that of the file: the number may be of something else by now.
+    /// Closes the descriptor if it still belongs to the file: the number may belong to something else by now.
     fn close(&self, descriptor: c_int) {
         if identity_of(descriptor) == Some(self.file) {
             // SAFETY: it is ours, and only the thread that has taken it out of the field closes it.
@@ -179,7 +182,7 @@ impl SlotLocks {
         (&self.here[slot / 64], 1 << (slot % 64))
     }
 
-    /// The descriptor, opened now if need be.
+    /// Returns the descriptor, opened now if necessary.
     fn open(&self) -> Result<c_int> {
         self.check();
         let descriptor = self.descriptor.load(SeqCst);
@@ -211,7 +214,7 @@ fn range(kind: c_int, slot: usize) -> libc::flock {
     }
 }
 
-/// Takes or releases the lock of a slot, without waiting. False when another one holds it.
+/// Takes or releases the lock of a slot, without waiting. False when another holder has it.
 fn lock(descriptor: c_int, kind: c_int, slot: usize) -> Result<bool> {
     let range = range(kind, slot);
     loop {
@@ -228,17 +231,18 @@ fn lock(descriptor: c_int, kind: c_int, slot: usize) -> Result<bool> {
     }
 }
 
-/// From now on a child of this process gives up what it has inherited.
+/// From now on, a child of this process closes what it has inherited.
 fn close_after_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler does only what one may in a child of many threads, and the library is never unloaded.
+        // SAFETY: the handler does only what is allowed in a child of a process with many threads, and the library is
+        // never unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
 }
 
-/// The parent's sessions stay the parent's: with its descriptor open here they would live as long as this process. The locks are
-/// not dropped by this, since the parent has it open.
+/// The parent's sessions remain the parent's: with its descriptor open here they would live as long as this process.
+/// Closing it does not drop the locks, since the parent has it open.
 extern "C" fn in_child() {
     for place in &KNOWN {
         let known = place.load(SeqCst);

@@ -1,25 +1,26 @@
-//! Looking for a moment before sleeping. To wake a sleeper takes a system call and, when its processor idles, tens of
-//! microseconds: as long as a write of the log. Where the wait is short and nobody else waits, looking is faster; where
-//! it was not worth while, it is given up quickly and tried again only now and then.
+//! Polls for a moment before sleeping. Waking a waiter takes a system call and, when its processor idles, tens of
+//! microseconds: as long as a write of the redo log. Where the wait is short and there is no other waiter, polling is
+//! faster. Where polling does not pay off, it stops soon and is tried again only now and then.
 
 use crate::monotonic_ns;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Looks that were in vain cost this much of the credit that the others earn: looking goes on while four of five are
-/// worth while.
+/// A poll without success costs this much of the credit that successful ones earn: polling continues while four of five
+/// succeed.
 const COST: u32 = 8;
 const EARNED: u32 = 2;
 const CREDIT_MAX: u32 = 32;
-/// Without credit every so-manieth wait is looked at, to find out whether that has become worth while.
+/// Without credit one wait in this many polls, to find out whether polling pays off again.
 const PROBE_EVERY: u32 = 64;
-/// So often at most that is doubled, each time that the credit is used up, until looking has earned all of it.
+/// The interval doubles each time that the credit is used up, at most this many times, until polling has earned all of
+/// the credit.
 const RARER_MAX: u32 = 4;
-/// The word: the credit, how often probes have become rarer, and waits without credit in the rest.
+/// Fields of the word: the credit, the number of doublings, and in the rest the waits without credit.
 const CREDIT_BITS: u32 = 6;
 const RARER_BITS: u32 = 3;
 const ONE_WAIT: u32 = 1 << (CREDIT_BITS + RARER_BITS);
 
-/// Looks until `there` or `most_us` are over; true when it was there. `word` remembers how it went before.
+/// Polls until `there` returns true or `most_us` are over; returns whether it did. `word` holds the history.
 pub(crate) fn look(word: &AtomicU32, most_us: u64, there: impl Fn() -> bool) -> bool {
     let state = word.load(Relaxed);
     if !is_worth_while(state) {
@@ -43,7 +44,7 @@ pub(crate) fn look(word: &AtomicU32, most_us: u64, there: impl Fn() -> bool) -> 
     found
 }
 
-/// Credit, and how often probes have become rarer.
+/// The credit, and the number of doublings.
 fn parts(state: u32) -> (u32, u32) {
     (state & ((1 << CREDIT_BITS) - 1), state >> CREDIT_BITS & ((1 << RARER_BITS) - 1))
 }
@@ -54,10 +55,10 @@ fn is_worth_while(state: u32) -> bool {
     credit > 0 || waits % every == every - 1
 }
 
-/// The state after a look.
+/// The state after a poll.
 fn after(state: u32, found: bool) -> u32 {
     let (credit, rarer) = match (found, parts(state)) {
-        // A probe that finds something is believed for a while.
+        // A probe with success is trusted for a while.
         (true, (0, rarer)) => (COST, rarer),
         (true, (credit, _)) if credit + EARNED >= CREDIT_MAX => (CREDIT_MAX, 0),
         (true, (credit, rarer)) => (credit + EARNED, rarer),

@@ -1,4 +1,4 @@
-//! What others can do to the shared memory, and what comes of it: nothing is acknowledged, and no process ends.
+//! What others can do to the shared memory, and what results: nothing is acknowledged, and no process ends.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ const INSTANCE: [u8; 16] = [7; 16];
 const CONFIG: SegmentConfig =
     SegmentConfig { commit_mode: 0, durable_visibility: false, write_wait_ms: 100, commit_wait_ms: 100 };
 const SALTS: [u32; 2] = [11, 12];
-/// A user that no account has.
+/// A user without an account.
 const STRANGER: u32 = 60_001;
 
 /// Shared memory of a test; removed at the end.
@@ -41,7 +41,7 @@ impl Memory {
         segment
     }
 
-    /// As an application maps it.
+    /// Maps it as an application does.
     fn application(&self) -> Segment {
         Segment::open(&self.path, INSTANCE, &[own_user()]).unwrap()
     }
@@ -66,7 +66,7 @@ fn commit(session: Session, frame: u32) -> Target {
     target
 }
 
-/// Numbers as good as random.
+/// Pseudorandom numbers.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     match *state >> 62 {
@@ -76,7 +76,7 @@ fn next(state: &mut u64) -> u64 {
     }
 }
 
-/// Everything, as another process with the rights of an application would write it.
+/// Overwrites everything, as another process with the rights of an application could.
 fn scribble(file: &File, state: &mut u64) {
     let bytes = file.metadata().unwrap().len();
     let words: Vec<u8> = (0..bytes / 8).flat_map(|_| next(state).to_ne_bytes()).collect();
@@ -113,7 +113,7 @@ fn no_word_of_the_requests_makes_an_acknowledgement() {
         }
         let all_wait = waiters.iter().all(|waiter| !waiter.is_finished());
         over.store(true, SeqCst);
-        // Before anything is asserted: the scope ends when they do.
+        // Before any assertion: the scope ends when the waiters do.
         publish(instance, 1 << 32 | 200);
         assert!(all_wait, "acknowledged before it is durable");
         for waiter in waiters {
@@ -128,15 +128,15 @@ fn a_commit_in_a_new_generation_is_acknowledged_by_no_other_one() {
     let (instance, application) = (memory.instance(), memory.application());
     let session = Session::attach(application, 3, 1, 1).unwrap();
     instance.announce_generation(3, [1, 2]);
-    // It has restarted the WAL, and the instance has captured nothing of that yet.
+    // The session has reset the WAL, and the instance has captured nothing of that yet.
     let target = session.position_under_write_lock(SALTS, 5).unwrap();
     publish(instance, 1 << 32 | 9_000);
     assert_eq!(session.wait_durable(target, &|| false), WaitOutcome::Unknown);
-    // The instance has other files open: what it finds next there is not this generation.
+    // The instance has other files open: the next generation that it finds there is not this one.
     instance.adopt_generation(3, instance.epoch(3), [8, 9]);
     publish(instance, 2 << 32 | 9_000);
     assert_eq!(session.wait_durable(target, &|| true), WaitOutcome::NotTold);
-    // And when it is.
+    // Now the next generation is this one.
     let target = session.position_under_write_lock(SALTS, 5).unwrap();
     instance.adopt_generation(3, instance.epoch(3), SALTS);
     publish(instance, 3 << 32 | 5);
@@ -149,7 +149,7 @@ fn a_commit_whose_position_was_garbage_does_not_wait_for_ever() {
     let (instance, application) = (memory.instance(), memory.application());
     let session = Session::attach(application, 3, 1, 1).unwrap();
     let begun = Instant::now();
-    // A session that waits on ends as one whose instance is gone.
+    // A session that continues to wait ends like one whose instance is gone.
     let alive = || begun.elapsed() < Duration::from_secs(10);
     instance.announce_generation(3, SALTS);
     let path = published_path(&memory.path);
@@ -162,7 +162,7 @@ fn a_commit_whose_position_was_garbage_does_not_wait_for_ever() {
     let next = session.position_under_write_lock(SALTS, 5).unwrap();
     file.write_all_at(&right, 0).unwrap();
     assert_eq!(session.wait_durable(next, &alive), WaitOutcome::NotTold);
-    // A later epoch does.
+    // A later epoch seems to be its own.
     for salts in [[1, 2], SALTS] {
         instance.announce_generation(3, salts);
     }
@@ -196,7 +196,7 @@ fn what_is_published_cannot_be_written_by_who_maps_it() {
         maps.lines().any(|line| line.ends_with(path.to_str().unwrap()) && line.contains(" r--s ")),
         "{accesses:?}"
     );
-    // Not even by another process of the same user.
+    // Not even another process of the same user can.
     let name = CString::new(path.as_os_str().as_bytes()).unwrap();
     let opened = as_user(STRANGER, &path, || {
         // SAFETY: a C string.
@@ -205,7 +205,7 @@ fn what_is_published_cannot_be_written_by_who_maps_it() {
     assert_eq!(opened, (false, false));
 }
 
-/// Runs `work` in a child process of `user`, whose file `path` is meanwhile. Returns what it returned.
+/// Runs `work` in a child process of `user`, which owns the file `path` meanwhile. Returns the result.
 fn as_user(user: u32, path: &Path, work: impl FnOnce() -> (bool, bool)) -> (bool, bool) {
     let owner = std::fs::metadata(path).unwrap().uid();
     if own_user() == 0 {
@@ -249,7 +249,7 @@ fn the_segment_of_a_stranger_is_refused_by_applications() {
     );
     std::fs::set_permissions(&published, Permissions::from_mode(0o440)).unwrap();
     assert!(open().is_ok());
-    // Of an instance of this user, and the application expects another one.
+    // It belongs to an instance of this user, and the application expects another one.
     if own_user() != 0 {
         return;
     }
@@ -330,7 +330,7 @@ fn truncated_files_end_no_process_and_are_made_whole() {
         let session = Session::attach(application, 3, 1, 1).unwrap();
         let file = File::options().write(true).open(&path).unwrap();
         file.set_len(0).unwrap();
-        // Both sides look at every page.
+        // Both sides access every page.
         assert!(application.durable(3) < 1 << 32 | 5);
         let target = session.position_under_write_lock(SALTS, 5);
         application.active_sessions();
@@ -374,17 +374,17 @@ fn what_the_instance_did_not_write_is_put_right_and_not_believed() {
     let path = published_path(&memory.path);
     let file = File::options().write(true).open(&path).unwrap();
     scribble(&file, &mut 3);
-    // Nor that it is a segment at all.
+    // Not even the header of a segment stays.
     scribble(&File::options().write(true).open(&memory.path).unwrap(), &mut 4);
     assert_eq!((instance.durable(3), instance.epoch(3)), (1 << 32 | 5, (1, SALTS)));
     assert!(instance.repair().unwrap().changed_words > 1_000);
     assert_eq!((application.durable(3), application.epoch(3)), (1 << 32 | 5, (1, SALTS)));
     assert_eq!(instance.repair().unwrap().changed_words, 0);
-    // Nor after a start, from a file that only its owner can have written.
+    // After a start it takes the values from the file, which only its owner can have written.
     assert_eq!(memory.instance().durable(3), 1 << 32 | 5);
 }
 
-/// Sessions wait by words that they cannot write.
+/// Sessions wait on words that they cannot write.
 #[test]
 fn a_thread_can_sleep_on_a_word_that_is_mapped_for_reading() {
     let path = std::env::temp_dir().join(format!("standfast-futex-{}", std::process::id()));
@@ -419,7 +419,7 @@ fn a_thread_can_sleep_on_a_word_that_is_mapped_for_reading() {
             // SAFETY: a word that is mapped.
             unsafe { libc::syscall(libc::SYS_futex, written.as_ptr(), libc::FUTEX_WAKE, 1) }
         };
-        // Its value changes only when somebody sleeps there: the wake-up goes from one mapping to the other.
+        // The call returns 1 only when a thread sleeps there: the wake goes from one mapping to the other.
         let end = Instant::now() + Duration::from_secs(60);
         while wake() == 0 {
             assert!(Instant::now() < end, "no thread sleeps");

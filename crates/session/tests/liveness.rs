@@ -1,4 +1,4 @@
-//! Which sessions live, told by their locks: across processes, forks and namespaces, and whatever stands in the shared memory.
+//! Which sessions live, by their locks: across processes, forks and namespaces, and whatever the shared memory holds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 const INSTANCE: [u8; 16] = [7; 16];
-/// Says to this program, started again, that it is an application, and of which shared memory.
+/// Tells this program, started again, that it is an application, and the path of the shared memory.
 const APPLICATION: &str = "STANDFAST_TEST_APPLICATION";
 const READY: &str = "the application is ready";
-/// Where the locks of slots begin.
+/// Offset of the locks of slots.
 const LOCKS_AT: i64 = 1 << 40;
 
 /// Shared memory of a test; removed at the end.
@@ -35,7 +35,7 @@ impl Memory {
         self.instance.sessions().count()
     }
 
-    /// This program again, in the test of this name, which plays an application then. `wrapper` starts it.
+    /// Starts this program again, in the test of this name, where it plays an application. `wrapper` starts it.
     fn application(&self, test: &str, wrapper: &[&str]) -> Application {
         let program = std::env::current_exe().unwrap();
         let words = wrapper.iter().map(|word| (*word).to_owned()).chain([program.display().to_string()]);
@@ -55,7 +55,7 @@ impl Drop for Memory {
     }
 }
 
-/// A process with a session, and whether it said that it has one.
+/// A process with a session, and whether it reported that it has one.
 struct Application(Child, bool);
 
 impl Application {
@@ -73,12 +73,12 @@ impl Drop for Application {
 }
 
 fn open(path: &Path) -> Segment {
-    // In another user namespace the numbers are others.
+    // In another user namespace the user numbers differ.
     let owners = [own_user(), std::fs::metadata(path).unwrap().uid()];
     Segment::open(path, INSTANCE, &owners).unwrap()
 }
 
-/// Where this program is the application of a test: takes a session, and has it until its standard input ends.
+/// If this program is the application of a test: takes a session, and keeps it until its standard input ends.
 fn be_application(also: impl FnOnce()) {
     let Some(path) = std::env::var_os(APPLICATION) else { return };
     let session = Session::attach(open(Path::new(&path)), 3, std::process::id(), 1).unwrap();
@@ -103,12 +103,12 @@ fn a_session_counts_until_its_process_ends_whatever_is_written() {
     let numbers: Vec<u32> = memory.instance.sessions().map(|session| session.1).collect();
     assert_eq!(numbers, [applications[0].0.id(), applications[1].0.id()]);
     assert_eq!(memory.instance.bury_dead(), 0);
-    // A number of no process is no death, and none at all neither.
+    // Neither the number of no process nor a missing one is a death.
     let file = File::options().write(true).open(&memory.path).unwrap();
     for garbage in [0xff, 0x00] {
         let length = file.metadata().unwrap().size() as usize;
         file.write_all_at(&vec![garbage; length], 0).unwrap();
-        // Which slots were ever taken is a hint too, and said again by who takes one.
+        // Which slots were ever taken is a hint too; a session that takes a slot writes it again.
         let other = Session::attach(memory.instance, 3, 1, 1).unwrap();
         assert_eq!(memory.sessions(), 3);
         memory.instance.bury_dead();
@@ -131,7 +131,7 @@ fn a_session_dies_with_its_process_though_a_child_lives() {
             await_end();
             std::process::exit(0);
         }
-        // It gives up what it inherited once it runs. Until then the session counts.
+        // The child closes what it inherited once it runs. Until then the session counts.
         lives.read_exact(&mut [0]).unwrap();
     });
     let memory = Memory::new("child");
@@ -164,7 +164,7 @@ fn sessions_of_other_namespaces_count_until_they_end() {
     let numbers: Vec<u32> = memory.instance.sessions().map(|session| session.1).collect();
     assert_eq!(numbers, [1, 1], "each is the first process of its namespace");
     assert_eq!(memory.instance.bury_dead(), 0);
-    // It ends by itself, and its number lives on here: that of init.
+    // It ends by itself, and its process number is in use here: by init.
     drop(applications[0].0.stdin.take());
     applications[0].0.wait().unwrap();
     assert_eq!((memory.sessions(), memory.instance.bury_dead()), (1, 1));
@@ -198,7 +198,7 @@ fn a_process_that_locks_all_slots_ends_no_session() {
     assert!(matches!(Session::attach(memory.instance, 3, 1, 1), Err(AttachError::Full)));
     assert!(session.has_slot());
     assert_eq!(memory.instance.bury_dead(), 0);
-    // Not by closing it: a process that another test starts has it open, too, until it runs its program.
+    // Not by closing the file: a process that another test starts has it open, too, until it runs its program.
     lock_all(&hostile, libc::F_UNLCK);
     assert_eq!(memory.sessions(), 1);
     assert!(Session::attach(memory.instance, 3, 1, 1).is_ok());
@@ -219,7 +219,7 @@ fn who_has_lost_its_descriptor_takes_another_slot() {
     let path = PathBuf::from(std::env::var_os(APPLICATION).unwrap());
     let segment = open(&path);
     let session = Session::attach(segment, 3, 1, 1).unwrap();
-    // SAFETY: numbers of descriptors, of which nothing here uses those of the test harness any more.
+    // SAFETY: closes descriptors by number; nothing here uses those of the test harness any more.
     unsafe { (3..100).for_each(|descriptor| _ = libc::close(descriptor)) };
     let others: Vec<_> = (0..50).map(|_| File::open("/dev/null").unwrap()).collect();
     segment.check_path(&path);

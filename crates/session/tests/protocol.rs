@@ -25,7 +25,7 @@ fn segment(name: &str) -> (Segment, PathBuf) {
     (segment, path)
 }
 
-/// Where a session waits that has committed a frame, when the instance has captured something of its generation.
+/// What a session waits for that has committed a frame, when the instance has captured something of its generation.
 fn committed(segment: Segment, session: Session, salts: [u32; 2], frame: u32) -> Target {
     segment.announce_generation(session.database(), salts);
     session.position_under_write_lock(salts, frame).unwrap()
@@ -54,8 +54,8 @@ fn a_waiter_is_released_by_its_position_and_not_before() {
     Segment::remove(&path);
 }
 
-/// The trap of design 1.1: after a reset both salts are random; a position made of salts and frame could
-/// compare lower than what was durable before the reset, and be acknowledged at once.
+/// The trap of design 1.1: after a reset both salts are random; a position made of salts and frame could compare lower
+/// than what was durable before the reset, and be acknowledged immediately.
 #[test]
 fn a_commit_after_a_log_reset_is_not_covered_by_what_was_durable_before_it() {
     let (segment, path) = segment("epoch");
@@ -76,7 +76,7 @@ trait WaitForTest {
 }
 
 impl WaitForTest for Session {
-    /// The instance is reported dead, so that a wait that is not over ends with Unknown.
+    /// Reports the instance as dead, so that a wait that is not over ends with Unknown.
     fn wait_durable_for_test(&self, target: Target) -> WaitOutcome {
         self.wait_durable(target, &|| false)
     }
@@ -107,9 +107,9 @@ fn notices_are_gathered_once_and_wake_the_instance() {
 fn turns_go_to_everyone() {
     const SESSIONS: usize = 4;
     const TURNS: u64 = 5_000;
-    /// Of each session, at least.
+    /// Grants of each session, at least.
     const FAIR: u64 = 20;
-    /// So many take longer than a busy machine keeps a thread from its processor.
+    /// This many take longer than a busy machine keeps a thread from its processor.
     const TURNS_MAX: u64 = 5_000_000;
     let (segment, path) = segment("queue");
     let (lock, start) = (Mutex::new(()), Barrier::new(SESSIONS));
@@ -144,7 +144,7 @@ fn turns_go_to_everyone() {
     Segment::remove(&path);
 }
 
-/// Between the release of the fcntl lock and that of the turn somebody without a turn may take the lock.
+/// Between the release of the fcntl lock and that of the grant, a session without a grant may take the lock.
 #[test]
 fn the_turn_of_one_who_took_the_lock_without_it_is_not_given_away() {
     let (segment, path) = segment("passed");
@@ -156,7 +156,7 @@ fn the_turn_of_one_who_took_the_lock_without_it_is_not_given_away() {
     assert!(!third.try_turn(), "two owners at once");
     second.release_turn();
     assert!(third.try_turn());
-    // It is slow to take the lock, and somebody has had it meanwhile.
+    // It is slow to take the lock, and another session has had it meanwhile.
     second.force_turn();
     third.lock_taken();
     second.release_turn();
@@ -197,7 +197,7 @@ fn a_segment_of_another_instance_is_refused_and_replaced_by_its_owner() {
     Segment::remove(&path);
 }
 
-/// Those who have it mapped are of that release, and look at the same place.
+/// Sessions that have it mapped are of that release, and read the same place.
 #[test]
 fn a_segment_of_another_release_is_named_and_its_sessions_are_told_whatever_its_length() {
     let (_, path) = segment("other-release");
@@ -248,7 +248,7 @@ fn a_segment_has_the_configured_permissions_whatever_the_umask() {
     let mode_of = |path: &std::path::Path| std::fs::metadata(path).unwrap().mode() & 0o777;
     let mode = || mode_of(&path);
     assert_eq!((mode(), mode_of(&published_path(&path))), (0o600, 0o400));
-    // Configured anew before a start that finds it, and at one that makes it.
+    // Configured differently before a start that finds it, and at one that makes it.
     assert!(!Segment::create(&path, [7; 16], 0o662).unwrap().1);
     assert_eq!(
         (mode(), mode_of(&published_path(&path))),
@@ -332,7 +332,7 @@ fn nothing_is_told_of_who_does_not_wait_for_a_commit() {
     session.notice_commit(false, monotonic_ns(), None);
     assert!(!segment.has_commit_waiters(3), "NOWAIT");
     publish(segment, target.position(), &mut no_waiters);
-    // Made durable by somebody else's notice, before its own.
+    // Made durable by another session's notification, before its own.
     session.notice_commit(false, monotonic_ns(), Some(target));
     assert_eq!(session.wait_commit(target, &|| true), WaitOutcome::Durable);
     assert_eq!(count(segment, SessionWait::LogFileSync).0, 0);

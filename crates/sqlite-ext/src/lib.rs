@@ -1,8 +1,8 @@
 //! `libstandfast.so`, the loadable extension.
 //!
-//! Load it once in a process, on any connection (`.load libstandfast`, `load_extension('libstandfast')`);
-//! databases opened afterwards are looked after if they are protected, and all others pass straight through.
-//! It stays loaded when the connection that loaded it closes.
+//! Load it once in a process, on any connection (`.load libstandfast`, `load_extension('libstandfast')`); protected
+//! databases opened afterwards are handled by the shim, and all others pass straight through. It stays loaded when the
+//! connection that loaded it closes.
 
 use standfast_sqlite_vfs::{Sqlite3, initialise_extension};
 use std::ffi::{c_char, c_int, c_void};
@@ -21,8 +21,8 @@ pub unsafe extern "C" fn sqlite3_extension_init(
     unsafe { initialise_extension(connection, message, api) }
 }
 
-/// The same under the name that SQLite derives from that of the file, for applications that link several
-/// extensions statically and tell them apart by name.
+/// The entry point under the name that SQLite derives from that of the file, for applications that link several
+/// extensions statically and distinguish them by name.
 ///
 /// # Safety
 /// Called by SQLite.

@@ -1,6 +1,6 @@
-//! A stand-in for the instance, to try a host of SQLite against without a daemon: creates a WAL database,
-//! protects it, and declares every commit durable. `fake_instance DIRECTORY DATABASE` prints `ready` and runs
-//! until its standard input ends.
+//! A stand-in for the instance, for trying a host of SQLite without a daemon: creates a WAL database, protects it, and
+//! reports every commit as durable. `fake_instance DIRECTORY DATABASE` prints `ready` and runs until its standard input
+//! ends.
 
 #[path = "../tests/shim/fake.rs"]
 mod fake;

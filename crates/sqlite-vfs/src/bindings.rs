@@ -1,4 +1,4 @@
-//! The part of SQLite's C interface that a VFS and views need, written down by hand.
+//! The part of SQLite's C interface that a VFS and the views need, written by hand.
 //!
 //! A bindings crate would tie the extension to one SQLite version; these structures have not changed since
 //! SQLite 3.7.6 (VFS version 3, file methods version 3) and SQLite promises that they only grow at the end.
@@ -29,31 +29,31 @@ pub struct Statement {
     _opaque: [u8; 0],
 }
 
-/// What `xBestIndex` is asked. Never read or written here: SQLite fills in a full scan before it asks.
+/// Argument of `xBestIndex`. Never read or written here: SQLite fills in a full scan before the call.
 #[repr(C)]
 pub struct IndexInfo {
     _opaque: [u8; 0],
 }
 
-/// A virtual table: what every module's own structure starts with.
+/// A virtual table: the first field of every module's own table structure.
 #[repr(C)]
 pub struct VirtualTable {
     /// Set by SQLite.
     pub module: *const Module,
-    /// Set by SQLite; not used any more.
+    /// Set by SQLite; no longer used.
     pub references: c_int,
-    /// Message of the last error, allocated by the host, which frees it when it has taken it.
+    /// Message of the last error, allocated by the host, which takes and frees it.
     pub message: *mut c_char,
 }
 
-/// A cursor on a virtual table: what every module's own structure starts with.
+/// A cursor on a virtual table: the first field of every module's own cursor structure.
 #[repr(C)]
 pub struct Cursor {
     /// Set by SQLite.
     pub table: *mut VirtualTable,
 }
 
-/// A method of a module that is not there: what it would take does not matter.
+/// A method that a module leaves out; its arguments do not matter.
 pub type NoMethod = Option<unsafe extern "C" fn()>;
 type Connect = unsafe extern "C" fn(
     *mut Sqlite3,
@@ -64,8 +64,8 @@ type Connect = unsafe extern "C" fn(
     *mut *mut c_char,
 ) -> c_int;
 
-/// `sqlite3_module`, all methods of its first version. SQLite looks at later ones only when `version` says that they are
-/// there.
+/// `sqlite3_module`, all methods of its first version. SQLite reads later ones only when `version` says that they
+/// exist.
 #[repr(C)]
 #[allow(missing_docs, reason = "the names are SQLite's")]
 pub struct Module {
@@ -92,7 +92,7 @@ pub struct Module {
     pub rename: NoMethod,
 }
 
-/// An open file: what every VFS's own file structure starts with.
+/// An open file: the first field of every VFS's own file structure.
 #[repr(C)]
 pub struct File {
     /// `NULL` while the file is not open.
@@ -207,7 +207,8 @@ pub mod control {
     pub const COMMIT_PHASETWO: c_int = 22;
     pub const PDB: c_int = 30;
     pub const LOCK_TIMEOUT: c_int = 34;
-    /// Ours; SQLite's own are below 100, and a VFS passes on what it does not know.
+    /// Private to the shim. SQLite's own operations are below 100, and a VFS passes on operations that it does not
+    /// know.
     pub const FIND: c_int = 0x5366_0001;
 }
 
@@ -219,14 +220,15 @@ pub mod shm {
     pub const LOCK: c_int = 2;
     pub const SHARED: c_int = 4;
     pub const EXCLUSIVE: c_int = 8;
-    /// The lock of whoever writes to the log.
+    /// Held by the writer of the WAL.
     pub const WRITE_LOCK: c_int = 0;
-    /// The lock of whoever moves frames into the database file.
+    /// Held by the process that backfills.
     pub const CHECKPOINT_LOCK: c_int = 1;
     pub const RECOVER_LOCK: c_int = 2;
     /// The first of the five locks of readers.
     pub const READ_LOCK_FIRST: c_int = 3;
-    /// The first of those that have a mark of their own: how far the log may be moved while a reader holds the lock.
+    /// The first read lock with a read mark of its own: up to which frame the WAL may be backfilled while a reader
+    /// holds it.
     pub const READ_MARK_FIRST: c_int = READ_LOCK_FIRST + 1;
 }
 

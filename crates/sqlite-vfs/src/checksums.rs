@@ -1,23 +1,23 @@
-//! Checksums that SQLite before 3.50.2 leaves out; see [`standfast_types::WalHeader`].
+//! Completes checksums that SQLite before 3.50.2 omits; see [`standfast_types::WalHeader`].
 //!
-//! A transaction that has overwritten a frame of its own computes checksums when it commits. It begins by reading that
-//! of the frame before, eight bytes, which nothing else reads. At this moment the frames are complete, nobody has
-//! seen them, and what the read returns is what SQLite continues with, also where it does not compute any: so the frames
-//! before get what they lack, and SQLite is told the checksum of the last one.
+//! A transaction that has overwritten one of its own frames computes checksums when it commits. It first reads the
+//! checksum of the frame before, eight bytes that no other operation reads. At this moment the frames are complete, no
+//! other connection has seen them, and SQLite continues with what the read returns, even where it computes none itself.
+//! So the frames before get their missing checksums, and the read returns the checksum of the last one.
 
 use standfast_types::{FrameRun, WAL_HEADER_BYTES, WalFile, WalHeader};
 
-/// Bytes of a checksum: the read with which SQLite begins.
+/// Bytes of a checksum, which are the first read of SQLite's recomputation.
 pub(crate) const SUM_BYTES: usize = 8;
-/// Where the header of the file and that of a frame have theirs.
+/// Offset of the checksum in the header of the file; below, in the header of a frame.
 const SUM_IN_FILE: u64 = 24;
 const SUM_IN_FRAME: u64 = 16;
 
-/// Before SQLite reads a checksum at `offset` of a WAL: completes the frames of the transaction up to that one, and
-/// returns what SQLite is to continue with. `None` when none of them lacks anything: the read goes on as it is.
+/// Handles SQLite's read of a checksum at `offset` of a WAL: completes the frames of the transaction up to that one,
+/// and returns the checksum with which SQLite continues. `None` when no frame lacks one: the read proceeds as it is.
 ///
 /// # Errors
-/// That of the file; the transaction must fail.
+/// The error of the file; the transaction must fail.
 pub(crate) fn complete<F: WalFile>(
     frames: &mut FrameRun,
     file: &mut F,
@@ -35,7 +35,7 @@ pub(crate) fn complete<F: WalFile>(
     };
     let places = (before, header.frame_at(unsummed.first), header.frame_at(unsummed.last));
     let (Some(before), Some(first), Some(last)) = places else { return Ok(None) };
-    // Frames that were given up may be all that is behind the last one.
+    // `before` may lie past the last frame, among discarded frames.
     let end = before.min(last);
     if first > end {
         return Ok(None);
@@ -61,7 +61,7 @@ mod tests {
     struct Log {
         run: FrameRun,
         bytes: Bytes,
-        /// As SQLite has it in memory.
+        /// As SQLite keeps it in memory.
         sum: [u32; 2],
         recompute_from: u32,
         frames: u32,
@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// SQLite 3.40's `walEncodeFrame`, `walFrames`, `sqlite3WalSavepointUndo` and `walRewriteChecksums`.
+    /// Models SQLite 3.40's `walEncodeFrame`, `walFrames`, `sqlite3WalSavepointUndo` and `walRewriteChecksums`.
     impl Log {
         fn new() -> Log {
             let mut log = Log::default();
@@ -162,7 +162,7 @@ mod tests {
             Ok(())
         }
 
-        /// What recovery accepts, and whether SQLite continues there.
+        /// Returns how many frames recovery accepts, and whether SQLite's checksum in memory is that of the last frame.
         fn valid_frames(&mut self) -> (u32, bool) {
             let header = WalHeader::of(self.bytes.0.first_chunk().unwrap()).unwrap();
             let sums = header.frame_sums(&mut self.bytes, 1, self.frames).unwrap();
@@ -175,8 +175,8 @@ mod tests {
         }
     }
 
-    /// Two committed frames; then `before` frames, of which `overwritten` is written again, `behind` more, back to
-    /// `before` less `given_up`, and `again` frames, the last of which commits.
+    /// Writes two committed frames, then `before` frames, overwrites number `overwritten` of these, writes `behind`
+    /// more, rolls back to `before - given_up`, and writes `again` frames, the last of which commits.
     fn run(before: u32, overwritten: u32, behind: u32, given_up: u32, again: u32) -> Log {
         let mut log = Log::new();
         log.append(0);
@@ -188,7 +188,7 @@ mod tests {
         (0..behind).for_each(|_| log.append(0));
         let kept = before - given_up;
         if given_up > 0 {
-            // What a savepoint remembers.
+            // The savepoint restores this checksum.
             let header = WalHeader::of(log.bytes.0.first_chunk().unwrap()).unwrap();
             let bytes = &mut log.bytes;
             log.run.write_out(|offset, data| bytes.write(offset, data)).unwrap();

@@ -1,5 +1,4 @@
-//! The wait for durability: of a commit in its second phase, and of a reader that asked for durable
-//! visibility.
+//! The wait for durability: of a commit in its second phase, and of a reader with durable visibility.
 
 use crate::bindings::code;
 use crate::connection::Deferred;
@@ -10,21 +9,21 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a reader waits for the instance to say which epoch a new generation of the log is: it does so when it captures
-/// the first commit in it, which takes this long only when the instance was stopped.
+/// How long a reader waits for the instance to publish the epoch of a new WAL generation. The instance publishes it
+/// when it captures the generation's first commit, which takes this long only when the instance was stopped.
 const ANNOUNCED_WITHIN: Duration = Duration::from_secs(5);
 
-/// A commit that has released its write lock and has to be waited for.
+/// A commit that has released its write lock and must be waited for.
 #[derive(Clone, Copy)]
 pub(crate) enum Pending {
-    /// Durable when the instance has released the position.
+    /// Durable once the instance has released the position.
     At { session: Session, target: Target },
-    /// The session was lost during the transaction: nobody will ever say.
+    /// The session was lost during the transaction: the instance will never report the outcome.
     Lost,
 }
 
-/// `SQLITE_FCNTL_COMMIT_PHASETWO`: the write lock is released, others go on; now wait until the commit is
-/// durable. A transaction over several databases waits once, when its last write lock is released.
+/// Handles `SQLITE_FCNTL_COMMIT_PHASETWO`: the write lock is released and other writers continue; waits until the
+/// commit is durable. A transaction over several databases waits once, when its last write lock is released.
 pub(crate) fn phase_two(file: &MainFile) -> c_int {
     let pending = file.pending.take().filter(|_| !file.commit_mode().nowait);
     let Some(connection) = file.writer() else {
@@ -38,7 +37,7 @@ pub(crate) fn phase_two(file: &MainFile) -> c_int {
         }
         return code::OK;
     }
-    // All are waited for even when one fails: each is reported by itself.
+    // Waits for all even when one fails: each is reported by itself.
     let mut result = code::OK;
     for Deferred { database, pending } in connection.take_deferred() {
         let outcome = await_commit(&database, pending);
@@ -97,15 +96,14 @@ fn await_commit(database: &Database, pending: Pending) -> c_int {
     code::IOERR_FSYNC
 }
 
-/// A transaction starts to read from the log: notes whether it has to wait under durable visibility.
+/// Records, when a transaction starts to read from the WAL, whether it must wait under durable visibility.
 ///
-/// The wait itself must not happen here, inside the lock call: SQLite compares the header afterwards and
-/// begins again when it has changed, so that on a busy database it would hardly ever get through. It happens
-/// at the first page read, when the snapshot is settled. From then on the read lock keeps the generation of
-/// the log from changing.
+/// The wait itself must not happen here, inside the lock call: SQLite compares the header afterwards and starts again
+/// when it has changed, so a reader of a busy database would hardly ever succeed. The wait happens at the first page
+/// read, when the snapshot is settled. From then on the read lock keeps the WAL generation from changing.
 ///
-/// Only a snapshot that the connection has in its cache is waited for at once, because no page of it may be read. The
-/// header does not change so often then.
+/// Only a snapshot whose pages the connection has in its cache waits immediately, because it may read no page. Its
+/// header has not changed since the last transaction, so it does not change often.
 ///
 /// # Errors
 /// As [`before_read`].
@@ -121,10 +119,10 @@ fn wants_durable(file: &MainFile) -> bool {
     file.durable_visibility().unwrap_or_else(default)
 }
 
-/// A page is about to be read: waits until what the snapshot shows is durable.
+/// Waits, before a page is read, until everything the snapshot shows is durable.
 ///
 /// # Errors
-/// The result code for SQLite; the reason is reported. The next read asks again.
+/// The result code for SQLite; the reason is reported. The next read tries again.
 pub(crate) fn before_read(file: &MainFile) -> Result<(), c_int> {
     if !file.unsettled_read.get() {
         return Ok(());
@@ -134,8 +132,8 @@ pub(crate) fn before_read(file: &MainFile) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Waits until the snapshot is durable, whatever has become of the instance: a commit that has failed is as visible as
-/// others, and only its position tells that it is not durable.
+/// Waits until the snapshot is durable, whatever the state of the instance: a failed commit is as visible as others,
+/// and only its position shows that it is not durable.
 fn settle(file: &MainFile) -> Result<(), c_int> {
     let Some(point) = file.snapshot.get() else { return Ok(()) };
     let (why, remedy) = match settled(file, point) {
@@ -163,7 +161,7 @@ fn settle(file: &MainFile) -> Result<(), c_int> {
 /// Whether a snapshot is durable.
 enum Settled {
     Yes,
-    /// The instance has failed; it never will be by this run.
+    /// The instance has failed: this run of it will never make the snapshot durable.
     Failed,
     Unknown,
 }
@@ -171,7 +169,7 @@ enum Settled {
 fn settled(file: &MainFile, point: LogPoint) -> Settled {
     let found = file.database.marker().zip(file.segment()).or_else(|| file.database.segment());
     let Some((marker, segment)) = found else { return Settled::Unknown };
-    // What a standby has applied is durable here and at its primary.
+    // Redo that a standby has applied is durable here and at its primary.
     if segment.state(marker.database) == DatabaseState::Standby {
         return Settled::Yes;
     }
@@ -190,7 +188,8 @@ fn settled(file: &MainFile, point: LogPoint) -> Settled {
     }
 }
 
-/// The position of a snapshot. The instance says which epoch a new generation is when it captures the first commit in it.
+/// Returns the position of a snapshot. Waits for the epoch of a new generation, which the instance publishes when it
+/// captures the generation's first commit.
 fn position_of(segment: Segment, database: u16, point: LogPoint) -> Option<Target> {
     let start = monotonic_ns();
     loop {

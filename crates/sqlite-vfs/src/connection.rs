@@ -1,14 +1,14 @@
-//! What the protected files of one connection share: a transaction over several databases commits them one
-//! after the other, and only the last one may wait (the others' write locks would be held meanwhile).
+//! State that the protected files of one connection share. A transaction over several databases commits them one after
+//! the other, and only the last commit may wait, because the others' write locks would be held meanwhile.
 //!
-//! Nothing here is per thread: a connection may begin on one thread and commit on another.
+//! Nothing here is per thread: a transaction may begin on one thread and commit on another.
 
 use crate::commit::Pending;
 use crate::main_file::Database;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// A commit whose wait was put off until the connection's last write lock is released.
+/// A commit whose wait is deferred until the connection's last write lock is released.
 pub(crate) struct Deferred {
     pub database: Arc<Database>,
     pub pending: Pending,
@@ -26,7 +26,7 @@ pub(crate) struct Connection {
 static CONNECTIONS: Mutex<Vec<Weak<Connection>>> = Mutex::new(Vec::new());
 
 impl Connection {
-    /// The connection at `handle`; its files hold it alive, so that an address used again is a new one.
+    /// Returns the connection at `handle`. Its files keep it alive, so a reused address is a new connection.
     pub fn of(handle: usize) -> Arc<Connection> {
         let mut known = CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|connection| connection.strong_count() > 0);
@@ -43,37 +43,37 @@ impl Connection {
         new
     }
 
-    /// Whether this is the connection at `handle`.
+    /// Returns whether this is the connection at `handle`.
     pub fn is(&self, handle: usize) -> bool {
         self.handle == handle
     }
 
-    /// A protected file of the connection took its write lock. With the first one a transaction begins: a wait that is
-    /// still put off is of one whose COMMIT has returned an error.
+    /// Records that a protected file of the connection took its write lock. The first one begins a transaction: a wait
+    /// that is still deferred belongs to a COMMIT that has returned an error.
     pub fn write_locked(&self) {
         if self.write_locks.fetch_add(1, SeqCst) == 0 {
             drop(self.take_deferred());
         }
     }
 
-    /// A protected file of the connection released its write lock.
+    /// Records that a protected file of the connection released its write lock.
     pub fn write_unlocked(&self) {
         self.write_locks.fetch_sub(1, SeqCst);
     }
 
-    /// Whether a protected file of the connection still holds its write lock.
+    /// Returns whether a protected file of the connection still holds its write lock.
     pub fn holds_write_locks(&self) -> bool {
         self.write_locks.load(SeqCst) != 0
     }
 
-    /// Puts a wait off.
+    /// Defers a wait.
     pub fn defer(&self, wait: Deferred) {
         let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
         deferred.push(wait);
         self.deferred_count.store(deferred.len() as u32, SeqCst);
     }
 
-    /// Takes all waits that were put off; costs one load when there are none.
+    /// Takes all deferred waits; costs one load when there are none.
     pub fn take_deferred(&self) -> Vec<Deferred> {
         if self.deferred_count.load(SeqCst) == 0 {
             return Vec::new();

@@ -1,5 +1,5 @@
-//! The file methods. A protected database file and its log carry a pointer to the [`MainFile`] state; the
-//! host's own file lies behind ours in the memory that SQLite allotted.
+//! The file methods. A protected database file and its WAL carry a pointer to the [`MainFile`] state. The host's file
+//! lies behind the shim's in the memory that SQLite allocated, or in memory of its own ([`Place`]).
 
 use crate::bindings::{File, IoMethods, LOCK_EXCLUSIVE, SYNC_NORMAL, Sqlite3, code, control};
 use crate::checksums::{self, SUM_BYTES};
@@ -12,41 +12,41 @@ use crate::super_journal;
 use standfast_types::{WAL_HEADER_BYTES, WalFile};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-/// What an open file is to its database.
+/// Role of an open file for its database.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The database itself: owns the state.
     Main,
-    /// Its log: borrows the state. SQLite closes the log before the database.
+    /// The WAL: borrows the state. SQLite closes the WAL before the database.
     Log,
     /// The super-journal of a transaction: belongs to no database and has no state.
     SuperJournal,
 }
 
-/// What SQLite takes for its `sqlite3_file`.
+/// The structure that SQLite uses as its `sqlite3_file`.
 #[repr(C)]
 pub(crate) struct ShimFile {
     base: File,
     kind: Kind,
     main: *const MainFile,
-    /// The host's own file.
+    /// The host's file.
     real: *mut File,
-    /// Words of memory of its own that it has; 0 where it lies behind this.
+    /// Words of separate memory at `real`; 0 where `real` lies behind this structure.
     own_words: usize,
 }
 
-/// Bytes of ours before the host's own file, which wants the alignment of a pointer.
+/// Bytes of the shim before the host's file, which needs the alignment of a pointer.
 pub(crate) const SHIM_BYTES: usize = size_of::<ShimFile>();
 const _: () = assert!(SHIM_BYTES.is_multiple_of(align_of::<u64>()));
 
-/// Memory for the host's own file.
+/// Memory for the host's file.
 pub(crate) struct Place {
     pub real: *mut File,
     own_words: usize,
 }
 
 impl Place {
-    /// Behind ours.
+    /// Memory behind the shim's file.
     ///
     /// # Safety
     /// `file` must point to memory of the size that our VFS asks for.
@@ -55,7 +55,7 @@ impl Place {
         Place { real: unsafe { file.cast::<u8>().add(SHIM_BYTES).cast() }, own_words: 0 }
     }
 
-    /// Of its own: `file_bytes`, aligned for pointers. Given back by [`Place::free`].
+    /// Separate memory of `file_bytes`, aligned for pointers. [`Place::free`] frees it.
     pub fn apart(file_bytes: usize) -> Place {
         let memory = vec![0u64; file_bytes.div_ceil(size_of::<u64>()).max(1)].into_boxed_slice();
         let own_words = memory.len();
@@ -63,7 +63,7 @@ impl Place {
     }
 
     /// # Safety
-    /// The file in it is closed, and it is used no more.
+    /// The file in it is closed, and the memory is not used again.
     pub unsafe fn free(self) {
         if self.own_words != 0 {
             // SAFETY: made in `apart` with this length, and freed once, as the caller promises.
@@ -74,7 +74,7 @@ impl Place {
     }
 }
 
-/// The host's own file.
+/// Returns the host's file.
 ///
 /// # Safety
 /// `file` is one of ours and open.
@@ -83,11 +83,11 @@ pub(crate) unsafe fn real_of(file: *mut File) -> *mut File {
     unsafe { (*file.cast::<ShimFile>()).real }
 }
 
-/// Turns the memory of a file whose host's own file has just been opened into one of ours.
+/// Makes `file` a file of the shim around the host's file in `place`, which has just been opened.
 ///
 /// # Safety
-/// `file` has room for a [`ShimFile`], and `place` holds an open file of the host that outlives it; for [`Kind::Main`] `main` comes from `Box::into_raw`, for
-/// [`Kind::Log`] it outlives the file, for [`Kind::SuperJournal`] it is null.
+/// `file` has room for a [`ShimFile`], and `place` holds an open file of the host that outlives it; for [`Kind::Main`]
+/// `main` comes from `Box::into_raw`, for [`Kind::Log`] it outlives the file, for [`Kind::SuperJournal`] it is null.
 pub(crate) unsafe fn install(file: *mut File, place: Place, kind: Kind, main: *const MainFile) {
     // SAFETY: as the caller promises.
     unsafe {
@@ -100,35 +100,37 @@ pub(crate) unsafe fn install(file: *mut File, place: Place, kind: Kind, main: *c
     }
 }
 
-/// What [`control::FIND`] is asked with.
+/// Argument of [`control::FIND`].
 #[repr(C)]
 pub(crate) struct Find {
-    /// Address of [`METHODS`]: another copy of this library in the process has another one, and does not answer.
+    /// Address of [`METHODS`]: another copy of this library in the process has a different one, and does not answer.
     key: *const c_void,
-    /// The answer.
+    /// The result.
     main: *const MainFile,
 }
 
-/// State of the open file of a schema, if it is a protected database file of ours. A VFS on top of ours passes the question
-/// on; its file does not tell.
+/// Returns the state of the open file of a schema, if this shim opened it as a protected database. A VFS stacked on the
+/// shim passes the operation on, although its file structure does not show the shim's file.
 ///
 /// # Safety
-/// `schema` is a C string, and `connection` an open connection of `host` that the caller uses; the state lives as long as
-/// the connection has the schema.
+/// `schema` is a C string, and `connection` an open connection of `host` that the caller uses; the state lives as long
+/// as the connection has the schema.
 pub(crate) unsafe fn main_of<'a>(
     host: &Host,
     connection: *mut Sqlite3,
     schema: *const c_char,
 ) -> Option<&'a MainFile> {
     let mut find = Find { key: (&raw const METHODS).cast(), main: std::ptr::null() };
-    // SAFETY: as the caller promises; the argument is what our file expects with this operation, and others do not know it.
+    // SAFETY: as the caller promises; the shim's file expects this argument with this operation, and other files do not
+    // know the operation.
     unsafe {
         (host.file_control)(connection, schema, control::FIND, (&raw mut find).cast());
         find.main.as_ref()
     }
 }
 
-/// Ours with the same version as the host's own, so that SQLite uses no feature that is not there.
+/// Returns the shim's methods with the version of the host's, so that SQLite uses no feature that the host's file
+/// lacks.
 fn methods_for(real: &IoMethods) -> *const IoMethods {
     match real.version {
         3.. if real.shm_map.is_some() => &raw const METHODS[2],
@@ -163,11 +165,11 @@ const fn methods(version: c_int) -> IoMethods {
     }
 }
 
-/// Calls the host's own method.
+/// Calls the method of the host's file.
 macro_rules! real {
     ($file:expr, $method:ident ( $($argument:expr),* )) => {{
-        // SAFETY: the file is ours and open, hence also the host's own behind it, whose method this is; the
-        // arguments are those that SQLite passed for this method.
+        // SAFETY: the file is the shim's and open, hence so is the host's file, to which this method belongs; SQLite
+        // passed these arguments for this method.
         unsafe {
             let real = real_of($file);
             match (*(*real).methods).$method {
@@ -178,7 +180,7 @@ macro_rules! real {
     }};
 }
 
-/// Result of a method that the host's own file does not have.
+/// Result of a method that the host's file lacks.
 trait Missing {
     fn missing() -> Self;
 }
@@ -209,8 +211,8 @@ unsafe fn parts<'a>(file: *mut File) -> (Kind, &'a MainFile) {
 pub(crate) unsafe extern "C" fn close(file: *mut File) -> c_int {
     shield(|| {
         let result = real!(file, close());
-        // SAFETY: SQLite closes an open file of ours once. The state comes from Box::into_raw and its last
-        // borrower, the log, was closed before.
+        // SAFETY: SQLite closes an open file of ours once. The state comes from Box::into_raw, and its last borrower,
+        // the WAL, was closed before.
         unsafe {
             let shim = file.cast::<ShimFile>();
             if (*shim).kind == Kind::Main {
@@ -269,20 +271,20 @@ unsafe extern "C" fn write(file: *mut File, buffer: *const c_void, count: c_int,
         }
         // SAFETY: SQLite passes `count` bytes.
         let data = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), count as usize) };
-        // Only a log is ever written.
+        // `may_write` lets only writes to a WAL through.
         if let Err(result) = main.frames.borrow_mut().write(offset as u64, data, into_real(file)) {
             return result;
         }
         if offset == 0 && data.len() == WAL_HEADER_BYTES {
-            // A header must be durable before any frame of its generation, whatever `synchronous` says: after
-            // a power loss the instance tells by it which frames the redo continues.
+            // The header must be durable before any frame of its generation, whatever `synchronous` is: after a power
+            // loss the instance tells by the header which frames the redo continues.
             return real!(file, sync(SYNC_NORMAL));
         }
         code::OK
     })
 }
 
-/// Writes into the host's own file.
+/// Writes into the host's file.
 fn into_real(file: *mut File) -> impl FnMut(u64, &[u8]) -> Result<(), c_int> {
     move |offset, data| match real!(file, write(data.as_ptr().cast(), data.len() as c_int, offset as i64)) {
         code::OK => Ok(()),
@@ -290,7 +292,7 @@ fn into_real(file: *mut File) -> impl FnMut(u64, &[u8]) -> Result<(), c_int> {
     }
 }
 
-/// The host's own file, which is a log.
+/// The host's file of a WAL.
 struct RealLog(*mut File);
 
 impl WalFile for RealLog {
@@ -329,7 +331,7 @@ fn may_write(kind: Kind, main: &MainFile) -> Result<(), c_int> {
     }
 }
 
-/// Reports what only happens to a database that is not, or shall no longer be, in write-ahead log mode.
+/// Reports an operation that occurs only on a database that is not, or shall no longer be, in WAL mode.
 pub(crate) fn refuse_outside_log(main: &MainFile, result: c_int, what: &str) {
     let path = &main.database.path;
     let text = format!(
@@ -342,7 +344,7 @@ pub(crate) fn refuse_outside_log(main: &MainFile, result: c_int, what: &str) {
 unsafe extern "C" fn sync(file: *mut File, flags: c_int) -> c_int {
     // SAFETY: SQLite passes an open file of ours.
     shield(|| match unsafe { parts(file) }.0 {
-        // Commits are made durable by the redo log, the log itself by the instance before it checkpoints.
+        // The redo log makes commits durable; the instance syncs the WAL before it checkpoints.
         Kind::Log => code::OK,
         Kind::Main | Kind::SuperJournal => real!(file, sync(flags)),
     })
@@ -354,12 +356,12 @@ pub(crate) unsafe extern "C" fn file_size(file: *mut File, size: *mut i64) -> c_
 
 unsafe extern "C" fn lock(file: *mut File, level: c_int) -> c_int {
     shield(|| {
-        // The last one to close a database takes this lock to checkpoint it and delete its log, and so does
-        // whoever changes the journal mode.
+        // The last connection to close a database takes this lock to checkpoint the database and delete its WAL; a
+        // connection that changes the journal mode takes it too.
         if level == LOCK_EXCLUSIVE {
             return code::BUSY;
         }
-        // SAFETY: SQLite passes an open file of ours, with state; it locks no log.
+        // SAFETY: SQLite passes an open file of ours, with state; it does not lock a WAL.
         unsafe { parts(file) }.1.lock_asked();
         real!(file, lock(level))
     })
@@ -403,8 +405,8 @@ unsafe extern "C" fn file_control(file: *mut File, operation: c_int, argument: *
                 }
             }
             control::PDB if !argument.is_null() => main.used_by(argument.cast()),
-            // SQLite then takes no lock that blocks, and none before the read lock: the queue for the write lock does
-            // what those are for.
+            // SQLite then takes no blocking locks, and none before the read lock: the queue for the write lock serves
+            // their purpose.
             control::LOCK_TIMEOUT => return code::NOTFOUND,
             control::VFSNAME => {
                 let result = real!(file, file_control(operation, argument));
@@ -417,7 +419,7 @@ unsafe extern "C" fn file_control(file: *mut File, operation: c_int, argument: *
     })
 }
 
-/// By convention a VFS around another one puts its name and a slash before the other's.
+/// Puts this VFS's name and a slash before the inner VFS's name, SQLite's convention for stacked VFSs.
 ///
 /// # Safety
 /// `name` is the place of a string made by SQLite's allocator, or of null.
@@ -474,7 +476,7 @@ unsafe extern "C" fn shm_unmap(file: *mut File, _delete: c_int) -> c_int {
         let main = unsafe { parts(file) }.1;
         main.forget_write_lock();
         main.wal_index.set(std::ptr::null_mut());
-        // Never deleted: the instance has it mapped.
+        // The wal-index is never deleted: the instance has it mapped.
         real!(file, shm_unmap(0))
     })
 }

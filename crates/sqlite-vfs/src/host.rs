@@ -1,14 +1,14 @@
-//! The functions of the host's SQLite that the shim calls, and the two ways to get at them.
+//! The functions of the host's SQLite that the shim calls, and the two ways to find them.
 //!
-//! The shim never links against SQLite: it runs in whatever copy the application uses, be that compiled in,
-//! a shared library, or a copy private to a language binding.
+//! The shim never links against SQLite: it runs in the copy that the application uses, be that compiled in, a shared
+//! library, or private to a language binding.
 
 use crate::bindings::{Context, Module, Sqlite3, Statement, Value, Vfs};
 use std::ffi::{CStr, CString, c_char, c_double, c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
-/// Oldest host version that is supported, as `sqlite3_libversion_number()` gives it.
+/// Oldest supported host version, as `sqlite3_libversion_number()` returns it.
 pub const OLDEST_HOST: c_int = 3_035_000;
 
 type SqlFunction = unsafe extern "C" fn(*mut Context, c_int, *mut *mut Value);
@@ -32,7 +32,7 @@ macro_rules! host {
             /// all versions since 3.32. A test compares each with the function of the same name.
             ///
             /// # Errors
-            /// The name of the first function that is not there.
+            /// The name of the first missing function.
             ///
             /// # Safety
             /// `api` must be null or the `sqlite3_api_routines` of a host of at least version 3.32.
@@ -84,21 +84,18 @@ macro_rules! host {
 }
 
 host! {
-    /// Version of the host's SQLite.
     libversion_number = 67: unsafe extern "C" fn() -> c_int,
     /// Finds a VFS by name; null finds the default.
     vfs_find = 141: unsafe extern "C" fn(*const c_char) -> *mut Vfs,
-    /// Registers a VFS.
     vfs_register = 142: unsafe extern "C" fn(*mut Vfs, c_int) -> c_int,
-    /// Allocates what SQLite will free.
+    /// Allocates memory that SQLite will free.
     malloc = 68: unsafe extern "C" fn(c_int) -> *mut c_void,
-    /// Frees what SQLite allocated.
+    /// Frees memory that SQLite allocated.
     free = 58: unsafe extern "C" fn(*mut c_void),
     /// Writes to the application's error log.
     log = 167: unsafe extern "C" fn(c_int, *const c_char, ...),
     /// Runs an initialiser for every new connection.
     auto_extension = 192: unsafe extern "C" fn(ExtensionInit) -> c_int,
-    /// Registers an SQL function.
     create_function_v2 = 162: unsafe extern "C" fn(
         *mut Sqlite3, *const c_char, c_int, c_int, *mut c_void,
         Option<SqlFunction>, Option<SqlFunction>, Option<unsafe extern "C" fn(*mut Context)>, Destructor,
@@ -107,49 +104,43 @@ host! {
     context_db_handle = 149: unsafe extern "C" fn(*mut Context) -> *mut Sqlite3,
     /// Returns text from a function; a destructor of -1 lets SQLite copy it.
     result_text = 85: unsafe extern "C" fn(*mut Context, *const c_char, c_int, isize),
-    /// Returns an integer from a function.
     result_int64 = 83: unsafe extern "C" fn(*mut Context, i64),
-    /// Returns NULL from a function.
     result_null = 84: unsafe extern "C" fn(*mut Context),
-    /// Returns a floating-point number from a function.
     result_double = 79: unsafe extern "C" fn(*mut Context, c_double),
-    /// Registers a module of virtual tables.
     create_module_v2 = 119: unsafe extern "C" fn(
         *mut Sqlite3, *const c_char, *const Module, *mut c_void, Destructor,
     ) -> c_int,
-    /// Says what columns a virtual table has.
+    /// Declares the columns of a virtual table.
     declare_vtab = 50: unsafe extern "C" fn(*mut Sqlite3, *const c_char) -> c_int,
-    /// Compiles a statement.
     prepare_v2 = 116: unsafe extern "C" fn(
         *mut Sqlite3, *const c_char, c_int, *mut *mut Statement, *mut *const c_char,
     ) -> c_int,
-    /// Goes on to the next row of a statement.
     step = 94: unsafe extern "C" fn(*mut Statement) -> c_int,
     /// Text of a column of a statement's row.
     column_text = 36: unsafe extern "C" fn(*mut Statement, c_int) -> *const c_char,
-    /// Ends a statement.
     finalize = 57: unsafe extern "C" fn(*mut Statement) -> c_int,
     /// Text of an argument.
     value_text = 109: unsafe extern "C" fn(*mut Value) -> *const c_char,
-    /// Asks the file of a schema.
+    /// Calls `xFileControl` of the file of a schema.
     file_control = 127: unsafe extern "C" fn(*mut Sqlite3, *const c_char, c_int, *mut c_void) -> c_int,
-    /// Name of the file of a schema, absolute; empty or null when it has none.
+    /// Absolute name of the file of a schema; empty or null when it has none.
     db_filename = 180: unsafe extern "C" fn(*mut Sqlite3, *const c_char) -> *const c_char,
 }
 
 static HOST: OnceLock<Host> = OnceLock::new();
 
-/// See [`standfast_session::SERVES_SYMBOL`], which is its name.
+/// Address of the served host's `sqlite3_vfs_register`; 0 while none is served. [`standfast_session::SERVES_SYMBOL`] is
+/// the name of the symbol.
 #[unsafe(export_name = "standfast_serves")]
 pub static SERVES: AtomicUsize = AtomicUsize::new(0);
 
-/// The host that this process's shim serves, once there is one.
+/// Returns the host that this process's shim serves, once there is one.
 pub fn host() -> Option<&'static Host> {
     HOST.get()
 }
 
-/// Settles which copy of SQLite is served. A process may hold several; the first one that loads the shim
-/// has it, because files and functions of different copies must not be mixed.
+/// Settles which copy of SQLite is served. A process may hold several copies; the first one that loads the shim is
+/// served, because files and functions of different copies must not be mixed.
 ///
 /// # Errors
 /// A message when the host is too old or another copy is served already.
@@ -173,7 +164,7 @@ pub(crate) fn settle(found: Host) -> Result<&'static Host, String> {
     }
 }
 
-/// Copies text into memory that SQLite will free; null when there is no memory.
+/// Copies text into memory that SQLite will free; null when the allocation fails.
 pub(crate) fn sqlite_string(host: &Host, text: &str) -> *mut c_char {
     let length = text.len();
     let Ok(bytes) = c_int::try_from(length + 1) else { return std::ptr::null_mut() };
@@ -189,7 +180,7 @@ pub(crate) fn sqlite_string(host: &Host, text: &str) -> *mut c_char {
     copy.cast()
 }
 
-/// A C string without inner zero bytes.
+/// Returns a C string, with inner zero bytes replaced.
 pub(crate) fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', "?")).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The way from a marker to the instance: its shared memory, and whether its process lives.
+//! From a marker to the instance: its shared memory, and whether its process lives.
 //!
 //! A mapping is kept for the life of the process and never unmapped, because sessions hold plain references into it.
 
@@ -13,8 +13,8 @@ use std::sync::{Mutex, Once, PoisonError};
 
 static SEGMENTS: Mutex<Vec<(PathBuf, [u8; 16], Segment)>> = Mutex::new(Vec::new());
 
-/// The shared memory of the instance that `marker` beside the database `file` names, mapped again when a newer one has taken
-/// its place or somebody has truncated it.
+/// Returns the shared memory of the instance named by `marker` beside the database `file`. Maps it again when a newer
+/// one has replaced it or a process has truncated it.
 pub(crate) fn segment(marker: &Marker, file: &Path) -> Result<Segment, SegmentError> {
     let mut segments = SEGMENTS.lock().unwrap_or_else(PoisonError::into_inner);
     let of_marker = |path: &Path, instance: &[u8; 16]| path == marker.segment && *instance == marker.instance;
@@ -29,7 +29,7 @@ pub(crate) fn segment(marker: &Marker, file: &Path) -> Result<Segment, SegmentEr
         segment.restore_requests(&marker.segment)?;
         return Ok(*segment);
     }
-    // In a user namespace the number in the marker is not that of the user here; who has written the marker is.
+    // In a user namespace the user number in the marker is not valid here; the owner of the marker file is.
     let written_by = std::fs::symlink_metadata(marker_path(file)).map(|metadata| metadata.uid());
     let owners: Vec<u32> = marker.owner.into_iter().chain(written_by.ok()).collect();
     let segment = Segment::open(&marker.segment, marker.instance, &owners)?;
@@ -37,12 +37,12 @@ pub(crate) fn segment(marker: &Marker, file: &Path) -> Result<Segment, SegmentEr
     Ok(segment)
 }
 
-/// Whether the instance process lives: its socket says so, see [`liveness`], or, of an instance of an earlier release, an
-/// open-file-description lock on byte 0 of its lock file. Where that cannot be found out (no permission), it is taken to
-/// live; the shared memory still tells of an orderly stop.
+/// Returns whether the instance process lives, by its socket (see [`liveness`]) or, for an instance of an earlier
+/// release, by an open-file-description lock on byte 0 of its lock file. Where neither can be checked (no permission),
+/// the instance counts as alive; the shared memory still shows a clean shutdown.
 ///
-/// Both are asked each time, once a second on the way of commits. A descriptor that is kept does not stay what it was: an
-/// application that becomes a daemon closes all that it has inherited, and opens others under the same numbers.
+/// Both are opened at each check, once a second on the commit path. A kept descriptor would not stay the same file: an
+/// application that becomes a daemon closes all inherited descriptors and opens others under the same numbers.
 pub(crate) fn alive(marker: &Marker) -> bool {
     let sockets = [marker.sockets(), &marker.directory];
     if let Some(alive) = sockets.into_iter().find_map(liveness::probe) {
@@ -67,13 +67,13 @@ fn locked(file: &File) -> bool {
     rc != 0 || lock.l_type != libc::F_UNLCK as libc::c_short
 }
 
-/// Process number and start time in clock ticks, for those who look at sessions.
+/// Returns process number and start time in clock ticks, for display of sessions.
 pub(crate) fn this_process() -> (u32, u64) {
     let started = std::fs::read_to_string("/proc/self/stat").ok().and_then(|stat| start_time(&stat));
     (std::process::id(), started.unwrap_or(0))
 }
 
-/// Field 22 of `/proc/PID/stat`. The command name in field 2 may itself hold blanks and parentheses.
+/// Returns field 22 of `/proc/PID/stat`. The command name in field 2 may contain blanks and parentheses.
 fn start_time(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_ascii_whitespace().nth(19)?.parse().ok()
@@ -87,8 +87,8 @@ extern "C" fn after_fork() {
     });
 }
 
-/// Number of forks between the first process and this one. A session belongs to the process that attached
-/// it; comparing this costs no system call, unlike asking for the process number.
+/// Returns the number of forks between the first process and this one. A session belongs to the process that attached
+/// it; comparing this number costs no system call, unlike getpid.
 pub(crate) fn forks() -> u32 {
     FORKS.load(SeqCst)
 }

@@ -1,20 +1,20 @@
 //! The VFS shim that runs inside applications.
 //!
-//! It stands between the application's SQLite and its operating-system layer, and does something only for
-//! databases with a marker file beside them. On the way of a commit it does four things:
+//! It stands between the application's SQLite and its operating-system layer, and acts only on databases with a marker
+//! file beside them. On the commit path it does four things:
 //!
-//! 1. lets writers take turns with the write lock ([`turn`], [`shm`]);
-//! 2. after the write lock is released, tells the instance that there are new frames ([`shm`]);
-//! 3. in the second phase of the commit waits until they are durable ([`commit`]);
-//! 4. keeps everybody but the instance from checkpointing, resetting or deleting the log ([`shm`],
-//!    [`file`], [`pragma`]).
+//! 1. queues writers for the write lock ([`turn`], [`shm`]);
+//! 2. notifies the instance of new frames after the write lock is released ([`shm`]);
+//! 3. waits in the second phase of the commit until the frames are durable ([`commit`]);
+//! 4. prevents every process but the instance from checkpointing, resetting or deleting the WAL ([`shm`], [`file`],
+//!    [`pragma`]).
 //!
-//! Beside that it answers questions: [`sql`] about one database, [`views`] about the instance and its standbys.
+//! It also answers queries: [`sql`] about one database, [`views`] about the instance and its standbys.
 //!
-//! It never ships data: the instance reads the log itself. An application that dies at any instruction loses
-//! nothing but its own answer.
+//! It never ships data: the instance reads the WAL itself. An application that dies at any instruction loses nothing
+//! but its own answer.
 //!
-//! Nothing here links against SQLite; see [`host`] for how its functions are found.
+//! Nothing here links against SQLite; [`host`] finds SQLite's functions.
 
 mod bindings;
 mod checksums;
@@ -43,11 +43,11 @@ use report::shield;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Registers the VFS and the SQL functions in the host. Registering again is harmless; false when another
-/// copy of this library serves the host already, which then does everything.
+/// Registers the VFS and the SQL functions in the host. Registering again is harmless. Returns false when another copy
+/// of this library already serves the host and does everything.
 ///
-/// The VFS becomes the default one unless the environment says `STANDFAST_DEFAULT_VFS=0`; it is then reached
-/// with `vfs=standfast` in a URI file name.
+/// The VFS becomes the default one unless the environment has `STANDFAST_DEFAULT_VFS=0`; then `vfs=standfast` in a URI
+/// file name selects it.
 ///
 /// # Errors
 /// A message for the user.
@@ -64,7 +64,7 @@ pub fn install(host: Host) -> Result<bool, String> {
     Ok(ours)
 }
 
-/// Gives a connection the SQL functions and the views.
+/// Registers the SQL functions and the views on a connection.
 ///
 /// # Safety
 /// `connection` must be an open connection of `host`.
@@ -77,7 +77,7 @@ unsafe fn offer(host: &Host, connection: *mut Sqlite3) -> c_int {
     }
 }
 
-/// SQLite calls this for every new connection.
+/// Called by SQLite for every new connection.
 unsafe extern "C" fn on_new_connection(
     connection: *mut Sqlite3,
     _message: *mut *mut c_char,
@@ -93,7 +93,7 @@ unsafe extern "C" fn on_new_connection(
 /// The entry point of the loadable extension.
 ///
 /// # Safety
-/// To be called by SQLite as an extension's initialiser, or with the same arguments.
+/// Must be called by SQLite as an extension's initialiser, or with the same arguments.
 pub unsafe fn initialise_extension(
     connection: *mut Sqlite3,
     message: *mut *mut c_char,
@@ -109,7 +109,8 @@ pub unsafe fn initialise_extension(
         match (result, found) {
             (Ok(ours), Ok(host)) => {
                 if ours {
-                    // SAFETY: the connection that loads the extension; later ones get the functions by themselves.
+                    // SAFETY: the connection that loads the extension; on later ones `on_new_connection` registers the
+                    // functions.
                     unsafe { offer(&host, connection) };
                 }
                 // SAFETY: as above.

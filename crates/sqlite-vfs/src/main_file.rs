@@ -1,4 +1,4 @@
-//! An open protected database file: what the shim knows about it, and whether it may be written now.
+//! An open protected database file: its state in the shim, and whether it may be written now.
 
 mod open_files;
 
@@ -24,14 +24,14 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
-/// How long a writer waits when there is no shared memory to tell.
+/// How long a writer waits for its instance when neither the shared memory nor `STANDFAST_WRITE_WAIT_MS` gives a limit.
 const WRITE_WAIT_MS_DEFAULT: u32 = 5_000;
-/// How often a writer waiting for its instance looks for it.
+/// Interval at which a writer that waits for its instance polls for it.
 const LOOK_FOR_INSTANCE: Duration = Duration::from_millis(10);
-/// A running instance is asked for life this often: one system call a second on the commit path.
+/// How long a running instance counts as alive without another check: one system call a second on the commit path.
 const ALIVE_FOR_NS: u64 = 1_000_000_000;
 
-/// How often readers look for missing shared memory.
+/// Interval at which readers look for missing shared memory.
 const LOOK_AGAIN_NS: u64 = 1_000_000_000;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -40,16 +40,16 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct Database {
     /// Absolute path, as SQLite gave it.
     pub file: PathBuf,
-    /// The same for messages.
+    /// `file` for messages.
     pub path: String,
-    /// The file that was opened.
+    /// Identity of the file that was opened.
     opened: Option<FileId>,
-    /// The marker, once one has been found that was written for this file.
+    /// The marker, once one written for this file has been found.
     marker: Whereabouts,
 }
 
 impl Database {
-    /// The database at `path`, which has just been opened.
+    /// Creates the state of the database at `path`, which has just been opened.
     pub fn at(path: &Path) -> Database {
         let database = Database {
             file: path.to_owned(),
@@ -61,15 +61,15 @@ impl Database {
         database
     }
 
-    /// The marker, if it can be used.
+    /// Returns the known marker, if it is usable.
     pub fn marker(&self) -> Option<&Marker> {
         self.marker.get()
     }
 
-    /// As [`Database::marker`]; one that could not be used is read again, because the instance writes it anew.
+    /// Returns the marker. Reads an unusable one again, because the instance rewrites it.
     ///
     /// # Errors
-    /// Why there is none that can be used, and what to do.
+    /// A message with the reason and the remedy, when no marker is usable.
     pub fn find_marker(&self) -> Result<&Marker, String> {
         if let Some(marker) = self.marker.get() {
             return Ok(marker);
@@ -91,111 +91,110 @@ impl Database {
         }
     }
 
-    /// One that was found instead of the known one.
+    /// Replaces the known marker by one that was found later.
     pub fn note_marker(&self, marker: Marker) {
         self.marker.note(marker);
     }
 
-    /// Whether the marker that is known is the one beside the file now.
+    /// Returns whether the marker beside the file is still the known one.
     fn is_still_protected(&self) -> bool {
         let Some(known) = self.marker.get() else { return false };
         matches!(Marker::read(&self.file), Ok(Some(found)) if found.database == known.database && found.instance == known.instance)
     }
 
-    /// Whether the path now names another file than the one that was opened.
+    /// Returns whether the path now names another file than the one that was opened.
     fn is_replaced(&self) -> bool {
         matches!((self.opened, FileId::of(&self.file)), (Some(opened), Some(now)) if opened != now)
     }
 
-    /// The shared memory of its instance; `None` when there is none or it cannot be used.
+    /// Returns the shared memory of the instance; `None` when there is none or it cannot be used.
     pub fn segment(&self) -> Option<(&Marker, Segment)> {
         let marker = self.find_marker().ok()?;
         Some((marker, instance::segment(marker, &self.file).ok()?))
     }
 }
 
-/// A point in the log as the wal-index header tells it.
+/// A point in the WAL, from the wal-index header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LogPoint {
-    /// Last committed frame of the generation.
+    /// Last committed frame of the generation (mxFrame).
     pub frame: u32,
-    /// Which generation of the log.
+    /// Name the WAL generation.
     pub salts: [u32; 2],
 }
 
-/// How the connection holds the write lock of the log.
+/// How the connection holds the write lock of the WAL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WriteLock {
-    /// Not at all.
     Free,
-    /// By its turn, for a transaction.
+    /// For a transaction.
     Held,
-    /// Only to read the wal-index header again or to rebuild it; writing is not allowed.
+    /// Only to read the wal-index header again or to rebuild the wal-index; writing is not allowed.
     Recovery,
 }
 
 /// State of an open protected database file. SQLite calls the methods of a file one at a time, hence cells: connections
-/// with a shared cache, on whatever threads, have a mutex around them. It is not held when another connection joins
-/// ([`MainFile::used_by`]) nor while an SQL function looks at the settings: these are atomics.
+/// with a shared cache, on any threads, hold a mutex around the calls. SQLite does not hold it when another connection
+/// joins ([`MainFile::used_by`]) nor while an SQL function reads the settings: these fields are atomics.
 pub(crate) struct MainFile {
-    /// Unlike the address never used again.
+    /// Never reused, unlike the address.
     pub id: u64,
     pub database: Arc<Database>,
-    /// The host's own file.
+    /// The host's file.
     pub real: *mut File,
-    /// SQLite opened it through the VFS below, which then has its log opened, too.
+    /// SQLite opened the file through the VFS below, which then opens its WAL as well.
     pub below: bool,
     session: Cell<Option<(Session, u32)>>,
     segment: Cell<Option<Segment>>,
-    /// No segment was found; do not look again before.
+    /// No segment was found: the time before which readers do not look again.
     look_again_ns: Cell<u64>,
     alive_until_ns: Cell<u64>,
-    /// The gate stayed closed for longer than an instance keeps it so, and was not seen open since.
+    /// The checkpoint gate stayed closed longer than an instance keeps it closed, and has not been seen open since.
     pub gate_ignored: Cell<bool>,
     /// First region of the wal-index.
     pub wal_index: Cell<*mut u32>,
     /// Shared read locks held, bit by offset.
     pub read_locks: Cell<u32>,
-    /// When the transaction began, by [`monotonic_ns`].
+    /// Start of the transaction, by [`monotonic_ns`].
     pub began_ns: Cell<u64>,
-    /// When its commit was found durable, until the read lock is dropped or a page is read; 0 otherwise.
+    /// When the commit was found durable, until the read lock is dropped or a page is read; 0 otherwise.
     pub durable_ns: Cell<u64>,
-    /// The log as it stood when the read lock was taken.
+    /// The WAL point when the read lock was taken.
     pub snapshot: Cell<Option<LogPoint>>,
-    /// The log as the last transaction saw it, whose pages SQLite may still have.
+    /// The WAL point of the last transaction, whose pages SQLite may still have in its cache.
     pub cached: Cell<Option<LogPoint>>,
-    /// The checkpoint lock is held, shared: a snapshot is being opened.
+    /// The checkpoint lock is held shared: a snapshot is being opened.
     pub opens_snapshot: Cell<bool>,
     pub write_lock: Cell<WriteLock>,
     /// How the write lock is taken and held.
     pub writers: WritersLock,
-    /// Which session had the write lock when this one came for it, and when that was first seen.
+    /// The session that held the write lock when this one wanted it, and when it was first seen.
     pub owner_seen: Cell<Option<(Owner, u64)>>,
-    /// When it was last asked whether such a session's process has ended.
+    /// When the shim last checked whether that session's process has ended.
     pub owner_asked_ns: Cell<u64>,
-    /// The log as it stood when the write lock was taken.
+    /// The WAL point when the write lock was taken.
     pub at_lock: Cell<Option<LogPoint>>,
     /// What the next COMMIT_PHASETWO waits for.
     pub pending: Cell<Option<Pending>>,
     /// The transaction must wait at its next page read until its snapshot is durable.
     pub unsettled_read: Cell<bool>,
     settings: Settings,
-    /// Where SQLite keeps the handle of the connection that uses the file now; null before it has said so.
+    /// Where SQLite keeps the handle of the connection that currently uses the file; null before SQLite has passed it.
     user: AtomicPtr<usize>,
-    /// Several connections use the file: they share a cache.
+    /// Several connections use the file through a shared cache.
     shared: AtomicBool,
     /// The connection that holds the write lock, or held it last.
     writer: Cell<Option<Arc<Connection>>>,
-    /// Frames of the transaction that are not in the log yet.
+    /// Frames of the transaction that are not yet written to the WAL.
     pub frames: RefCell<FrameRun>,
 }
 
-/// What PRAGMAs have set on an open file; 0 is nothing, else the value + 1.
+/// Settings that PRAGMAs have made on an open file; 0 is unset, else the value + 1.
 #[derive(Default)]
 struct Settings {
     /// Bits of [`CommitMode`].
     commit_write: AtomicU32,
-    /// 1 is durable.
+    /// The value 1 is durable.
     visibility: AtomicU32,
 }
 
@@ -220,7 +219,7 @@ pub(crate) enum Refusal {
     /// This process has reached its limit of open files.
     NoDescriptor,
     Down(String),
-    /// With the result code.
+    /// The WAL alone holds an earlier state; with the result code.
     LogLost(c_int),
 }
 
@@ -258,21 +257,21 @@ impl MainFile {
         }
     }
 
-    /// The published wal-index header; `None` before it is mapped. Exact while the caller holds the write
-    /// lock; otherwise it may change meanwhile, which SQLite itself finds out and tries again.
+    /// Returns the published wal-index header; `None` before the wal-index is mapped. Exact while the caller holds the
+    /// write lock; otherwise it may change meanwhile, which SQLite detects and retries.
     pub fn log_point(&self) -> Option<LogPoint> {
         let [frame, _, _, _, salt, other] = self.index_words(4)?;
         Some(LogPoint { frame, salts: [salt, other] })
     }
 
-    /// The marks of the read locks from [`shm::READ_MARK_FIRST`] on: the last frame of a reader's snapshot, or of an older
-    /// one. Those that nobody has used are beyond all frames. They stand behind the two copies of the header (24 words), the
-    /// number of frames that were moved, and the mark of the first read lock.
+    /// Returns the read marks of the locks from [`shm::READ_MARK_FIRST`] on: the last frame of a reader's snapshot, or
+    /// of an older one. Unused marks are beyond all frames. The marks follow the two copies of the header (24 words),
+    /// nBackfill, and the mark of the first read lock.
     pub fn read_marks(&self) -> Option<[u32; 4]> {
         self.index_words(26)
     }
 
-    /// Words of the first region of the wal-index, each read by itself; `None` before it is mapped.
+    /// Returns words of the first region of the wal-index, each read by itself; `None` before it is mapped.
     fn index_words<const N: usize>(&self, first: usize) -> Option<[u32; N]> {
         let words = self.wal_index.get();
         if words.is_null() {
@@ -285,7 +284,7 @@ impl MainFile {
         }))
     }
 
-    /// The shared memory of the instance, for readers: a missing one is looked for once a second.
+    /// Returns the shared memory of the instance, for readers; looks for a missing one once a second.
     pub fn segment(&self) -> Option<Segment> {
         if let Some(segment) = self.segment.get().filter(|segment| !segment.retired()) {
             return Some(segment);
@@ -300,13 +299,13 @@ impl MainFile {
         found
     }
 
-    /// The session of this process, if it has one that is still good.
+    /// Returns this process's session, if it has a valid one.
     pub fn session(&self) -> Option<Session> {
         let (session, forks) = self.session.get()?;
         (forks == instance::forks() && !session.segment().retired()).then_some(session)
     }
 
-    /// The session, attached now if need be. `None` without shared memory or without a free slot.
+    /// Returns the session, attaching one if needed. `None` without shared memory or without a free slot.
     pub fn attach(&self) -> Option<Session> {
         if let Some(session) = self.session().filter(Session::has_slot) {
             return Some(session);
@@ -315,7 +314,7 @@ impl MainFile {
         self.attach_to(marker, segment).ok()
     }
 
-    /// As [`MainFile::attach`], to the shared memory that was just found.
+    /// Returns the session in `segment`, attaching one if needed.
     fn attach_to(&self, marker: &Marker, segment: Segment) -> Result<Session, Refusal> {
         if let Some(session) = self.session().filter(|at| at.has_slot() && at.segment().is(segment)) {
             return Ok(session);
@@ -327,8 +326,8 @@ impl MainFile {
                 AttachError::Full => Refusal::Full,
                 AttachError::Io(error) => unreachable(marker, error.into()),
             })?;
-        // With a session the number stays that of this file. One that the instance has given to another file since is not
-        // this one's any more: the marker went before.
+        // From the attach on, the database number stays that of this file. If the instance has given the number to
+        // another file before, it has removed the marker before that.
         if !self.database.is_still_protected() {
             session.detach();
             return Err(Refusal::Marker(
@@ -339,7 +338,7 @@ impl MainFile {
         Ok(session)
     }
 
-    /// Gives the session back. After a fork it is the parent's, who still uses it.
+    /// Gives the session back. After a fork it belongs to the parent, which still uses it.
     fn detach(&self) {
         if let Some((session, forks)) = self.session.take()
             && forks == instance::forks()
@@ -348,7 +347,7 @@ impl MainFile {
         }
     }
 
-    /// Whether the instance lives, asked at most once a second.
+    /// Returns whether the instance lives and the database file is not replaced; a positive result counts for a second.
     pub(crate) fn recently_alive(&self) -> bool {
         let now = monotonic_ns();
         if now < self.alive_until_ns.get() {
@@ -363,20 +362,21 @@ impl MainFile {
         alive
     }
 
-    /// Whether the instance lives, asked now.
+    /// Returns whether the instance lives, checked now.
     pub(crate) fn is_alive_now(&self) -> bool {
         self.alive_until_ns.set(0);
         self.recently_alive()
     }
 
-    /// The wait for a commit ended with this result: after an error the instance is asked for life before the next transaction.
+    /// Records the result of the wait for a commit: after an error, the next transaction checks whether the instance
+    /// lives.
     pub fn note_outcome(&self, outcome: c_int) {
         if outcome != code::OK {
             self.alive_until_ns.set(0);
         }
     }
 
-    /// A session through which the database can be written now.
+    /// Returns a session through which the database can be written now.
     pub fn writable_now(&self) -> Option<Session> {
         let session = self.session()?;
         let open = session.segment().running() && session.state() == DatabaseState::Open;
@@ -384,7 +384,7 @@ impl MainFile {
             .then_some(session)
     }
 
-    /// As [`MainFile::writable_now`], but looks for the instance and waits for it.
+    /// Returns a session through which the database can be written; looks for the instance and waits for it.
     ///
     /// # Errors
     /// The result code for SQLite; the reason is reported.
@@ -403,9 +403,9 @@ impl MainFile {
                 return Err(self.refuse(&refusal, waited));
             }
             self.database.has_moved();
-            // Whoever has not got the turn yet must not keep it while waiting for the instance.
+            // A session must not keep an unused lock grant while it waits for the instance.
             turn::forget(self.id);
-            // There is nobody who could wake us: the awaited process does not exist.
+            // No process could wake this one: the awaited process does not exist.
             std::thread::sleep(LOOK_FOR_INSTANCE);
         }
     }
@@ -422,7 +422,7 @@ impl MainFile {
             instance::segment(marker, &self.database.file).map_err(|error| unreachable(marker, error))?;
         let state = segment.state(marker.database);
         match state {
-            // Lasting states of the database hold whether or not the instance runs.
+            // These states of the database hold whether or not the instance runs.
             DatabaseState::Standby => Err(Refusal::Standby),
             DatabaseState::Failed => Err(Refusal::Failed),
             DatabaseState::Offline => Err(Refusal::Offline),
@@ -532,14 +532,14 @@ impl MainFile {
         result
     }
 
-    /// The commit mode in force; without a good session by the settings that the last one had.
+    /// Returns the commit mode in force; without a valid session, by the settings of the last one.
     pub fn commit_mode(&self) -> CommitMode {
         let default = || self.session.get().map_or(0, |(session, _)| session.segment().config().commit_mode);
         self.commit_write().unwrap_or_else(|| CommitMode::from_bits(default()))
     }
 
-    /// `PRAGMA standfast_commit_write`, where it is given. What one connection gives up is not given up for the others with
-    /// which it shares the file.
+    /// Returns the setting of `PRAGMA standfast_commit_write`, if one is made. `nowait` does not count on a shared
+    /// file: one connection must not give up the wait of the others.
     pub fn commit_write(&self) -> Option<CommitMode> {
         let mode = Settings::get(&self.settings.commit_write).map(CommitMode::from_bits);
         mode.filter(|mode| !(mode.nowait && self.is_shared()))
@@ -549,7 +549,8 @@ impl MainFile {
         Settings::set(&self.settings.commit_write, mode.map(CommitMode::bits));
     }
 
-    /// `PRAGMA standfast_visibility`, where it is given: true is durable. As for [`MainFile::commit_write`].
+    /// Returns the setting of `PRAGMA standfast_visibility`, if one is made: true is durable. False does not count on a
+    /// shared file: one connection must not give up the visibility of the others.
     pub fn durable_visibility(&self) -> Option<bool> {
         let durable = Settings::get(&self.settings.visibility).map(|durable| durable == 1);
         durable.filter(|durable| *durable || !self.is_shared())
@@ -559,10 +560,10 @@ impl MainFile {
         Settings::set(&self.settings.visibility, durable.map(u32::from));
     }
 
-    /// `SQLITE_FCNTL_PDB`: a connection opens the file, or joins those that share its cache. `handle` is not the handle but
-    /// where SQLite keeps it: with a shared cache it stores there, whenever it takes the cache's mutex, the connection
-    /// that it works for. The first call comes from SQLite itself, right after the file was opened; a pointer of an application,
-    /// which may not outlive its call, is never kept.
+    /// Handles `SQLITE_FCNTL_PDB`: a connection opens the file, or joins the connections that share its cache. `handle`
+    /// is not the handle but where SQLite keeps it: with a shared cache SQLite stores there, whenever it takes the
+    /// cache's mutex, the connection that it works for. The first call comes from SQLite itself, right after the file
+    /// was opened; a pointer from an application, which may not outlive its call, is never kept.
     pub fn used_by(&self, handle: *mut usize) {
         let first = self.user.compare_exchange(std::ptr::null_mut(), handle, SeqCst, SeqCst);
         if first.is_err_and(|known| known == handle) {
@@ -570,20 +571,21 @@ impl MainFile {
         }
     }
 
-    /// Whether several connections use the file.
+    /// Returns whether several connections use the file.
     pub fn is_shared(&self) -> bool {
         self.shared.load(SeqCst)
     }
 
-    /// Handle of the connection for which SQLite calls a method of the file.
+    /// Returns the handle of the connection for which SQLite calls a method of the file.
     fn user(&self) -> Option<usize> {
         let user = self.user.load(SeqCst);
-        // SAFETY: null, or a field of SQLite's cache, which closes the file before it is freed. It changes under the mutex
-        // that SQLite holds during every method that asks for it here.
+        // SAFETY: null, or a field of SQLite's cache, which closes the file before it is freed. The field changes under
+        // the mutex that SQLite holds during every method that reads it here.
         (!user.is_null()).then(|| unsafe { *user })
     }
 
-    /// The write lock is taken: from here to the end of its commit this is the connection whose transaction it is.
+    /// Records that the write lock is taken: until the end of its commit, the transaction belongs to the connection
+    /// found now.
     pub fn write_lock_taken(&self) {
         let writer = self.user().map(|user| match self.writer.take() {
             Some(known) if known.is(user) => known,
@@ -595,7 +597,7 @@ impl MainFile {
         self.writer.set(writer);
     }
 
-    /// The write lock is released.
+    /// Records that the write lock is released.
     pub fn write_lock_released(&self) {
         let writer = self.writer.take();
         if let Some(writer) = &writer {
@@ -604,7 +606,7 @@ impl MainFile {
         self.writer.set(writer);
     }
 
-    /// The connection whose transaction holds the write lock, or held it last.
+    /// Returns the connection whose transaction holds the write lock, or held it last.
     pub fn writer(&self) -> Option<Arc<Connection>> {
         let writer = self.writer.take();
         self.writer.set(writer.clone());
@@ -612,7 +614,7 @@ impl MainFile {
     }
 }
 
-/// Why the shared memory cannot be used.
+/// Returns why the shared memory cannot be used.
 fn unreachable(marker: &Marker, error: SegmentError) -> Refusal {
     let code = match &error {
         SegmentError::Io(cause) => cause.raw_os_error(),

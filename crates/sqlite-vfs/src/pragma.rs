@@ -1,4 +1,4 @@
-//! PRAGMAs on a protected database: ours, and those that would take it out of our hands.
+//! PRAGMAs on a protected database: the shim's own, and those that would end its protection.
 
 use crate::bindings::code;
 use crate::host::{host, sqlite_string};
@@ -6,18 +6,18 @@ use crate::main_file::MainFile;
 use standfast_session::CommitMode;
 use std::ffi::{CStr, c_char, c_int};
 
-/// What becomes of a PRAGMA.
+/// Answer to a PRAGMA.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
-    /// SQLite goes on with it.
+    /// SQLite continues with it.
     Pass,
-    /// One row with this text. Never without text: some drivers fail on a row that is NULL.
+    /// One row with this text. Never without text: some drivers fail on a NULL row.
     Row(String),
     /// An error with this text.
     Refuse(String),
 }
 
-/// `SQLITE_FCNTL_PRAGMA`: NOTFOUND lets SQLite go on.
+/// Handles `SQLITE_FCNTL_PRAGMA`: NOTFOUND lets SQLite continue.
 ///
 /// # Safety
 /// `arguments` is SQLite's array: place for a result, name, value or null.
@@ -38,7 +38,7 @@ pub(crate) unsafe fn run(file: &MainFile, arguments: *mut *mut c_char) -> c_int 
 }
 
 /// # Safety
-/// Null or a C string that outlives the call.
+/// `pointer` is null or a C string that outlives the call.
 unsafe fn text(pointer: *const c_char) -> Option<String> {
     // SAFETY: as the caller promises.
     (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned())
@@ -80,7 +80,7 @@ fn current_visibility(file: &MainFile) -> bool {
     file.durable_visibility().unwrap_or_else(default)
 }
 
-/// `wait,immediate` and the like.
+/// `wait,immediate`, `nowait,batch` and so on.
 pub(crate) fn commit_write(mode: CommitMode) -> String {
     let wait = if mode.nowait { "nowait" } else { "wait" };
     let write = if mode.batch { "batch" } else { "immediate" };
@@ -92,7 +92,7 @@ pub(crate) fn visibility(durable: bool) -> &'static str {
     if durable { "durable" } else { "early" }
 }
 
-/// The commit mode in force for status texts.
+/// Commit mode and visibility in force, for status texts.
 pub(crate) fn settings(file: &MainFile) -> (String, &'static str) {
     (commit_write(current_commit_write(file)), visibility(current_visibility(file)))
 }
@@ -122,7 +122,7 @@ fn set_commit_write(file: &MainFile, value: &str) -> Answer {
     }
 }
 
-/// Words that are not given stay as they are.
+/// Parses a commit mode; a setting that no word names stays as it is.
 fn parse_commit_write(value: &str, mut mode: CommitMode) -> Option<CommitMode> {
     for word in value.split(',').map(str::trim) {
         match word {

@@ -1,6 +1,6 @@
-//! Messages. A result code cannot say what is wrong; these do: what happened, why, and what to do about it.
+//! Messages. A result code cannot explain an error; a message says what happened, why, and what to do about it.
 //!
-//! They go to the application's SQLite log, to `standfast_status()`, and, once per cause, database and
+//! Messages go to the application's SQLite error log, to `standfast_status()`, and, once per cause, database and
 //! minute, to standard error unless `STANDFAST_QUIET=1`.
 
 use crate::bindings::code;
@@ -13,30 +13,30 @@ use std::sync::{Mutex, PoisonError};
 
 const REPEAT_NS: u64 = 60_000_000_000;
 
-/// What a message is about; messages of one cause are repeated once a minute at most.
+/// Cause of a message; messages of one cause are printed at most once a minute for each database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Cause {
     /// The marker beside the database cannot be used.
     Marker,
-    /// Writing to a standby.
+    /// A write to a standby.
     Standby,
     /// The instance does not run or does not serve the database.
     Down,
-    /// The instance met an error that it cannot go on from.
+    /// The instance met an error that it cannot continue after, or the database is offline or fenced.
     Failed,
     /// All session slots are taken.
     Sessions,
     /// A commit whose durability is not known.
     CommitUnknown,
-    /// A reader could not learn whether what it sees is durable.
+    /// A reader could not find out whether its snapshot is durable.
     ReadUnknown,
-    /// Something that only works outside of write-ahead log mode.
+    /// An operation that works only outside WAL mode.
     WalOnly,
-    /// A write to the log without the write lock.
+    /// A write to the WAL without the write lock.
     Exclusive,
-    /// A transaction whose COMMIT would ignore that a wait has failed.
+    /// A transaction whose COMMIT would ignore a failed wait.
     SuperJournal,
-    /// The lock of writers cannot be taken.
+    /// The inner lock of writers cannot be taken.
     Lock,
     /// A connection to a protected database that does not use the VFS.
     Unprotected,
@@ -59,7 +59,7 @@ pub(crate) fn report(path: &str, cause: Cause, result: c_int, text: &str) {
         unsafe { (host.log)(result, c"%s".as_ptr(), message.as_ptr()) };
     }
     if print && !std::env::var("STANDFAST_QUIET").is_ok_and(|quiet| quiet == "1") {
-        // Not eprintln: that panics when the other end of a pipe has gone.
+        // Not eprintln, which panics when the other end of a pipe has gone.
         let _ = writeln!(std::io::stderr(), "standfast: {text}");
     }
 }
@@ -78,19 +78,20 @@ fn note(path: &str, cause: Cause, text: &str) -> bool {
     print
 }
 
-/// The last message about a database.
+/// Returns the last message about a database.
 pub(crate) fn last_error(path: &str) -> Option<String> {
     let guard = REPORTS.lock().unwrap_or_else(PoisonError::into_inner);
     guard.as_ref().and_then(|reports| reports.last.get(path).cloned())
 }
 
-/// Runs the body of a function that SQLite calls. A panic must not unwind into C, where it would abort the application: it
-/// becomes [`code::INTERNAL`]. Every function that C calls has one around all that it does; a test reads the sources for that.
+/// Runs the body of a function that SQLite calls. A panic must not unwind into C, where it would abort the application:
+/// it becomes [`code::INTERNAL`]. Every function that C calls runs its whole body in a shield; a test reads the sources
+/// to check that.
 pub(crate) fn shield(body: impl FnOnce() -> c_int) -> c_int {
     shield_with(code::INTERNAL, body)
 }
 
-/// As [`shield`], with what to return after a panic.
+/// Runs `body` like [`shield`] and returns `after_panic` after a panic.
 pub(crate) fn shield_with<T>(after_panic: T, body: impl FnOnce() -> T) -> T {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(after_panic)
 }
@@ -109,7 +110,8 @@ mod tests {
         assert_eq!(last_error("/db/none"), None);
     }
 
-    /// Functions that C calls, by file and name, whose body is neither shielded nor one call of the method of the host.
+    /// Returns the functions that C calls, by file and name, whose body is neither shielded nor a single call of the
+    /// host's method.
     fn unshielded(directory: &std::path::Path) -> Vec<String> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(directory).unwrap() {
@@ -121,7 +123,7 @@ mod tests {
             let text = std::fs::read_to_string(&path).unwrap();
             let product = text.split("#[cfg(test)]").next().unwrap_or_default();
             for part in product.split("extern \"C\" fn ").skip(1) {
-                // Types of functions have no name.
+                // Function types have no name.
                 let Some((name, rest)) = part.split_once('(').filter(|(name, _)| !name.is_empty()) else {
                     continue;
                 };

@@ -1,8 +1,9 @@
-//! The locks of the wal-index: where transactions begin and end.
+//! The locks of the wal-index, where transactions begin and end.
 //!
-//! Order of events at the end of a write transaction: position computed under the write lock (no other generation of the
-//! log can begin then), real unlock, notice to the instance, turn to the next writer. The notice goes
-//! before the turn because the instance's work is on the way of every commit, the next writer's is not.
+//! Order of events at the end of a write transaction: compute the position under the write lock (no other WAL
+//! generation can begin then), release the real lock, notify the instance, grant the lock to the next writer. The
+//! notification precedes the grant because the instance's work is on the path of every commit; the next writer's work
+//! is not.
 
 use crate::bindings::{code, shm};
 use crate::commit::{self, Pending};
@@ -13,43 +14,46 @@ use standfast_session::{DatabaseState, Session, SessionWait, monotonic_ns};
 use std::ffi::c_int;
 use std::time::Duration;
 
-/// How often a session that waits for the instance, at the gate or for the write lock, asks whether it lives.
+/// Interval at which a session that waits for the instance, at the checkpoint gate or for the write lock, checks
+/// whether the instance lives.
 const INSTANCE_LOOK: Duration = Duration::from_millis(20);
-/// For so long it waits at most: an instance that lives can be stopped in the middle of it.
+/// Limit of that wait: a living instance can be stopped in the middle of its work.
 const INSTANCE_WAIT_NS: u64 = 1_000_000_000;
 
-/// A reader needs a mark that is not beyond its snapshot; how far it is behind matters only to checkpoints, which move no
-/// frames beyond the mark of a reader: they leave about so many more to the next one.
+/// A reader needs a read mark that is not beyond its snapshot. How far the mark lies behind matters only to
+/// checkpoints, which backfill no frame beyond a reader's mark: they leave about this many more frames to the next
+/// checkpoint.
 const MARK_BEHIND_AT_MOST: u32 = 64;
 
-/// The read lock of a transaction that has committed is dropped at once, where its thread gets a processor, unless another
-/// statement is still open. That one is told by the pages that it reads, or by taking longer.
+/// A transaction that has committed drops its read lock as soon as its thread gets a processor, unless another
+/// statement is still open. An open statement shows by the pages it reads, or by taking longer than this.
 const ENDS_WITHIN_NS: u64 = 20_000_000;
 
-/// The opening of a snapshot waits for so long at most while the instance decides upon a checkpoint, which takes microseconds.
+/// How long the opening of a snapshot waits while the instance decides on a checkpoint, which takes microseconds.
 const DECISION_WAIT: Duration = Duration::from_millis(20);
 const DECISION_LOOK: Duration = Duration::from_micros(50);
 
-/// A session that has had the write lock for so long is not one of many in turn: the lock itself may be asked.
+/// How long a session may hold the write lock before the lock itself is tried: where many sessions alternate, none
+/// holds it so long.
 const OWNER_DOUBTED_NS: u64 = 5_000_000;
 
 impl MainFile {
-    /// `xShmLock`.
+    /// Implements `xShmLock`.
     pub fn shm_lock(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
         let lock = flags & shm::LOCK != 0;
         match (offset, flags & shm::EXCLUSIVE != 0) {
             (shm::WRITE_LOCK, true) if count == 1 && lock => self.lock_write(),
             (shm::WRITE_LOCK, true) if count == 1 => self.unlock_write(),
-            // The instance is the only one that checkpoints: the log may hold what is not captured yet. A
-            // range that begins here is the rebuilding of the wal-index, which moves no frames.
+            // Only the instance checkpoints: the WAL may hold frames that are not captured yet. A range that begins
+            // here is a rebuild of the wal-index, which backfills no frames.
             (shm::CHECKPOINT_LOCK, true) if count == 1 && lock => code::BUSY,
             (shm::CHECKPOINT_LOCK, false) if count == 1 && lock => self.lock_snapshot(flags),
             (shm::CHECKPOINT_LOCK, false) if count == 1 => {
                 self.opens_snapshot.set(false);
                 self.real_shm_lock(offset, count, flags)
             }
-            // The instance died while it wrote the log anew, and then everybody who had the database open: what the log
-            // holds by itself is an earlier state. The instance puts that right at its start.
+            // The instance died while it rewrote the WAL, and then every process that had the database open: the WAL
+            // alone holds an earlier state. The instance repairs that at its start.
             (shm::CHECKPOINT_LOCK, true) | (shm::RECOVER_LOCK, false) if lock && self.is_rewriting() => {
                 self.refuse(&Refusal::LogLost(code::BUSY), Duration::ZERO)
             }
@@ -70,7 +74,8 @@ impl MainFile {
         }
     }
 
-    /// `sqlite3_snapshot_open`: no checkpoint may be decided upon while SQLite looks whether the frames are still there.
+    /// Takes the checkpoint lock shared for `sqlite3_snapshot_open`: the instance must not decide on a checkpoint while
+    /// SQLite checks whether the frames still exist.
     fn lock_snapshot(&self, flags: c_int) -> c_int {
         let begun = monotonic_ns();
         loop {
@@ -80,37 +85,38 @@ impl MainFile {
                 self.opens_snapshot.set(result == code::OK);
                 return result;
             }
-            // Nothing tells when the instance has given up the lock.
+            // The instance gives no signal when it releases the lock.
             std::thread::sleep(DECISION_LOOK);
         }
     }
 
-    /// Whether a transaction that is about to begin finds a read mark that serves. Where SQLite finds none that is exactly
-    /// its snapshot, it takes a lock for itself to move one there, and gives it back: two system calls a transaction, on
-    /// a database that is written to all the time. Told that somebody holds it, SQLite takes the best mark that there is.
+    /// Returns whether a transaction that is about to begin finds a usable read mark. Where no mark is exactly its
+    /// snapshot, SQLite takes a lock exclusively to move one there, and releases it: two system calls a transaction on
+    /// a database that is written all the time. When that lock is busy, SQLite takes the best existing mark.
     fn has_read_mark(&self) -> bool {
         let behind = |LogPoint { frame, .. }: LogPoint| {
             let marks = self.read_marks()?.into_iter().filter(|mark| *mark <= frame);
             Some(frame - marks.max()?)
         };
-        // A snapshot that is opened is an older one than that of the header.
+        // A snapshot that is being opened is older than that of the header.
         self.read_locks.get() == 0
             && !self.opens_snapshot.get()
             && self.log_point().and_then(behind).is_some_and(|behind| behind <= MARK_BEHIND_AT_MOST)
     }
 
-    /// Readers have no session, nor does who finds all slots taken.
+    /// By the segment: readers have no session, nor does a connection that found all slots taken.
     fn is_rewriting(&self) -> bool {
         self.database.segment().is_some_and(|(marker, segment)| segment.is_rewriting(marker.database))
     }
 
-    /// The result for who would read by a wal-index that may show an earlier state.
+    /// Returns the result code for a reader of a suspect wal-index, which may show an earlier state; `None` when it is
+    /// trusted.
     fn refuse_in_doubt(&self) -> Option<c_int> {
         let (segment, database) = (self.segment()?, self.database.marker()?.database);
         if !segment.is_log_in_doubt(database) {
             return None;
         }
-        // SQLite itself waits for a recovery that is under way, up to ten seconds.
+        // SQLite itself waits for a recovery in progress, up to ten seconds.
         let recovers = segment.state(database) == DatabaseState::Recovering && self.recently_alive();
         Some(match recovers {
             true => code::BUSY_RECOVERY,
@@ -118,8 +124,9 @@ impl MainFile {
         })
     }
 
-    /// Waits at the gate while an instance that lives keeps it closed: what it does there takes milliseconds, or as long as the
-    /// disk takes. After [`INSTANCE_WAIT_NS`] in vain it is waited for only a moment, until the gate was seen open.
+    /// Waits at the checkpoint gate while a living instance keeps it closed: the instance's work there takes
+    /// milliseconds, or as long as the disk takes. After [`INSTANCE_WAIT_NS`] without success, each transaction waits
+    /// only [`INSTANCE_LOOK`] until the gate was seen open.
     fn pass_gate(&self, session: Session) {
         let begun = monotonic_ns();
         let is_open = loop {
@@ -134,7 +141,8 @@ impl MainFile {
         self.gate_ignored.set(!is_open);
     }
 
-    /// Takes the write lock without waiting for another writer; the instance, which has it for moments, is waited for.
+    /// Takes the write lock without waiting for another writer; waits for the instance, which holds the lock only
+    /// briefly.
     fn take_write_lock_after_instance(&self, session: Session) -> c_int {
         let begun = monotonic_ns();
         let mut has_looked = false;
@@ -147,7 +155,7 @@ impl MainFile {
             match session.await_instance(INSTANCE_LOOK) {
                 Some(true) if !is_over() => has_looked = false,
                 Some(false) if !is_over() && self.is_alive_now() => {}
-                // It may have released the lock between the attempt and the look.
+                // The instance may have released the lock between the attempt and the check.
                 None if !has_looked => has_looked = true,
                 _ => return result,
             }
@@ -155,8 +163,8 @@ impl MainFile {
     }
 
     fn lock_read(&self, offset: c_int, count: c_int) -> c_int {
-        // The gate stands at the start of a transaction and is not for those who hold something already, or
-        // have the turn: whoever closed it waits for them.
+        // The checkpoint gate stops the start of a transaction, not a connection that already holds a lock or has a
+        // lock grant: the instance, which closed the gate, waits for that connection.
         let starts = self.read_locks.get() == 0;
         if starts && self.write_lock.get() == WriteLock::Free && !turn::holds(self.id) {
             if let Some(session) = self.session() {
@@ -170,8 +178,8 @@ impl MainFile {
             // After a sleep in the queue this is the next attempt of the same statement.
             self.began_ns.set(turn::slept_until(self.id).unwrap_or_else(monotonic_ns));
         }
-        // With blocking locks SQLite takes the write lock before the read lock. This VFS does not offer them, but one on
-        // top of it may: what was let through as a mere reading of the header is then a write transaction.
+        // With blocking locks SQLite takes the write lock before the read lock. This VFS does not offer them, but a VFS
+        // stacked on it may: a write lock granted only to read the header then belongs to a write transaction.
         let writes_first = match self.write_lock.get() {
             WriteLock::Recovery => match self.writable() {
                 Ok(session) => Some(session),
@@ -186,11 +194,11 @@ impl MainFile {
                 self.hold_write_lock();
             }
             self.read_locks.set(self.read_locks.get() | lock_bit(offset));
-            // If the header changes before SQLite compares it with its own copy, SQLite takes the lock
-            // again, and this with it.
+            // If the header changes before SQLite compares it with its own copy, SQLite takes the lock again, and this
+            // snapshot is taken again.
             self.snapshot.set(self.log_point());
-            // The first of the read locks is for those who ignore the log: they see the database file, into
-            // which the instance only moves what is durable.
+            // Readers under the first read lock ignore the WAL: they see the database file, into which the instance
+            // backfills only durable frames.
             if starts
                 && offset > shm::READ_LOCK_FIRST
                 && let Err(result) = commit::note_reader(self)
@@ -215,7 +223,8 @@ impl MainFile {
         result
     }
 
-    /// The read lock is dropped. When the wait for a commit ended just now this is the end of its transaction.
+    /// Handles the drop of the read lock. Right after the wait for a commit this ends its transaction, whose counted
+    /// time is extended to now.
     fn note_end(&self) {
         let durable_ns = self.durable_ns.take();
         if durable_ns == 0 {
@@ -230,8 +239,8 @@ impl MainFile {
     }
 
     fn lock_write(&self) -> c_int {
-        // Without a read lock this is SQLite reading the wal-index header again or rebuilding it, on behalf
-        // of a reader: allowed on a standby, and when no instance runs.
+        // Without a read lock SQLite reads the wal-index header again or rebuilds the wal-index, on behalf of a reader:
+        // allowed on a standby, and when no instance runs.
         let session = if self.read_locks.get() != 0 {
             match self.writable() {
                 Ok(session) => session,
@@ -244,8 +253,8 @@ impl MainFile {
             }
         };
         let turn = turn::take(self.id);
-        // A stale snapshot cannot be written upon: SQLite would find out after taking the lock, and others
-        // would have waited for nothing.
+        // A transaction cannot write on a stale snapshot: SQLite would find out after taking the lock, and other
+        // sessions would have waited for nothing.
         if let (Some(snapshot), Some(now)) = (self.snapshot.get(), self.log_point())
             && snapshot != now
         {
@@ -263,9 +272,9 @@ impl MainFile {
         self.lock_in_turn(session, granted)
     }
 
-    /// Whether the lock itself is to be asked although the hints say that a session has it. Who does not wait would get BUSY
-    /// for as long as a hint is stale: of a process that was killed, or of a session that was given a turn and has not
-    /// come for it.
+    /// Returns whether to try the lock itself although the hints say that a session has it. A connection that does not
+    /// wait would get BUSY for as long as a hint is stale: of a killed process, or of a session that was granted the
+    /// lock and has not come for it.
     fn doubts_owner(&self, session: Session) -> bool {
         let Some(owner) = session.owner() else { return false };
         let now = monotonic_ns();
@@ -273,7 +282,7 @@ impl MainFile {
             Some((seen, since)) if seen == owner => now.saturating_sub(since) >= OWNER_DOUBTED_NS,
             _ => {
                 self.owner_seen.set(Some((owner, now)));
-                // Where many take turns each sees another one, and asks for it now and then.
+                // Where many sessions alternate, each attempt sees another holder: check its process only now and then.
                 if now.saturating_sub(self.owner_asked_ns.get()) < OWNER_DOUBTED_NS {
                     return false;
                 }
@@ -283,8 +292,8 @@ impl MainFile {
         }
     }
 
-    /// Takes the real lock. Without a turn (the last sleep timed out) the hints may be stale, left by a
-    /// process that was killed, and the lock itself tells.
+    /// Takes the real lock. Without a lock grant (the last sleep timed out) the hints may be stale, left by a killed
+    /// process; the lock itself decides.
     fn lock_in_turn(&self, session: Session, granted: bool) -> c_int {
         let result = self.take_write_lock_after_instance(session);
         if result == code::OK {
@@ -301,7 +310,7 @@ impl MainFile {
             session.begin_write();
             self.hold_write_lock();
         } else if granted {
-            // Somebody holds it who does not queue: nobody will wake us, SQLite's own sleep has to do.
+            // The holder does not queue: its release wakes no waiter, so SQLite's own sleep must do.
             session.lock_missed();
             if result & 0xFF == code::BUSY {
                 turn::shut_out(self.id, session, self.began_ns.get());
@@ -312,7 +321,7 @@ impl MainFile {
         result
     }
 
-    /// The real write lock is held, for a transaction.
+    /// Records that the real write lock is held, for a transaction.
     fn hold_write_lock(&self) {
         turn::taken();
         self.owner_seen.set(None);
@@ -333,14 +342,14 @@ impl MainFile {
     fn unlock_write(&self) -> c_int {
         let held = self.write_lock.replace(WriteLock::Free);
         self.frames.borrow_mut().clear();
-        // An empty log holds no commit, and a generation without a commit need not be announced.
+        // An empty WAL holds no commit, and a generation without a commit need not be announced.
         let committed =
             self.log_point().filter(|point| Some(*point) != self.at_lock.get() && point.frame != 0);
         if held == WriteLock::Held {
-            // Until it is known what to wait for. SQLite ignores the result of an unlock, and a commit that waits for
-            // nothing would return OK. What is left over is of a COMMIT that has returned an error.
+            // Until the position to wait for is known: SQLite ignores the result of an unlock, and a commit that waits
+            // for nothing would return OK. An old value belongs to a COMMIT that has returned an error.
             self.pending.set(committed.map(|_| Pending::Lost));
-            // The snapshot of statements that are still open is now what they have committed.
+            // Statements that are still open now have this commit as their snapshot.
             if committed.is_some() && self.read_locks.get() != 0 {
                 self.snapshot.set(committed);
             }
@@ -364,8 +373,8 @@ impl MainFile {
                 result
             }
             (held, session) => {
-                // A transaction that began in shared memory that the instance no longer looks at has no position to wait
-                // for: those of the new one count from elsewhere. It stays `Pending::Lost`.
+                // A transaction that began in shared memory that the instance no longer reads has no position to wait
+                // for: positions in the new shared memory count from elsewhere. It stays `Pending::Lost`.
                 let result = self.drop_write_lock();
                 if held == WriteLock::Held {
                     self.write_lock_released();
@@ -382,8 +391,8 @@ impl MainFile {
         }
     }
 
-    /// Whether the connection may write to the log now. In exclusive locking mode SQLite takes no locks at
-    /// all, so that nobody would hear of the commit.
+    /// Checks that the connection may write to the WAL now. In exclusive locking mode SQLite takes no locks at all, so
+    /// the instance would not be notified of the commit.
     ///
     /// # Errors
     /// The result code for SQLite; the reason is reported.

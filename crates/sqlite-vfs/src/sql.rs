@@ -45,7 +45,7 @@ pub(crate) unsafe fn register(host: &Host, connection: *mut Sqlite3) -> c_int {
     code::OK
 }
 
-/// What a function returns.
+/// Return value of a function.
 enum Answer {
     Null,
     Number(i64),
@@ -87,19 +87,20 @@ unsafe extern "C" fn status(context: *mut Context, count: c_int, values: *mut *m
     });
 }
 
-/// What a call is about.
+/// The database that a call is about.
 enum Found<'f> {
-    /// A protected database that was opened with the VFS.
+    /// A protected database opened with the VFS.
     Ours(&'f MainFile),
-    /// A protected database that was opened without it: by its path.
+    /// Path of a protected database opened without the VFS.
     Unprotected(&'f str),
 }
 
-/// Role of a connection that does not use the VFS, though the database is protected.
+/// Role of a connection that does not use the VFS, although its database is protected.
 const UNPROTECTED: &str = "unprotected: opened before the extension was loaded";
 const UNPROTECTED_REMEDY: &str = "what it commits waits for no standby. Load the extension first, on a connection to `:memory:`, and open the database then";
 
-/// The path of the database of a schema, if it is protected and the connection has it open without the VFS.
+/// Returns the path of the database of a schema, if the database is protected and the connection opened it without the
+/// VFS.
 ///
 /// # Safety
 /// `connection` is an open connection of `host`, `schema` null or a string.
@@ -119,16 +120,16 @@ unsafe fn unprotected(host: &Host, connection: *mut Sqlite3, schema: *const c_ch
     if path.as_os_str().is_empty() {
         return None;
     }
-    // Another file than the database: reading it drops no lock of SQLite's.
+    // The marker is another file than the database: reading it drops no lock of SQLite's.
     let marker = Marker::read(path).ok()??;
     marker.check(path, FileId::of(path)?).ok()?;
     Some(path.to_string_lossy().into_owned())
 }
 
-/// Reports that the connection which loads the extension stays without protection, if its main database is protected.
+/// Reports that the connection that loads the extension stays unprotected, if its main database is protected.
 ///
 /// # Safety
-/// As for [`register`].
+/// As [`register`].
 pub(crate) unsafe fn warn_if_unprotected(host: &Host, connection: *mut Sqlite3) {
     shield(|| {
         // SAFETY: as the caller promises.
@@ -146,10 +147,10 @@ pub(crate) unsafe fn warn_if_unprotected(host: &Host, connection: *mut Sqlite3) 
     });
 }
 
-/// Finds the file that the call is about and returns what `body` makes of it; NULL when it is not protected.
+/// Finds the file that the call is about and returns the result of `body`; NULL when the file is not protected.
 ///
 /// # Safety
-/// As SQLite calls a function.
+/// The arguments are those with which SQLite calls a function.
 unsafe fn respond(
     context: *mut Context,
     count: c_int,
@@ -159,8 +160,8 @@ unsafe fn respond(
     let Some(host) = host() else { return };
     let mut answer = Answer::Null;
     shield(|| {
-        // SAFETY: the schema name is null or a string of SQLite that lives for the call, and the connection is the one that
-        // makes it.
+        // SAFETY: the schema name is null or a string of SQLite that lives for the call, and the connection is the one
+        // that makes the call.
         let (file, unprotected) = unsafe {
             let schema: *const c_char = match count {
                 1 => (host.value_text)(*values),
@@ -218,7 +219,7 @@ fn state_name(state: DatabaseState) -> &'static str {
     }
 }
 
-/// One JSON object. A segment that is not there leaves its fields null.
+/// Returns one JSON object. Without a segment its fields are null.
 fn status_of(file: &MainFile) -> String {
     let found = file.database.segment();
     let state = found.map(|found| state(file, found.1));
@@ -256,7 +257,7 @@ fn status_of(file: &MainFile) -> String {
     json.finish()
 }
 
-/// Of a connection that does not use the VFS.
+/// Status of a connection that does not use the VFS.
 fn status_of_unprotected(path: &str) -> String {
     let mut json = Json::default();
     json.text("database", Some(path));

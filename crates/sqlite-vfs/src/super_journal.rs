@@ -1,9 +1,10 @@
 //! The super-journal of a transaction over several databases that have rollback journals.
 //!
-//! SQLite makes one when two or more such databases are written in one transaction, and then ignores the results of all second
-//! phases: COMMIT would return OK although the wait for a protected database in the same transaction has failed. So that
-//! transaction is refused before anything of it is committed. What SQLite writes into the super-journal first is the name of
-//! the journal of every database of the transaction, those in WAL mode included; an error there ends the transaction.
+//! SQLite makes one when one transaction writes two or more such databases, and then ignores the results of all second
+//! phases: COMMIT would return OK although the wait for a protected database in the same transaction has failed. So the
+//! shim refuses that transaction before any of it is committed. SQLite first writes the names of the journals of all
+//! databases of the transaction into the super-journal, also of those in WAL mode; an error of that write ends the
+//! transaction.
 
 use crate::bindings::{File, IoMethods, code};
 use crate::file::{self, real_of};
@@ -35,11 +36,11 @@ pub(crate) static METHODS: IoMethods = IoMethods {
     unfetch: None,
 };
 
-/// Calls the host's own method.
+/// Calls the method of the host's file.
 macro_rules! real {
     ($file:expr, $method:ident ( $($argument:expr),* )) => {{
-        // SAFETY: the file is ours and open, hence also the host's own behind it, whose method this is; the
-        // arguments are those that SQLite passed for this method.
+        // SAFETY: the file is the shim's and open, hence so is the host's file behind it, to which this method belongs;
+        // SQLite passed these arguments for this method.
         unsafe {
             let real = real_of($file);
             match (*(*real).methods).$method {
@@ -81,11 +82,11 @@ unsafe extern "C" fn file_control(file: *mut File, operation: c_int, argument: *
     real!(file, file_control(operation, argument))
 }
 
-/// The protected database to whose journal `name` belongs, which ends with a zero byte.
+/// Returns the protected database to whose journal `name` belongs; `name` ends with a zero byte.
 fn protected_in(name: &[u8]) -> Option<&Path> {
     let database = name.strip_suffix(&[0]).unwrap_or(name).strip_suffix(b"-journal")?;
     let path = Path::new(OsStr::from_bytes(database));
-    // A marker that cannot be read does not say that there is no protection.
+    // An unreadable marker does not mean that there is no protection.
     (!matches!(Marker::read(path), Ok(None))).then_some(path)
 }
 

@@ -1,4 +1,4 @@
-//! The VFS: opens protected databases through the shim and everything else as if it were not there.
+//! The VFS: opens protected databases through the shim and forwards everything else.
 
 use crate::bindings::{File, SystemCall, Vfs, code, open};
 use crate::file::{self, Kind, Place, SHIM_BYTES, install};
@@ -18,10 +18,10 @@ use std::time::Duration;
 /// Name under which the VFS is registered.
 pub const NAME: &CStr = c"standfast";
 
-/// Registers the VFS around the host's default one. False when another copy of this library has done so.
+/// Registers the VFS around the host's default one. False when another copy of this library has done so already.
 ///
 /// # Errors
-/// A message.
+/// When SQLite has no default VFS or rejects the registration.
 pub(crate) fn register(host: &Host, default: bool) -> Result<bool, String> {
     // SAFETY: functions of the host with valid arguments; registered VFSs live as long as the process.
     unsafe {
@@ -49,7 +49,7 @@ pub(crate) fn register(host: &Host, default: bool) -> Result<bool, String> {
 /// # Safety
 /// `real` is a registered VFS.
 unsafe fn around(real: *mut Vfs) -> Vfs {
-    // SAFETY: as the caller promises; fields of a later version are only looked at when it is there.
+    // SAFETY: as the caller promises; fields of a later version are read only when that version is there.
     let (version, file_bytes, max_pathname, v3) = unsafe {
         let v3 = ((*real).version >= 3)
             .then(|| ((*real).set_system_call, (*real).get_system_call, (*real).next_system_call));
@@ -84,11 +84,11 @@ unsafe fn around(real: *mut Vfs) -> Vfs {
     }
 }
 
-/// Calls the method of the host's own VFS.
+/// Calls the method of the host's VFS.
 macro_rules! real {
     ($vfs:expr, $method:ident ( $($argument:expr),* ), $missing:expr) => {{
-        // SAFETY: SQLite passes our VFS, whose app_data is the host's own; the method is called with that
-        // and with the arguments that SQLite passed.
+        // SAFETY: SQLite passes our VFS, whose app_data is the host's VFS; the method is called with that one and with
+        // the arguments that SQLite passed.
         unsafe {
             let real = real_vfs($vfs);
             match (*real).$method {
@@ -106,39 +106,39 @@ unsafe fn real_vfs(vfs: *mut Vfs) -> *mut Vfs {
     unsafe { (*vfs).app_data.cast() }
 }
 
-/// What becomes of a file.
+/// How a file is opened.
 enum Opening<'a> {
-    /// None of ours.
+    /// Without the shim.
     Plain,
     Main(&'a Path),
-    /// Log of a database of ours.
+    /// WAL of a protected database.
     Log(*const MainFile),
-    /// Rollback journal of a database of ours.
+    /// Rollback journal of a protected database.
     Journal,
     SuperJournal,
 }
 
 type Open = unsafe extern "C" fn(*mut Vfs, *const c_char, *mut File, c_int, *mut c_int) -> c_int;
 
-/// The VFS below, and how it opens files itself.
+/// The VFS below, and its own `xOpen`.
 #[derive(Clone, Copy)]
 struct Below {
     vfs: usize,
     open: Open,
-    /// Ours, which is to be the default one.
+    /// The shim's VFS, which is to be the default one.
     ours: usize,
 }
 
 static BELOW: OnceLock<Below> = OnceLock::new();
 
-/// Stands before `xOpen` of the VFS below: `sqlite3_shutdown` and `sqlite3_initialize` make that one the default again, and no
-/// other code of ours runs from then on.
+/// Replaces `xOpen` of the VFS below: `sqlite3_shutdown` and `sqlite3_initialize` make that VFS the default again, and
+/// no other code of the shim runs from then on.
 ///
 /// # Safety
 /// Both are registered VFSs.
 unsafe fn stand_before(real: *mut Vfs, ours: *mut Vfs) {
-    // SAFETY: as the caller promises. Others may open a file meanwhile: the pointer changes in one step, and either
-    // function opens it.
+    // SAFETY: as the caller promises. Another thread may open a file meanwhile: the pointer changes in one step, and
+    // either function opens the file.
     unsafe {
         if let Some(open) = (*real).open {
             let below = Below { vfs: real as usize, open, ours: ours as usize };
@@ -178,8 +178,8 @@ unsafe extern "C" fn x_open(
     out_flags: *mut c_int,
 ) -> c_int {
     shield(|| {
-        // SAFETY: `vfs` is ours, and SQLite passes a name that is null or a C string, and memory of the size that the VFS
-        // asks for.
+        // SAFETY: `vfs` is ours, and SQLite passes a name that is null or a C string, and memory of the size that the
+        // VFS asks for.
         unsafe {
             let real = real_vfs(vfs);
             match opening(name, flags, false) {
@@ -199,10 +199,11 @@ unsafe extern "C" fn x_open_below(
 ) -> c_int {
     shield(|| {
         restore_default(real);
-        // SAFETY: SQLite passes this VFS, a name that is null or a C string, and memory of the size that this VFS asks for.
+        // SAFETY: SQLite passes this VFS, a name that is null or a C string, and memory of the size that this VFS asks
+        // for.
         unsafe {
             let file_bytes = usize::try_from((*real).file_bytes).unwrap_or(0);
-            // Whoever asks for this VFS by name wants to be without the shim.
+            // A connection that asks for this VFS by name wants no shim.
             let asked_for = flags & open::MAIN_DB != 0 && !RESTORED.take();
             let found = if asked_for { Opening::Plain } else { opening(name, flags, true) };
             match found {
@@ -217,11 +218,11 @@ unsafe extern "C" fn x_open_below(
 }
 
 thread_local! {
-    /// The file that is being opened on this thread has brought the shim back.
+    /// The open in progress on this thread has made the shim's VFS the default again.
     static RESTORED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// After `sqlite3_shutdown` and `sqlite3_initialize` the VFS below is the default one: ours is from now on.
+/// Makes the shim's VFS the default again, when `sqlite3_shutdown` and `sqlite3_initialize` have made it the VFS below.
 fn restore_default(real: *mut Vfs) {
     RESTORED.set(false);
     let (Some(host), Some(below)) = (host(), BELOW.get()) else { return };
@@ -235,7 +236,7 @@ fn restore_default(real: *mut Vfs) {
     }
 }
 
-/// Opens a file of the host in `place` and puts ours before it.
+/// Opens a file of the host in `place` and puts the shim's file before it.
 ///
 /// # Safety
 /// The arguments are those of `xOpen`, with a VFS of the host; `file` has room for ours.
@@ -245,8 +246,8 @@ unsafe fn open_in(
     below: bool,
     (vfs, name, file, flags, out_flags): (*mut Vfs, *const c_char, *mut File, c_int, *mut c_int),
 ) -> c_int {
-    // SAFETY: as the caller promises; `place` has room for a file of the host. A method table that is set obliges to close
-    // the file even after a failure. The state outlives the log, which SQLite closes first.
+    // SAFETY: as the caller promises; `place` has room for a file of the host. A file whose method table is set must be
+    // closed even after a failure. The state outlives the WAL, which SQLite closes first.
     unsafe {
         (*file).methods = std::ptr::null();
         if let Opening::Journal = opening {
@@ -254,7 +255,7 @@ unsafe fn open_in(
             return code::CANTOPEN;
         }
         let real = place.real;
-        // SQLite clears only what it believes to be the file.
+        // SQLite clears only the memory that it takes for the file.
         (*real).methods = std::ptr::null();
         let result = host_open(vfs, name, real, flags, out_flags);
         if result != code::OK {
@@ -290,7 +291,7 @@ unsafe fn opening<'a>(name: *const c_char, flags: c_int, below: bool) -> Opening
         let path = path_of(unsafe { CStr::from_ptr(name) });
         return match Marker::read(path) {
             Ok(None) => Opening::Plain,
-            // Whether it can be used is seen when the file is open.
+            // Whether the marker is usable is checked once the file is open.
             _ => Opening::Main(path),
         };
     }
@@ -310,7 +311,7 @@ unsafe fn opening<'a>(name: *const c_char, flags: c_int, below: bool) -> Opening
     if is_log {
         return Opening::Log(main);
     }
-    // SAFETY: its connection is opening a journal, so it is open.
+    // SAFETY: its connection is opening a journal, so the file is open.
     file::refuse_outside_log(unsafe { &*main }, code::CANTOPEN, "a rollback journal was to be opened");
     Opening::Journal
 }
@@ -329,7 +330,8 @@ unsafe extern "C" fn x_delete(vfs: *mut Vfs, name: *const c_char, sync_directory
     })
 }
 
-/// The log of a protected database holds what the instance has not captured yet.
+/// Returns whether `name` is the WAL of a protected database, which holds frames that the instance has not captured
+/// yet.
 fn is_protected_log(name: &CStr) -> bool {
     let Some(database) = name.to_bytes().strip_suffix(b"-wal") else { return false };
     let path = Path::new(OsStr::from_bytes(database));
@@ -393,12 +395,12 @@ unsafe extern "C" fn x_sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
     })
 }
 
-/// The sleep of the VFS below.
+/// Sleeps by the VFS below.
 ///
 /// # Safety
 /// `vfs` is ours, as SQLite passes it: it holds the VFS below.
 unsafe fn host_sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
-    /// It rounds up to whole seconds (SQLite built without usleep).
+    /// That sleep rounds up to whole seconds (SQLite built without usleep).
     static ROUNDS: AtomicBool = AtomicBool::new(false);
     let time = Duration::from_micros(u64::try_from(microseconds).unwrap_or(0));
     if ROUNDS.load(Relaxed) && microseconds < SECOND_US {

@@ -1,8 +1,8 @@
 //! The V$ views as virtual tables: `SELECT * FROM v$log` on any connection with a protected database.
 //!
-//! Every view is an eponymous table: it is there without being created, in no schema, and cannot be written. A statement
-//! asks the instance once for each view that it names and keeps the rows, however often it scans them; what it sees is
-//! one moment. All filtering is SQLite's.
+//! Every view is an eponymous table: it exists without being created, in no schema, and is read-only. A statement
+//! queries the instance once for each view that it names and keeps the rows, however often it scans them: it sees one
+//! moment. SQLite does all filtering.
 
 mod ask;
 mod find;
@@ -15,7 +15,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 static MODULE: Module = Module {
     version: 0,
-    // Without it the tables are there by themselves and cannot be created.
+    // Without `create` the tables exist by themselves and cannot be created.
     create: None,
     connect: Some(connect),
     best_index: Some(best_index),
@@ -62,7 +62,7 @@ pub(crate) unsafe fn register(host: &Host, connection: *mut Sqlite3) -> c_int {
     code::OK
 }
 
-/// A view on a connection. SQLite knows it as its first field.
+/// A view on a connection. SQLite points to its first field.
 #[repr(C)]
 struct ViewTable {
     base: VirtualTable,
@@ -70,7 +70,7 @@ struct ViewTable {
     view: &'static View,
 }
 
-/// A scan of a view. SQLite knows it as its first field.
+/// A scan of a view. SQLite points to its first field.
 #[repr(C)]
 struct ViewCursor {
     base: Cursor,
@@ -79,7 +79,7 @@ struct ViewCursor {
     number: i64,
 }
 
-/// The rows of a view, and where in them its columns are: the instance may be of another release.
+/// The rows of a view, and the position of each column in them: the instance may be of another release.
 struct Answer {
     table: Table,
     places: Vec<Option<usize>>,
@@ -102,7 +102,7 @@ unsafe extern "C" fn connect(
 ) -> c_int {
     shield(|| {
         let Some(host) = host() else { return code::INTERNAL };
-        // SAFETY: what was registered with the module: a view that lives as long as the library.
+        // SAFETY: the pointer that was registered with the module: a view that lives as long as the library.
         let view: &'static View = unsafe { &*view.cast::<View>() };
         let statement = c_string(&view.create_table());
         // SAFETY: the connection on which SQLite connects the table, and a C string.
@@ -119,7 +119,7 @@ unsafe extern "C" fn connect(
 }
 
 unsafe extern "C" fn best_index(_table: *mut VirtualTable, _info: *mut IndexInfo) -> c_int {
-    // What SQLite has filled in is a full scan.
+    // SQLite has filled in a full scan.
     shield(|| code::OK)
 }
 
@@ -172,7 +172,7 @@ unsafe extern "C" fn filter(
             (cursor, table)
         };
         if cursor.answer.is_none() {
-            // SAFETY: the connection is in use by the statement that scans, on this thread.
+            // SAFETY: the scanning statement uses the connection, on this thread.
             match unsafe { rows_of(host, table.connection, table.view) } {
                 Ok(rows) => cursor.answer = Some(Answer::new(table.view, rows)),
                 Err(text) => {
@@ -226,7 +226,7 @@ unsafe extern "C" fn column(cursor: *mut Cursor, context: *mut Context, column: 
             }
             _ => CellRef::Null,
         };
-        // SAFETY: the context of this call; SQLite copies the text, whose length it is told.
+        // SAFETY: the context of this call; SQLite copies the text, whose length is passed.
         unsafe {
             match cell {
                 CellRef::Null => (host.result_null)(context),

@@ -1,4 +1,5 @@
-//! Where the instance of a database is, as this process sees it: what the marker says, and what has come in its place.
+//! Where the instance of a database is, as seen by this process: by its marker, and by the markers that have replaced
+//! it.
 
 use crate::instance;
 use crate::main_file::Database;
@@ -6,11 +7,11 @@ use standfast_session::{Marker, Segment};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Directories, separated by colons, in which this process finds the runtime directories of instances that are mounted elsewhere
-/// than the marker says.
+/// Directories, separated by colons, in which this process finds the runtime directories of instances that are mounted
+/// elsewhere than the marker says.
 const MOUNTED: &str = "STANDFAST_RUNTIME_DIRECTORY";
 
-/// The markers that were found for a file, one after the other: an instance may be started with another runtime directory.
+/// The markers found for a file, one after the other: an instance may be started with another runtime directory.
 /// References to earlier ones stay valid.
 #[derive(Default)]
 pub(crate) struct Whereabouts(OnceLock<Box<Known>>);
@@ -21,13 +22,13 @@ struct Known {
 }
 
 impl Whereabouts {
-    /// The newest one.
+    /// Returns the newest marker.
     pub fn get(&self) -> Option<&Marker> {
         let known = self.0.get()?;
         known.later.get().or(Some(&known.marker))
     }
 
-    /// Takes one that is newer than all before, and returns the newest.
+    /// Records a marker newer than all before, and returns the newest.
     pub fn note(&self, marker: Marker) -> &Marker {
         match self.0.get() {
             Some(known) => known.later.note(marker),
@@ -36,12 +37,12 @@ impl Whereabouts {
     }
 }
 
-/// As [`Marker::read`], with the places as this process sees them.
+/// Reads a marker like [`Marker::read`], with the paths as this process sees them.
 pub(crate) fn read_marker(database: &Path) -> Result<Option<Marker>, standfast_session::MarkerError> {
     Ok(Marker::read(database)?.map(|marker| marker.seen_from(&mounted())))
 }
 
-/// What the variable names. A program with more rights than its user takes nothing from his environment.
+/// Returns the directories in [`MOUNTED`]. A setuid program takes nothing from its user's environment.
 fn mounted() -> Vec<PathBuf> {
     // SAFETY: takes a number, and returns one.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
@@ -52,8 +53,8 @@ fn mounted() -> Vec<PathBuf> {
 }
 
 impl Database {
-    /// Whether the instance lives, for a session in `segment`; notices when it no longer looks at that, because it has made a new one, there or
-    /// elsewhere.
+    /// Returns whether the instance lives, for a session in `segment`. Leaves the segment when the instance no longer
+    /// reads it, because it has made a new one, there or elsewhere.
     pub fn attends(&self, marker: &Marker, segment: Segment) -> bool {
         segment.check_path(&marker.segment);
         let alive = instance::alive(marker);
@@ -63,7 +64,8 @@ impl Database {
         alive
     }
 
-    /// Whether the instance was started with its shared memory elsewhere since the marker was read; it is looked for there from now on.
+    /// Returns whether the instance was started with its shared memory elsewhere since the marker was read; from now on
+    /// it is looked for there.
     pub fn has_moved(&self) -> bool {
         let (Some(known), Ok(Some(found))) = (self.marker(), read_marker(&self.file)) else { return false };
         let has_moved = (found.instance, found.database) == (known.instance, known.database)

@@ -1,8 +1,9 @@
-//! How a session takes the write lock: as SQLite does, or by the inner lock where processes without the VFS are refused.
+//! How a session takes the write lock: as SQLite does, or by the inner lock where processes without the VFS are
+//! refused.
 //!
-//! Either form excludes both, see [`InnerLock`]. Which one is used follows from the shared memory at each transaction, so that
-//! nothing has to be agreed upon when the setting changes. Neither costs more system calls than the other: the lock that is
-//! held shared is kept from one transaction to the next while others are refused.
+//! Each form excludes writers of both, see [`InnerLock`]. The shared memory selects the form for each transaction, so a
+//! change of the setting needs no agreement between processes. Both forms cost the same number of system calls: while
+//! other writers are refused, the session keeps the shared lock from one transaction to the next.
 
 use crate::bindings::{code, shm};
 use crate::main_file::MainFile;
@@ -12,12 +13,12 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::io::Error;
 
-/// See the module.
+/// State of the write lock of one connection.
 #[derive(Default)]
 pub(crate) struct WritersLock {
     /// Found at the first transaction that needs it.
     inner: RefCell<Option<InnerLock>>,
-    /// The inner lock is held: the write lock is, by it.
+    /// The inner lock is held, and by it the write lock.
     by_inner: Cell<bool>,
     /// SQLite's write lock is held shared.
     shared: Cell<bool>,
@@ -27,7 +28,7 @@ impl MainFile {
     /// Takes the write lock, without waiting.
     pub fn take_write_lock(&self) -> c_int {
         let writers = self.other_writers();
-        // With the lock held shared it cannot be taken exclusively.
+        // A connection that holds the lock shared cannot take it exclusively.
         if self.writers.shared.get()
             || matches!(writers, Some(OtherWriters::Refused | OtherWriters::CountedAgain))
         {
@@ -35,8 +36,8 @@ impl MainFile {
         }
         let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::LOCK | shm::EXCLUSIVE);
         if result & 0xFF == code::BUSY && writers.is_none() {
-            // Without the shared memory nothing tells whether others hold the lock shared. If the inner lock cannot be had it
-            // stays busy.
+            // Without the shared memory it is unknown whether other sessions hold the lock shared. If the inner lock
+            // cannot be taken, the result stays busy.
             return self.take_inner_lock().unwrap_or(result);
         }
         result
@@ -54,14 +55,14 @@ impl MainFile {
         code::OK
     }
 
-    /// Where others are not refused any more, what keeps them out is released. To be called when no transaction writes.
+    /// Releases the shared lock where other writers are no longer refused. Called when no transaction writes.
     pub fn let_others_write(&self) {
         if self.writers.shared.get() && !self.writers.by_inner.get() && !self.refuses_others() {
             self.release_shared();
         }
     }
 
-    /// The wal-index is about to be unmapped.
+    /// Releases both locks before the wal-index is unmapped.
     pub fn forget_write_lock(&self) {
         if self.writers.by_inner.replace(false)
             && let Some(inner) = self.writers.inner.borrow().as_ref()
@@ -83,7 +84,7 @@ impl MainFile {
         let mut inner = self.writers.inner.borrow_mut();
         let (lock, locked) = match inner.take().map(|known| (known.try_lock(), known)) {
             Some((Ok(locked), known)) => (known, locked),
-            // SQLite may have opened the wal-index again since, in another place.
+            // SQLite may have opened the wal-index again since, as another file.
             Some((Err(_), _)) | None => {
                 let found = InnerLock::of(&self.database.file)?;
                 let locked = found.try_lock()?;
@@ -97,7 +98,7 @@ impl MainFile {
         if !self.writers.shared.get() {
             let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::LOCK | shm::SHARED);
             if result != code::OK {
-                // A writer of the first form is at it.
+                // A writer that uses SQLite's lock alone holds it.
                 if let Some(inner) = inner.as_ref() {
                     inner.unlock();
                 }
@@ -119,7 +120,7 @@ impl MainFile {
         code::IOERR_LOCK
     }
 
-    /// `None`: without the shared memory nothing is known.
+    /// Returns the published setting; `None` without the shared memory.
     fn other_writers(&self) -> Option<OtherWriters> {
         Some(self.segment()?.other_writers(self.database.marker()?.database))
     }

@@ -1,4 +1,4 @@
-//! A process that forks with a protected database open. In a program of its own: nothing else may run.
+//! A process that forks with a protected database open. A program of its own, because nothing else may run beside it.
 
 #![allow(clippy::unwrap_used)]
 

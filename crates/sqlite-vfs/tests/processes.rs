@@ -1,4 +1,5 @@
-//! What needs a process of its own: one that becomes a daemon, and one that shuts SQLite down and initialises it again.
+//! Tests that need a process of their own: one that becomes a daemon, and one that shuts SQLite down and initialises it
+//! again.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::process::Command;
 use support::{count, insert, load, open, protected};
 
-/// Says to this program, started again, that it is the application, and of which database.
+/// Set to the path of the database when this program runs again as the application.
 const APPLICATION: &str = "STANDFAST_TEST_APPLICATION";
 
 /// Forks, closes every descriptor and opens others under their numbers.
@@ -55,7 +56,7 @@ fn run(test: &str, path: &Path) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Whether the connection is protected after it has written.
+/// Returns the role of the connection after a write, which shows whether it is protected.
 fn role(connection: &rusqlite::Connection) -> Option<String> {
     insert(connection).unwrap();
     connection.query_row("SELECT standfast_role()", [], |row| row.get(0)).unwrap()
@@ -73,7 +74,7 @@ fn initialised_again(path: &Path) {
         let (first, second) = (open(path), open(path));
         assert_eq!(role(&first).as_deref(), Some("primary"));
         assert_eq!(role(&second).as_deref(), Some("primary"));
-        // Who asks for SQLite's own VFS gets it.
+        // A connection that asks for SQLite's own VFS gets it.
         let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
         let own = rusqlite::Connection::open_with_flags_and_vfs(path, flags, c"unix").unwrap();
         let unprotected = "unprotected: opened before the extension was loaded";

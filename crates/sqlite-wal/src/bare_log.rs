@@ -1,14 +1,15 @@
-//! A WAL that is nothing but its header.
+//! A WAL that consists of nothing but its header.
 //!
-//! SQLite syncs the header of a log before it writes the first frame behind it. Of a log that is new a power loss then
-//! leaves exactly the header, and SQLite's recovery takes a file of that size for no log at all. But its salts tell that
-//! the database file stands at the beginning of this generation.
+//! SQLite syncs the header of a WAL before it writes the first frame behind it. So of a new WAL a power loss may leave
+//! exactly the header, and SQLite's recovery takes a file of that size for no WAL at all. But its salts tell that the
+//! database file is at the beginning of this generation.
 
 use crate::{VfsFile, WalIndexHeader};
 use standfast_types::{WAL_HEADER_BYTES, WalSalts};
 use std::io::Result;
 
-/// The salts of a log that is nothing but its header, where SQLite's recovery, which left `header`, found no log.
+/// Returns the salts of a WAL that consists of nothing but its header, when SQLite's recovery, which left `header`,
+/// found no WAL.
 ///
 /// # Errors
 /// When the file system fails.

@@ -1,17 +1,17 @@
-//! Capture: new frames of a database's WAL become redo records.
+//! Capture: turns new frames of a database's WAL into redo records.
 //!
-//! Frames `captured+1 ..= mxFrame` of the published wal-index are the truth; every one of them belongs to a
-//! committed transaction, because mxFrame is always a commit frame. Each frame becomes a page vector against
-//! the page's image before it: the newest captured frame of that page in this WAL generation, else the
-//! database file. That image is still there, because
-//! - frames are immutable until the log is reset, and
-//! - only the instance moves frames into the database file, and only those that are captured (`guard`).
+//! Frames `captured+1 ..= mxFrame` of the published wal-index are the input. Every one of them belongs to a committed
+//! transaction, because mxFrame is always a commit frame. Each frame becomes a page vector against the page's image
+//! before it: the newest captured frame of that page in this WAL generation, else the database file. That image is
+//! still there, because
+//! - frames are immutable until the WAL is reset, and
+//! - only the instance backfills frames, and only captured ones (`guard`).
 //!
-//! A page that did not exist before is coded against zeros. When a commit makes the database larger without
-//! writing all the new pages (SQLite skips free ones), what a reader would see there is recorded too, so
-//! that a standby is identical in every byte.
+//! A page that did not exist before is coded against zeros. When a commit makes the database larger without writing all
+//! the new pages (SQLite skips free ones), capture also records what a reader would see there, so that a standby is
+//! identical in every byte.
 //!
-//! [`Capture::capture`] reads the frames a chunk at a time: `generation` says where the log stands, `frames` reads and
+//! [`Capture::capture`] reads the frames a chunk at a time: `generation` finds where the WAL stands, `frames` reads and
 //! checks them, `index_check` checks what the index says of them, and `vectors` makes records of their pages.
 
 mod frames;
@@ -36,15 +36,12 @@ pub enum CaptureError {
     /// The file system failed.
     #[error("cannot read the write-ahead log: {0}")]
     Io(#[from] std::io::Error),
-    /// The log does not hold what its index says.
+    /// The WAL does not hold what its index says.
     #[error(
         "frame {frame} of the write-ahead log does not belong to its generation\nhint: a process without Standfast has reset the log; the database will be copied afresh"
     )]
-    ForeignFrame {
-        /// The frame.
-        frame: u32,
-    },
-    /// A number in the wal-index, or in a frame that it publishes, cannot be.
+    ForeignFrame { frame: u32 },
+    /// A number in the wal-index, or in a frame that it publishes, is impossible.
     #[error(
         "the wal-index does not fit the write-ahead log: {what}\nhint: a process has written into the -shm file; end all processes that have the database open and restart the instance, so that the index is made from the log again"
     )]
@@ -57,31 +54,30 @@ pub enum CaptureError {
 /// A commit found by capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitMark {
-    /// Database changed.
     pub database: DatabaseId,
     /// End of its commit record, as an offset into the output buffer.
     pub end: usize,
-    /// What sessions wait for.
+    /// The position that sessions wait for.
     pub release: ReleasePosition,
 }
 
-/// What one call of [`Capture::capture`] did.
+/// What one call of [`Capture::capture`] achieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureOutcome {
     /// Everything published is captured.
     UpToDate,
-    /// The output reached its limit, or others are to have their turn; call again.
+    /// The output reached its limit, or other databases come first; call again.
     More,
     /// A writer is between the two copies of the header, or died there.
     Torn,
-    /// A new WAL generation, and the epoch is still that of the one before.
+    /// A new WAL generation whose epoch is not published yet.
     Unannounced,
 }
 
-/// The WAL generation that sessions stand for with their epoch.
+/// The WAL generation that the current epoch stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch {
-    /// Generations seen.
+    /// The number of generations seen.
     pub number: u32,
     /// Salts in the byte order of the file.
     pub raw_salts: [u32; 2],
@@ -98,34 +94,34 @@ pub struct Capture {
     frame: u32,
     previous: Option<WalPosition>,
     generation_recorded: bool,
-    /// A log was entered that the instance has written anew.
+    /// Capture has entered a rewritten WAL.
     rewritten_entered: bool,
     /// First frame without a checksum since the last [`Capture::take_unsummed`].
     unsummed: Option<u32>,
     first_pages: FirstPages,
     pages: PageMap,
     database_pages: u32,
-    /// False until the first capture after a start is complete: a process without Standfast may have moved
-    /// frames into the file that were not captured, so the file is no base for differences then.
+    /// False until the first capture after a start is complete: a process without Standfast may have backfilled frames
+    /// that were not captured, so until then the file is no base for differences.
     file_is_base: bool,
     /// The last captured commit frame: `frame`, unless a transaction has been captured in part.
     committed_frame: u32,
     /// Pages beyond the database's old end written by the transaction being captured.
     new_pages: Vec<PageNo>,
-    /// Of these pages that the transaction being captured adds without writing them, the first that is not in the redo; `None`: it
-    /// is not at its last frames.
+    /// Of the pages that the transaction being captured adds without writing them, the first that is not in the redo;
+    /// `None`: capture is not at its last frames.
     next_skipped: Option<PageNo>,
     chunk: Vec<u8>,
     recent: RecentPages,
-    /// Of each frame of the chunk, whether its page is likely to change again soon.
+    /// For each frame of the chunk, whether its page is likely to change again soon.
     is_hot: Vec<bool>,
     before: Vec<u8>,
     scratch: Vec<u8>,
 }
 
 impl Capture {
-    /// Starts at `position`, which the redo already holds; `database_pages` is the database's size there.
-    /// The files and the index belong to the same database, whose connection stays open.
+    /// Starts at `position`, which the redo already holds; `database_pages` is the database's size there. The files and
+    /// the index belong to the same database, whose connection stays open.
     ///
     /// # Errors
     /// When the frames up to `position` cannot be read.
@@ -167,18 +163,17 @@ impl Capture {
         Ok(capture)
     }
 
-    /// Who writes logs anew says in `first_pages` what they begin with.
+    /// Sets where the pages of rewritten WALs are handed over.
     pub fn told_by(mut self, first_pages: FirstPages) -> Capture {
         self.first_pages = first_pages;
         self
     }
 
-    /// Database captured.
     pub fn database(&self) -> DatabaseId {
         self.database
     }
 
-    /// What is captured.
+    /// The position up to which the WAL is captured.
     pub fn position(&self) -> WalPosition {
         WalPosition { salts: self.salts, frame: self.frame }
     }
@@ -188,7 +183,7 @@ impl Capture {
         self.database_pages
     }
 
-    /// The published header, when nobody is writing it.
+    /// The published header; `None` while a writer is writing it.
     pub fn header(&self) -> Option<WalIndexHeader> {
         self.index.header()
     }
@@ -198,7 +193,7 @@ impl Capture {
         header.frames() == 0 || header.position() == self.position()
     }
 
-    /// Makes sync of the WAL available to whoever moves the checkpoint position.
+    /// Syncs the WAL, for the caller that moves the checkpoint position.
     ///
     /// # Errors
     /// When the file system fails.
@@ -211,7 +206,7 @@ impl Capture {
     /// database is appended in between.
     ///
     /// # Errors
-    /// See [`CaptureError`]; the database must then be copied afresh.
+    /// See [`CaptureError`]; the database then needs a full resync.
     pub fn capture(
         &mut self,
         epoch: Epoch,
@@ -223,7 +218,7 @@ impl Capture {
         let Some(header) = self.index.header() else { return Ok(CaptureOutcome::Torn) };
         if header.salts() != self.salts {
             if header.frames() == 0 {
-                // Reset, and nothing written since: all that was in the old generation is captured.
+                // Reset, and nothing written since: everything in the old generation is captured.
                 return Ok(CaptureOutcome::UpToDate);
             }
             if header.raw_salts() != epoch.raw_salts {
@@ -260,13 +255,14 @@ impl Capture {
         Ok(CaptureOutcome::UpToDate)
     }
 
-    /// Whether a log was entered since the last call that begins with what is captured already.
+    /// Whether capture has entered a rewritten WAL since the last call. Its first transaction is captured already.
     pub fn take_rewritten_entered(&mut self) -> bool {
         std::mem::take(&mut self.rewritten_entered)
     }
 
-    /// The first frame seen since the last call that was committed without salts and checksum. Before anybody relies on
-    /// the log without its index it has to be completed, see [`Guard::complete_frames`](crate::guard::Guard::complete_frames).
+    /// Returns the first frame seen since the last call that was committed without salts and checksum. The WAL has to
+    /// be completed before it is used without its index, see
+    /// [`Guard::complete_frames`](crate::guard::Guard::complete_frames).
     pub fn take_unsummed(&mut self) -> Option<u32> {
         self.unsummed.take()
     }
@@ -276,9 +272,9 @@ impl Capture {
         self.frame != self.committed_frame || self.next_skipped.is_some()
     }
 
-    /// Reads as many frames as fit a record and captures the whole transactions among them, or one piece of
-    /// a transaction that does not fit. False when there are more pages that a transaction adds without writing them than are
-    /// captured at once.
+    /// Reads as many frames as fit a record and captures the complete transactions among them, or one part of a
+    /// transaction that does not fit. False when a transaction adds more pages without writing them than are captured
+    /// at once.
     fn capture_chunk(
         &mut self,
         last: u32,

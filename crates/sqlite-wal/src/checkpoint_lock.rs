@@ -1,10 +1,12 @@
-//! The checkpoint lock, held for good and yet shared: `sqlite3_snapshot_open` takes it, shared, while it looks whether the frames
-//! of its snapshot are still in the log. Held exclusively all the time it would make that fail for ever.
+//! The checkpoint lock, held for good and yet shared: `sqlite3_snapshot_open` takes it shared while it checks whether
+//! the frames of its snapshot are still in the WAL. If the instance held the lock exclusively all the time, that call
+//! would always fail.
 //!
-//! Shared is enough to keep all other connections from checkpoints: they need it exclusively. This instance makes it exclusive
-//! only while SQLite decides how far a checkpoint goes, up to the sync of the WAL, which comes after the index says so. A lock of
-//! fcntl is converted in one step, so no other process gets in between; SQLite's own VFS has no call for that, and believes that
-//! the lock is exclusive all the time, which keeps other connections of this process away.
+//! A shared hold is enough to keep all other connections from checkpoints, because they need the lock exclusively. This
+//! instance makes it exclusive only while SQLite decides how far a checkpoint goes, up to the sync of the WAL, which
+//! comes after the index says so. fcntl converts a lock in one step, so no other process gets in between. SQLite's own
+//! VFS has no call for a conversion. It takes the lock for exclusive all the time, which keeps out other connections of
+//! this process.
 
 use standfast_session::IndexDescriptor;
 use std::ffi::c_int;
@@ -13,55 +15,58 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where SQLite's locks begin in a wal-index, and which of them is that of checkpoints.
+/// SQLite's locks begin at byte 120 of a wal-index; the second of them is the checkpoint lock.
 const CHECKPOINT_BYTE: i64 = 120 + 1;
-/// The opening of a snapshot holds the lock for some memory accesses; a process that was stopped there keeps checkpoints away.
+/// Longest wait for the exclusive lock. Opening a snapshot holds the lock for a few memory accesses; a process that is
+/// stopped there keeps checkpoints away.
 const WAIT: Duration = Duration::from_millis(50);
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
-/// See the module; of one open database file.
+/// The checkpoint lock of one open database file.
 #[derive(Default)]
 pub(crate) struct CheckpointLock {
-    /// Where SQLite has the wal-index open, while this connection has the lock; `None`: the lock stays exclusive.
+    /// SQLite's descriptor of the wal-index, while this connection has the lock; `None`: the lock stays exclusive.
     index: Mutex<Option<IndexDescriptor>>,
 }
 
 impl CheckpointLock {
-    /// The lock was taken, exclusively: shares it from now on. Where SQLite's descriptor is not found, as in a VFS that has no
-    /// files, it stays exclusive.
+    /// Called when the lock was taken exclusively: shares it from now on. If SQLite's descriptor is not found, as with
+    /// a VFS that has no files, the lock stays exclusive.
     pub fn taken(&self, database: &Path) {
         *self.lock_index() = IndexDescriptor::of(database).ok();
         self.share();
     }
 
-    /// The lock is about to be given back.
+    /// Called before the lock is released.
     pub fn given_back(&self) {
         *self.lock_index() = None;
     }
 
-    /// Others may take it, shared.
+    /// Converts the lock to shared, so that others may share it.
     pub fn share(&self) {
-        // To give something up never conflicts. Where the descriptor is gone the lock is, and the next checkpoint finds out.
+        // Weakening a lock never conflicts. If the descriptor is gone, so is the lock, and the next checkpoint finds
+        // out.
         let _ = self.convert(libc::F_RDLCK);
     }
 
-    /// Makes it exclusive; false when another process still has it after a while.
+    /// Makes the lock exclusive; false when another process still has it after [`WAIT`].
     ///
     /// # Errors
-    /// When the lock cannot be had at all: SQLite's descriptor was closed behind its back, or the system has no locks left.
+    /// When the lock cannot be taken at all: SQLite's descriptor was closed behind its back, or the system has no locks
+    /// left.
     pub fn exclude(&self) -> Result<bool> {
         let begun = Instant::now();
         while !self.convert(libc::F_WRLCK)? {
             if begun.elapsed() >= WAIT {
                 return Ok(false);
             }
-            // To wait for a lock of other processes could be a deadlock with them.
+            // Waiting for a lock of other processes could deadlock with them.
             std::thread::sleep(LOOK_AGAIN);
         }
         Ok(true)
     }
 
-    /// False while another process has a lock that conflicts.
+    /// Returns false while another process has a lock that conflicts.
     fn convert(&self, kind: c_int) -> Result<bool> {
         let Some(index) = *self.lock_index() else { return Ok(true) };
         match index.set_lock(kind, CHECKPOINT_BYTE) {

@@ -1,4 +1,4 @@
-//! What the frames of a WAL are, by their checksums and by those of their pages.
+//! Identifies the frames of a WAL by their checksums and by those of their pages.
 
 use crate::VfsFile;
 use crate::page_map::PageMap;
@@ -8,8 +8,9 @@ use standfast_types::{PageNo, PageSize, WAL_FRAME_HEADER_BYTES, WalSalts};
 use std::collections::HashMap;
 use std::io::Result;
 
-/// The second word of the checksum of `frame` in a WAL with these salts: it continues that of all frames before, so that
-/// together with the salts it names one content of the WAL. `None` when the frame is not there or not of this generation.
+/// The second word of the checksum of `frame` in a WAL with these salts. It continues that of all frames before, so
+/// that together with the salts it identifies one content of the WAL. `None` when the frame does not exist or is not of
+/// this generation.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -23,8 +24,8 @@ pub fn frame_checksum(
     Ok(head.filter(|head| head.salts == salts).map(|head| head.sum[1]))
 }
 
-/// Checksums, as of [`page_sum`], of the newest image of each page in the frames behind `after` up to `upto`. Frames that are
-/// not of this generation are passed over.
+/// Checksums, as of [`page_sum`], of the newest image of each page in the frames after `after` up to `upto`. Skips
+/// frames that are not of this generation.
 ///
 /// # Errors
 /// When the file cannot be read.

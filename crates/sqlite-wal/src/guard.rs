@@ -1,4 +1,4 @@
-//! Holding SQLite's own locks for good, and reading what it has published.
+//! Holds SQLite's own locks for good, and reads what it has published.
 
 use crate::guard_vfs::{self, GuardFile, GuardState};
 use crate::journal::JournalFound;
@@ -23,14 +23,11 @@ pub enum GuardError {
     /// The connection was not opened through the guard VFS.
     #[error("the connection does not go through the guard VFS")]
     NotGuarded,
-    /// The lock is held by somebody else.
+    /// Another connection holds the lock.
     #[error(
         "the {lock} lock of the database is held by somebody else\nhint: a transaction or a checkpoint is under way; let it finish"
     )]
-    Busy {
-        /// Which lock.
-        lock: &'static str,
-    },
+    Busy { lock: &'static str },
     /// A file of the database cannot be opened.
     #[error(
         "another process has a lease on {} (F_SETLEASE)\nhint: wait until it gives it up, or the system breaks it after the seconds \
@@ -41,7 +38,6 @@ pub enum GuardError {
     /// SQLite or the file system failed.
     #[error("cannot take the {lock} lock: {code}")]
     Lock {
-        /// Which lock.
         lock: &'static str,
         /// The result code in words.
         code: String,
@@ -49,7 +45,7 @@ pub enum GuardError {
     /// The database has no wal-index: it is not in WAL mode or was not read yet.
     #[error("the database has no write-ahead log\nhint: run `PRAGMA journal_mode=WAL` on it")]
     NoWal,
-    /// What SQLite would roll back, or wait for, lies beside the database.
+    /// A journal that SQLite would roll back, or wait for, lies beside the database.
     #[error("{}", .0)]
     Journal(JournalFound),
     /// A writer died while publishing; SQLite's recovery has to run first.
@@ -76,7 +72,7 @@ pub fn register_guard_vfs(base: Option<&str>) -> Result<String, GuardError> {
     Ok(name)
 }
 
-/// The guard of a connection's main database. Made anew whenever it is needed; it holds nothing itself.
+/// The guard of a connection's main database. Created whenever it is needed; it holds nothing itself.
 pub struct Guard<'c> {
     file: *mut GuardFile,
     connection: PhantomData<&'c Connection>,
@@ -145,12 +141,12 @@ impl<'c> Guard<'c> {
         };
     }
 
-    /// Keeps all from writing that take SQLite's write lock alone, as plain SQLite does, until the connection
-    /// closes: the lock is held shared. A connection with the [inner lock](standfast_session::InnerLock) writes.
-    /// Does not wait.
+    /// Keeps from writing all that take SQLite's write lock alone, as plain SQLite does, until the connection closes:
+    /// holds the lock shared. A connection with the [inner lock](standfast_session::InnerLock) can write. Does not
+    /// wait.
     ///
     /// # Errors
-    /// `Busy` while one of them writes.
+    /// `Busy` while a connection without the inner lock writes.
     pub fn refuse_others(&self) -> Result<(), GuardError> {
         let state = self.state()?;
         if state.others_refused.load(SeqCst) {
@@ -169,8 +165,8 @@ impl<'c> Guard<'c> {
         }
     }
 
-    /// Whether other connections hold SQLite's write lock shared, as after [`Guard::refuse_others`]. `None`: it cannot be told
-    /// now, because one writes. Takes the lock for an instant.
+    /// Whether other connections hold SQLite's write lock shared, as after [`Guard::refuse_others`]. `None`: that
+    /// cannot be determined now, because a connection writes. Takes the lock for an instant.
     pub fn is_write_lock_shared(&self) -> Option<bool> {
         const ATTEMPTS: u32 = 5;
         let takes = |how: c_int| {
@@ -180,7 +176,7 @@ impl<'c> Guard<'c> {
             }
             is_free
         };
-        // One that ends its transaction between the two is found by another attempt.
+        // If a writer ends its transaction between the two attempts, another iteration finds that.
         let look = || {
             for _ in 0..ATTEMPTS {
                 if takes(ffi::SQLITE_SHM_EXCLUSIVE) {
@@ -198,25 +194,25 @@ impl<'c> Guard<'c> {
         found
     }
 
-    /// Takes the write lock and keeps it until [`Guard::release_write_lock`]. This connection can still
-    /// write; nobody else can. Does not wait.
+    /// Takes the write lock and keeps it until [`Guard::release_write_lock`]. This connection can still write; no other
+    /// one can. Does not wait.
     ///
     /// # Errors
-    /// `Busy` when somebody writes.
+    /// `Busy` while another connection writes.
     pub fn hold_write_lock(&self) -> Result<(), GuardError> {
         self.hold(&self.state()?.write_held, WRITE)
     }
 
-    /// [`Guard::hold_write_lock`], trying again for up to `limit`.
+    /// Takes the write lock like [`Guard::hold_write_lock`], retrying for up to `limit`.
     ///
     /// # Errors
-    /// `Busy` when somebody wrote all the time.
+    /// `Busy` when other connections wrote all the time.
     pub fn hold_write_lock_within(&self, limit: Duration) -> Result<(), GuardError> {
         let end = std::time::Instant::now() + limit;
         loop {
             match self.hold_write_lock() {
                 Err(GuardError::Busy { .. }) if std::time::Instant::now() < end => {
-                    // fcntl locks of other processes cannot be awaited without risking a deadlock with them.
+                    // Waiting for fcntl locks of other processes risks a deadlock with them.
                     std::thread::sleep(Duration::from_micros(100));
                 }
                 other => return other,
@@ -245,11 +241,11 @@ impl<'c> Guard<'c> {
         }
     }
 
-    /// Takes the checkpoint lock and keeps it until the connection closes: from now on only this connection
-    /// can move frames into the database file. Others may share it, to open snapshots. Does not wait.
+    /// Takes the checkpoint lock and keeps it until the connection closes: from now on only this connection can
+    /// backfill frames. Others may share the lock, to open snapshots. Does not wait.
     ///
     /// # Errors
-    /// `Busy` when somebody is checkpointing.
+    /// `Busy` while another connection checkpoints.
     pub fn hold_checkpoint_lock(&self) -> Result<(), GuardError> {
         let state = self.state()?;
         let is_new = !state.checkpoint_held.load(SeqCst);
@@ -268,7 +264,7 @@ impl<'c> Guard<'c> {
         }
     }
 
-    /// Runs `checkpoint`, which is one of this connection, at `pace`; all others are at once.
+    /// Runs `checkpoint`, a checkpoint of this connection, at `pace`; every other checkpoint runs without portions.
     pub fn at_pace<T>(&self, pace: &Pace, checkpoint: impl FnOnce() -> T) -> T {
         let begin = |pace| {
             if let Ok(state) = self.state() {
@@ -284,7 +280,7 @@ impl<'c> Guard<'c> {
         result
     }
 
-    /// Frames that the last checkpoint at a pace has seen, or more; 0 when it moved nothing.
+    /// The number of frames that the last checkpoint at a pace has seen, or more; 0 when it backfilled nothing.
     pub(crate) fn seen_by_checkpoint(&self) -> u32 {
         self.state().map_or(0, |state| state.seen.load(SeqCst))
     }
@@ -298,8 +294,8 @@ impl<'c> Guard<'c> {
         }
     }
 
-    /// Syncs what checkpoints of this connection have moved since the last sync of the database. SQLite's own one comes only
-    /// when a checkpoint has moved everything, which it never has while others write.
+    /// Syncs what checkpoints of this connection have backfilled since the last sync of the database. SQLite itself
+    /// syncs only when a checkpoint has backfilled everything, which never happens while others write.
     ///
     /// # Errors
     /// SQLite's, as of a checkpoint.
@@ -311,13 +307,13 @@ impl<'c> Guard<'c> {
         }
     }
 
-    /// Whether a part of the wal-index was lost, because another process has made its file shorter while it was mapped:
+    /// Whether a part of the wal-index was lost, because another process has truncated its file while it was mapped:
     /// what this process sees in its place is not what others see.
     pub fn is_index_lost(&self) -> bool {
         mapped::any_is_lost() && self.state().is_ok_and(GuardState::is_index_lost)
     }
 
-    /// Installs what is asked before a checkpoint of this connection moves anything; see [`guard_vfs`].
+    /// Installs the hook that is asked before a checkpoint of this connection backfills anything; see [`guard_vfs`].
     ///
     /// # Errors
     /// `NotGuarded` when the file is gone.
@@ -326,7 +322,8 @@ impl<'c> Guard<'c> {
         Ok(())
     }
 
-    /// Installs what is told when a checkpoint of this connection has moved all of the log; see [`guard_vfs`].
+    /// Installs the hook that is called when a checkpoint of this connection has backfilled all of the WAL; see
+    /// [`guard_vfs`].
     ///
     /// # Errors
     /// `NotGuarded` when the file is gone.
@@ -335,12 +332,12 @@ impl<'c> Guard<'c> {
         Ok(())
     }
 
-    /// Installs what is told of the write lock, once; see [`guard_vfs::WriteLockTold`].
+    /// Installs the hook for events of the write lock, once; see [`guard_vfs::WriteLockTold`].
     ///
     /// # Errors
     /// `NotGuarded` when the file is gone.
     pub fn tell_write_lock(&self, told: guard_vfs::WriteLockTold) -> Result<(), GuardError> {
-        // A second one would be told the same.
+        // A second hook would get the same events.
         let _ = self.state()?.write_lock_told.set(told);
         Ok(())
     }
@@ -366,10 +363,10 @@ impl<'c> Guard<'c> {
         self.wal_index()?.header().ok_or(GuardError::Torn)
     }
 
-    /// As [`Guard::wal_header`], but waits for who is publishing.
+    /// Reads the header like [`Guard::wal_header`], but waits for a writer that is publishing.
     ///
     /// # Errors
-    /// `Torn` when a writer has died while he was.
+    /// `Torn` when a writer died while publishing.
     pub fn settled_wal_header(&self) -> Result<WalIndexHeader, GuardError> {
         self.wal_index()?.settled_header().ok_or(GuardError::Torn)
     }
@@ -487,7 +484,7 @@ mod tests {
         assert_eq!(backfilled(), 0, "nothing is said to be moved");
         let second = write();
         assert!(second.salts == first.salts && second.frame > first.frame, "it was not reset");
-        // A reader keeps a part from being moved: nothing is said of that.
+        // A reader keeps a part from being backfilled: the hook is not called for that.
         let reader = Connection::open(&*path).unwrap();
         reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
         let third = write();
@@ -500,8 +497,8 @@ mod tests {
         assert_ne!(write().salts, third.salts, "now it was");
     }
 
-    /// More pages than a cache of four holds, so that some are spilled; fewer than make a run that is written on
-    /// the way.
+    /// More pages than a cache of four holds, so that some are spilled, but fewer than fill a run, which would be
+    /// written early.
     const FILL: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<12)
          INSERT INTO t SELECT randomblob(3000) FROM n";
 
@@ -520,7 +517,7 @@ mod tests {
     }
 
     /// A read of this connection must not write, over what others have committed since, the frames that its own
-    /// transaction had kept when it was rolled back.
+    /// transaction had gathered when it was rolled back.
     #[test]
     fn frames_of_a_guarded_transaction_that_was_rolled_back_never_reach_the_log() {
         let (path, connection) = database("rolled-back");
@@ -535,10 +532,11 @@ mod tests {
         assert_eq!((verdict.as_str(), total(&fresh)), ("ok", 36_001));
     }
 
-    /// How this process has the checkpoint lock of a database: the kernel says what stands in another owner's way.
+    /// The kind of lock that this process holds on the checkpoint byte of a database: the kernel reports the lock in
+    /// another owner's way.
     fn checkpoint_lock_of(path: &std::path::Path) -> Option<c_int> {
         use std::os::fd::IntoRawFd;
-        // Left open: to close a descriptor of the file would release all locks that this process has on it.
+        // Left open: closing a descriptor of the file would release all locks that this process has on it.
         let shm = std::fs::File::open(format!("{}-shm", path.display())).unwrap().into_raw_fd();
         let mut asked = libc::flock {
             l_type: libc::F_WRLCK as libc::c_short,
@@ -563,7 +561,7 @@ mod tests {
         let guard = Guard::of(&connection).unwrap();
         guard.hold_checkpoint_lock().unwrap();
         assert_eq!(checkpoint_lock_of(&path), Some(libc::F_RDLCK));
-        /// Where the database is, and what the lock was while a checkpoint waited for a writer.
+        /// The database, and the lock while a checkpoint waited for a writer.
         static SEEN: Mutex<(Option<std::path::PathBuf>, Option<c_int>)> = Mutex::new((None, None));
         let note = |_| {
             let mut seen = SEEN.lock().unwrap();
@@ -649,7 +647,7 @@ mod tests {
         first.execute_batch("BEGIN IMMEDIATE").unwrap();
         assert!(second.execute_batch("BEGIN IMMEDIATE").is_err());
         drop(connection);
-        // The transaction goes on, and still keeps out connections that take it as SQLite does.
+        // The transaction continues, and still keeps out connections that take the lock as SQLite does.
         assert!(
             Connection::open(&*path)
                 .unwrap()

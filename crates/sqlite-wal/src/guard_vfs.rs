@@ -1,20 +1,20 @@
 //! The VFS under the instance's own connections. It forwards everything to the VFS below, and
-//! - keeps the locks that the instance holds for good: the connection's own lock and unlock calls for them
-//!   do nothing, so that SQLite's code can "take" a lock that we have already; that of checkpoints is shared
-//!   while none is decided upon ([`crate::checkpoint_lock`]);
-//! - asks before the WAL is synced for a checkpoint, so that nothing reaches the database file that is not
-//!   captured and durable in the redo log (redo before data);
-//! - writes the frames of a transaction at once;
-//! - lets a checkpoint go at the pace that was asked for;
-//! - begins no log anew while somebody reads the database file alone, who may be about to write;
-//! - never waits for leases on files, nor for locks beyond the caller's time ([`crate::opening`]);
-//! - keeps the WAL file at its length: a log that is truncated has to be allocated again;
-//! - syncs of a WAL file what is in use, and not what is left behind that of a longer log;
-//! - knows of no rollback journals and deletes nothing but WALs, so that nothing is rolled back or deleted that somebody has put
-//!   beside the database ([`crate::journal`]).
+//! - keeps the locks that the instance holds for good: the connection's own lock and unlock calls for them do nothing,
+//!   so that SQLite's code can "take" a lock that the instance already has; the checkpoint lock is shared while no
+//!   checkpoint is decided upon ([`crate::checkpoint_lock`]);
+//! - asks before the WAL is synced for a checkpoint, so that nothing reaches the database file that is not captured and
+//!   durable in the redo log (redo before data);
+//! - writes the frames of a transaction together;
+//! - runs a checkpoint at the requested pace;
+//! - resets no WAL while a connection reads the database file alone, because that connection may be about to write;
+//! - never waits for leases on files, nor for locks beyond the caller's time limit ([`crate::opening`]);
+//! - keeps the WAL file at its length, because a truncated WAL has to be allocated again;
+//! - syncs the part of a WAL file that is in use, not what a longer WAL left behind it;
+//! - knows no rollback journals and deletes only WALs, so that no file that another user has put beside the database is
+//!   rolled back or deleted ([`crate::journal`]).
 //!
-//! Here are its registration and the opening of files; `methods` and `shm` have the methods of an open file, `file` the file
-//! itself, and `state` what is known of it.
+//! This file has the registration and the opening of files; `methods` and `shm` have the methods of an open file,
+//! `file` the file itself, and `state` its state.
 
 #![allow(clippy::missing_safety_doc)]
 
@@ -37,7 +37,7 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Registers a guard over `base` (null: the default VFS) under `name`.
+/// Registers a guard over `base` (`None`: the default VFS) under `name`.
 pub fn register(base: Option<&CStr>, name: &CStr) -> Result<(), c_int> {
     // SAFETY: base is null or NUL-terminated; the result is null or a registered VFS, which SQLite never frees.
     let below = unsafe { ffi::sqlite3_vfs_find(base.map_or(std::ptr::null(), CStr::as_ptr)) };
@@ -104,7 +104,7 @@ unsafe fn below(vfs: *mut ffi::sqlite3_vfs) -> *mut ffi::sqlite3_vfs {
     unsafe { (*vfs).pAppData.cast() }
 }
 
-/// Whether it is one of SQLite's own for Unix, whose files are files.
+/// Whether `vfs` is one of SQLite's own VFSs for Unix, whose files are real files.
 // SAFETY: called with a registered VFS.
 unsafe fn is_sqlites_own(vfs: *mut ffi::sqlite3_vfs) -> bool {
     // SAFETY: a registered VFS has a name.
@@ -128,7 +128,7 @@ unsafe extern "C" fn open(
         (*guard).main = std::ptr::null_mut();
         (*guard).part = std::ptr::null_mut();
         (*guard).real = real;
-        // In WAL mode there are none, and what another user has put there may be a FIFO.
+        // A database in WAL mode has no journal, and a file that another user has put there may be a FIFO.
         if flags & (ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_SUPER_JOURNAL) != 0 {
             return ffi::SQLITE_CANTOPEN;
         }
@@ -137,7 +137,7 @@ unsafe extern "C" fn open(
         opening::take_leased();
         let code = real_open(lower, name, real, flags, out_flags);
         if opening::is_leased() {
-            // A lease on what others write leaves SQLite a file that it may read.
+            // A lease on a file that others write leaves SQLite a file that it may only read.
             if let Some(methods) = (*real).pMethods.as_ref() {
                 methods.xClose.map(|close| close(real));
                 (*real).pMethods = std::ptr::null();
@@ -165,7 +165,7 @@ unsafe extern "C" fn open(
             }
             if is_sqlites_own(lower) {
                 let path = Path::new(OsStr::from_bytes(CStr::from_ptr(name).to_bytes()));
-                // Without it more is synced than has to be.
+                // Without it a sync covers more than it has to.
                 (*guard).part = PartlySynced::open(path)
                     .map_or(std::ptr::null_mut(), |part| Box::into_raw(Box::new(part)));
             }
@@ -175,7 +175,7 @@ unsafe extern "C" fn open(
     }
 }
 
-/// SQLite deletes a WAL beside an empty database, and what a rollback journal names.
+/// Deletes WALs only. SQLite deletes a WAL beside an empty database, and the file that a rollback journal names.
 unsafe extern "C" fn delete(vfs: *mut ffi::sqlite3_vfs, name: *const c_char, sync_directory: c_int) -> c_int {
     // SAFETY: see `below`; a name is NUL-terminated.
     unsafe {
@@ -210,7 +210,7 @@ unsafe extern "C" fn sleep(vfs: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c
     }
 }
 
-/// A VFS method that only goes on to the VFS below.
+/// A VFS method that only forwards to the VFS below.
 macro_rules! forward_vfs {
     ($name:ident, $method:ident, $missing:expr $(, $arg:ident: $ty:ty)*) => {
         unsafe extern "C" fn $name(vfs: *mut ffi::sqlite3_vfs $(, $arg: $ty)*) -> c_int {

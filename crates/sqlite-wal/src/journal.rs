@@ -1,48 +1,40 @@
 //! Rollback journals beside a database in WAL mode.
 //!
-//! SQLite looks for one whenever it opens a database. One that it takes for the rest of a transaction ("hot") it rolls back into
-//! the database, and it deletes the super-journal that is named there, a path of any length to anywhere
-//! (<https://www.sqlite.org/fileformat2.html#the_rollback_journal>): with the rights of the instance, by who may write to the
-//! directory. One that is a FIFO it waits for. So the instance does neither: its connections see no journal at all (the guard
-//! VFS), and a database with one that could be hot is not opened.
+//! SQLite looks for one whenever it opens a database. It rolls a journal that it takes for the rest of a transaction
+//! ("hot") back into the database, and deletes the super-journal named there, a path of any length to anywhere
+//! (<https://www.sqlite.org/fileformat2.html#the_rollback_journal>). A user who may write to the directory could
+//! thereby make the instance do both with the instance's rights. SQLite waits for a journal that is a FIFO. The
+//! instance avoids all of this: its connections see no journal at all (the guard VFS), and a database with a journal
+//! that could be hot is not opened.
 
 use standfast_io::outside::Folder;
 use standfast_session::journal_path;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// Makes a new database one in WAL mode through the guard VFS, which knows of no journals: the change would be journalled.
+/// Puts a new database into WAL mode through the guard VFS. `journal_mode=OFF` comes first, because the change would be
+/// journalled, and the guard VFS knows no journals.
 pub const INTO_WAL_MODE: &str = "PRAGMA journal_mode=OFF; PRAGMA journal_mode=WAL";
 
-/// A rollback journal that may be hot, or that is no file.
+/// A rollback journal that may be hot, or that is no regular file.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalFound {
-    /// It may hold the rest of a transaction.
+    /// It may hold the rest of an unfinished transaction.
     #[error(
         "{journal} may hold a transaction that was not finished\nhint: if it belongs to the database, its owner rolls the \
          transaction back with `sqlite3 {database} 'PRAGMA user_version'`; if not, remove it"
     )]
-    Hot {
-        /// The journal.
-        journal: PathBuf,
-        /// Its database.
-        database: PathBuf,
-    },
-    /// It is a link, a FIFO or a device, or cannot be looked at.
+    Hot { journal: PathBuf, database: PathBuf },
+    /// It is a link, a FIFO or a device, or cannot be read.
     #[error("{journal} is no rollback journal of SQLite: {source}\nhint: remove it")]
-    Foreign {
-        /// The journal.
-        journal: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Foreign { journal: PathBuf, source: std::io::Error },
 }
 
-/// Checks that nothing beside `database` is a rollback journal that SQLite would roll back: none, an empty one, or one whose
-/// header was cleared. No link is followed, and nothing is waited for.
+/// Checks that nothing beside `database` is a rollback journal that SQLite would roll back: there is none, or an empty
+/// one, or one with a cleared header. Follows no link and waits for nothing.
 ///
 /// # Errors
-/// What is there.
+/// The journal that was found.
 pub fn check_no_journal(database: &Path) -> Result<(), JournalFound> {
     let journal = journal_path(database);
     match first_byte(&journal) {
@@ -53,7 +45,7 @@ pub fn check_no_journal(database: &Path) -> Result<(), JournalFound> {
     }
 }
 
-/// By which SQLite tells whether a journal is hot (`hasHotJournal`); `None`: it is empty.
+/// The byte by which SQLite decides whether a journal is hot (`hasHotJournal`); `None`: the journal is empty.
 fn first_byte(path: &Path) -> Result<Option<u8>, std::io::Error> {
     let (folder, name) = Folder::of(path)?;
     let mut byte = [0];
@@ -85,7 +77,7 @@ mod tests {
         assert!(matches!(check_no_journal(&database), Err(JournalFound::Foreign { .. })));
         std::fs::remove_file(&journal).unwrap();
         let name = CString::new(journal.as_os_str().as_bytes()).unwrap();
-        // SAFETY: a text that ends with NUL.
+        // SAFETY: the name is NUL-terminated.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         assert!(matches!(check_no_journal(&database), Err(JournalFound::Foreign { .. })));
     }

@@ -1,9 +1,9 @@
-//! The WAL of live databases as the instance sees it: guarding it (no other process resets it), reading it
-//! (capture), and copying a database at a known position (snapshot).
+//! The WAL of live databases as the instance sees it: guarding it (no other process resets it), capturing it, and
+//! copying a database as of a known position (snapshot).
 //!
-//! The instance is the only checkpointer of a protected database. It holds SQLite's checkpoint lock for as
-//! long as it serves the database ([`guard`]), shared but for moments, so no other connection can move frames
-//! into the database file, and hence none can reset the log, before they are captured.
+//! The instance is the only checkpointer of a protected database. While it serves the database it holds SQLite's
+//! checkpoint lock ([`guard`]), shared except for moments. So no other connection can backfill frames, and therefore
+//! none can reset the WAL before its frames are captured.
 
 mod bare_log;
 pub mod capture;

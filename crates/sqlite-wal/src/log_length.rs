@@ -1,29 +1,29 @@
-//! How long write-ahead logs may become: what a few databases may have is shared when there are more. See
+//! How long WALs may become: when there are many, they share the length that a few may have. See
 //! `docs/decisions/0028-shared-length-of-logs.md`.
 
 use standfast_io::memory::physical_bytes;
 use std::sync::OnceLock;
 
-/// No log is reset before it has as many frames as SQLite's own `wal_autocheckpoint` waits for.
+/// No WAL is reset before it has as many frames as SQLite's own `wal_autocheckpoint` waits for.
 pub const FRAMES_MIN: u32 = 1_000;
 
-/// So many logs may be as long as one alone on any machine; more share what these may have.
+/// On any machine this many WALs may be as long as a single one; more of them share that total.
 const AT_FULL_LENGTH_LEAST: u32 = 4;
 
-/// And so many on a machine with much memory.
+/// The same number on a machine with much memory.
 const AT_FULL_LENGTH_MOST: u32 = 16;
 
-/// Memory of a machine for each log at full length, bytes. Most of a log is not handed to the disk, but left in the page
-/// cache, which Linux begins to write by itself, all at once, when it has that of a tenth of the memory
-/// (`vm.dirty_background_ratio`). A log of 24,000 frames of 4,096 bytes is a thirtieth of this.
+/// Memory of a machine per WAL at full length, bytes. Most of a WAL is not handed to the disk, but left in the page
+/// cache. Linux begins to write that by itself, all of it immediately, when a tenth of the memory is dirty
+/// (`vm.dirty_background_ratio`). A WAL of 24,000 frames of 4,096 bytes is a thirtieth of this.
 const MEMORY_PER_LOG: u64 = 30 * 24_000 * 4_096;
 
-/// Whether a log of `frames` counts as long: it takes its share, and can be made shorter.
+/// Whether a WAL of `frames` counts as long: it takes its share, and can be made shorter.
 pub fn is_long(frames: u32) -> bool {
     frames >= FRAMES_MIN
 }
 
-/// Frames of each of `long` logs, of which one may have `alone`, on this machine.
+/// Frames that each of `long` WALs may have on this machine, when a single one may have `alone`.
 pub fn share(alone: u32, long: usize) -> u32 {
     static AT_FULL_LENGTH: OnceLock<u32> = OnceLock::new();
     share_of(alone, long, *AT_FULL_LENGTH.get_or_init(|| at_full_length(physical_bytes())))

@@ -1,22 +1,21 @@
-//! Mapped regions of wal-indexes, and what becomes of an access to one whose file was made shorter: the kernel answers
-//! it with SIGBUS, which ends the process, and with it the instance and all its other databases.
+//! Mapped regions of wal-indexes, and accesses to a region whose file was truncated: the kernel answers such an access
+//! with SIGBUS, which ends the process, and with it the instance and all its other databases.
 //!
 //! SQLite reads and writes the mapping itself, in the middle of checkpoints and recoveries, so reading the file instead
-//! would protect our own accesses only. Here a handler puts a page of zeros in the place of the one that is gone and
-//! notes that the index is lost. Zeros are no valid header, and a page number of 0 is that of no page; who has noted it
-//! moves nothing more into the database file (`guard_vfs`) and takes the database out of service.
+//! would protect our own accesses only. Here a handler maps a page of zeros over the lost one and records that the
+//! index is lost. Zeros are no valid header, and page number 0 is that of no page. Once the loss is recorded, the guard
+//! backfills nothing more (`guard_vfs`), and the instance takes the database offline.
 
 use standfast_session::{map_zeros, on_bus_error};
 use std::ffi::c_void;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-/// Bytes of a region.
 const REGION_BYTES: usize = 32 * 1024;
-/// Regions that can be known at a time. One more is not protected: an access to it ends the process as before.
+/// Most regions known at a time. One more is not protected: an access to it still ends the process.
 const REGIONS_MAX: usize = 16 * 1024;
 
-/// A region, or an unused place for one. Read by the signal handler, hence atomics; changed under [`PLACES`].
+/// A region, or an unused entry. The signal handler reads it, hence atomics; changed under [`PLACES`].
 struct Region {
     /// 0: unused.
     address: AtomicUsize,
@@ -25,10 +24,10 @@ struct Region {
 
 static REGIONS: [Region; REGIONS_MAX] =
     [const { Region { address: AtomicUsize::new(0), is_lost: AtomicBool::new(false) } }; REGIONS_MAX];
-/// Places in use begin below this.
+/// Entries in use have an index below this.
 static USED: AtomicUsize = AtomicUsize::new(0);
 static ANY_LOST: AtomicBool = AtomicBool::new(false);
-/// How many files use the region at each place.
+/// The number of files that use the region of each entry.
 static PLACES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// Whether a region of any wal-index was ever lost in this process: one load.
@@ -41,7 +40,7 @@ pub fn any_is_lost() -> bool {
 pub(crate) struct MappedRegions(Vec<usize>);
 
 impl MappedRegions {
-    /// Notes a region that the file has mapped.
+    /// Records a region that the file has mapped.
     pub fn add(&mut self, address: *mut c_void) {
         on_bus_error(resolve);
         let address = address as usize;
@@ -65,7 +64,7 @@ impl MappedRegions {
         self.0.push(place);
     }
 
-    /// Whether the file of one of them was made shorter and somebody has noticed.
+    /// Whether the file of one of them was truncated and an access has hit the lost part.
     pub fn is_lost(&self) -> bool {
         any_is_lost() && self.0.iter().any(|place| REGIONS[*place].is_lost.load(SeqCst))
     }
@@ -83,7 +82,7 @@ impl Drop for MappedRegions {
     }
 }
 
-/// Puts a page of zeros where the file of a known region ends too early.
+/// Maps a page of zeros where the file of a known region ends too early; false when it cannot.
 fn resolve(address: usize) -> bool {
     let places = REGIONS[..USED.load(SeqCst).min(REGIONS_MAX)].iter();
     for region in places {
@@ -93,8 +92,9 @@ fn resolve(address: usize) -> bool {
         }
         region.is_lost.store(true, SeqCst);
         ANY_LOST.store(true, SeqCst);
-        // SAFETY: the page is part of a shared mapping of a wal-index that the file behind `place` keeps mapped until it has
-        // taken the place away; the whole region is unmapped at once later, whatever its pages are.
+        // SAFETY: the page is part of a shared mapping of a wal-index. The file that registered the region keeps it
+        // mapped until it has removed the entry. The whole region is unmapped in one call later, whatever its pages
+        // are.
         if unsafe { map_zeros(address, libc::PROT_READ | libc::PROT_WRITE) } {
             return true;
         }

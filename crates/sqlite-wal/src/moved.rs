@@ -1,10 +1,11 @@
-//! The rest of what a passive checkpoint has moved, so that the database file alone is the state after a commit.
+//! Completes what a passive checkpoint has backfilled, so that the database file alone is the state after a commit.
 //!
-//! SQLite takes of each page the newest frame that it sees when it begins, and leaves the page out when that is behind what
-//! the oldest reader allows: the page stays in the log, in a newer version than the readers of the file need. But then the
-//! database file without its log is no state, however far the index says that it was moved: of such a page it has whatever
-//! it had before. Here it gets the newest version among the frames that were moved. Who reads the log finds a newer frame,
-//! and nobody reads the database file without the log while the log has more.
+//! For each page, SQLite copies the newest frame that it sees when the checkpoint begins. It leaves the page out when
+//! that frame is after the limit of the oldest reader: the page stays in the WAL, in a newer version than the readers
+//! of the file need. The database file without its WAL is then no state, however far the index says that it was
+//! backfilled: such a page is as old as it was before. Here the page gets the newest version among the backfilled
+//! frames. A reader of the WAL finds a newer frame, and no connection reads the database file without the WAL while the
+//! WAL has more frames.
 
 use crate::VfsFile;
 use crate::guard::{Guard, GuardError};
@@ -16,14 +17,14 @@ use standfast_types::{PageNo, PageSize, WAL_FRAME_HEADER_BYTES};
 use std::collections::BTreeSet;
 
 impl Guard<'_> {
-    /// See the module; false when the database file alone cannot be made a state: a checkpoint of this connection at its pace
-    /// was not the last thing that happened, it moved nothing, or the database became smaller meanwhile. What was written is
-    /// not synced.
+    /// Completes the database file, see the module. False when the file alone cannot be made a state: the last
+    /// operation was no checkpoint of this connection through [`Guard::at_pace`], that checkpoint backfilled nothing,
+    /// the database became smaller meanwhile, or a connection reads the file alone. Does not sync what it wrote.
     ///
     /// The caller holds the checkpoint lock.
     ///
     /// # Errors
-    /// SQLite's, as of a checkpoint, when the database file cannot be written.
+    /// The SQLite error of a failed checkpoint, when the WAL cannot be read or the database file cannot be written.
     pub fn complete_moved(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<bool, rusqlite::Error> {
         let Some(left_out) = self.left_out(wal, page_size).ok().flatten() else { return Ok(false) };
         if left_out.is_empty() {
@@ -47,8 +48,8 @@ impl Guard<'_> {
         }
     }
 
-    /// Pages that have frames among those that were moved, but a newer one that the checkpoint may have seen, with the newest
-    /// of the former.
+    /// Pages that have frames among the backfilled ones, but also a newer frame that the checkpoint may have seen, each
+    /// with its newest backfilled frame.
     fn left_out(
         &self,
         wal: &mut VfsFile,
@@ -94,7 +95,7 @@ mod tests {
     use crate::tail::Mark;
     use rusqlite::Connection;
 
-    /// A log whose sum somebody reads when it is 100, as the mark says, and which goes on with `later`.
+    /// A WAL with a reader that has seen the sum 100, where the mark is, and that continues with `later`.
     fn held_back(later: &str) -> (Scene, Connection, Mark) {
         let scene = Scene::moved(1);
         let application = scene.application();

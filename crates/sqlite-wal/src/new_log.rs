@@ -1,27 +1,28 @@
-//! A log in memory: the header and the frames of one transaction, with their sums. Layout: SQLite's "WAL-mode File
+//! A WAL in memory: the header and the frames of one transaction, with their checksums. Layout: SQLite's "WAL-mode File
 //! Format".
 
 use crate::wal_layout::SALTS;
 use standfast_types::WalSum as Sum;
 use standfast_types::{PageNo, PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, WalSalts};
 
-/// Where the header of a log has its checkpoint sequence number and its sum.
+/// Bytes of a WAL's header that hold its checkpoint sequence number, and the number of bytes before its checksum, which
+/// it covers.
 const SEQUENCE: std::ops::Range<usize> = 12..16;
 const SUMMED: usize = 24;
 
-/// See the module.
 pub(crate) struct NewLog {
     page_size: PageSize,
     head: [u8; WAL_HEADER_BYTES],
     raw_salts: [u32; 2],
     sum: Sum,
-    /// The page of each frame. Of a page the last frame counts.
+    /// The page of each frame. The last frame of a page counts.
     page_nos: Vec<PageNo>,
     bytes: Vec<u8>,
 }
 
 impl NewLog {
-    /// Without frames. `old_head`: the header of the log that it follows; `frames`: so many are expected.
+    /// Begins a WAL without frames. `old_head`: the header of the WAL that it follows; `frames`: the expected number of
+    /// frames.
     pub fn begin(
         old_head: &[u8; WAL_HEADER_BYTES],
         salts: WalSalts,
@@ -51,7 +52,7 @@ impl NewLog {
         &self.head
     }
 
-    /// What comes behind the header.
+    /// The bytes behind the header.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -61,7 +62,7 @@ impl NewLog {
         self.raw_salts
     }
 
-    /// Of the last frame.
+    /// The checksum of the last frame.
     pub fn frame_checksum(&self) -> [u32; 2] {
         self.sum.words()
     }
@@ -79,8 +80,8 @@ impl NewLog {
         self.page_nos
     }
 
-    /// Adds a frame that `fill` puts the image into. `commit`: pages of the database that it commits, 0 within a transaction.
-    /// After an error the log is good for nothing.
+    /// Adds a frame whose image `fill` writes. `commit`: pages of the database that it commits, 0 within a transaction.
+    /// After an error the WAL is unusable.
     pub fn append<E>(
         &mut self,
         page_no: PageNo,
@@ -94,7 +95,7 @@ impl NewLog {
         Ok(())
     }
 
-    /// The frames since the last call.
+    /// Takes the frames added since the last call.
     pub fn take_bytes(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
@@ -109,7 +110,7 @@ impl NewLog {
         }
     }
 
-    /// Gives the last frame its header.
+    /// Writes the header of the last frame.
     fn seal(&mut self, page_no: PageNo, commit: u32) {
         let start = self.bytes.len() - WAL_FRAME_HEADER_BYTES - self.page_size.bytes();
         let (head, image) = self.bytes[start..].split_at_mut(WAL_FRAME_HEADER_BYTES);

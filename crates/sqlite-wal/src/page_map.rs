@@ -1,10 +1,10 @@
-//! Which frame of the current WAL generation holds a page.
+//! Map from a page number to the frame of the current WAL generation that holds the page.
 
 use standfast_types::PageNo;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Multiplicative hash of one u32; page numbers need spreading, not protection.
+/// Multiplicative hash of one u32: page numbers need spreading, not protection against attackers.
 #[derive(Default)]
 pub struct PageHasher(u64);
 
@@ -22,5 +22,5 @@ impl Hasher for PageHasher {
     }
 }
 
-/// Page number to newest captured frame.
+/// Maps a page number to its newest captured frame.
 pub type PageMap = HashMap<PageNo, u32, BuildHasherDefault<PageHasher>>;

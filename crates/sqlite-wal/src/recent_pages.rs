@@ -1,4 +1,4 @@
-//! The images of a few pages as capture saw them last: what transactions change again and again need not be read
+//! The images of a few pages as capture last saw them: pages that transactions change again and again need not be read
 //! back from the WAL.
 
 use standfast_types::PageNo;
@@ -7,27 +7,26 @@ use standfast_types::PageNo;
 /// capture.
 const SLOTS: usize = 16;
 
-/// Images by page and frame: an image is only ever given out for the frame that it was kept for. A page has one slot;
-/// the one that comes last has it.
+/// Images by page and frame: an image is returned only for the frame that it was kept for. A page has one slot, which
+/// the last page kept there owns.
 pub struct RecentPages {
     page_bytes: usize,
-    /// Page and frame of each slot; page 0 is nobody's.
+    /// Page and frame of each slot; page 0: the slot is empty.
     keys: [(PageNo, u32); SLOTS],
     images: Vec<u8>,
 }
 
 impl RecentPages {
-    /// Empty.
     pub fn new(page_bytes: usize) -> RecentPages {
         RecentPages { page_bytes, keys: [(0, 0); SLOTS], images: Vec::new() }
     }
 
-    /// Forgets all images: frame numbers begin anew.
+    /// Forgets all images: frame numbers start over.
     pub fn clear(&mut self) {
         self.keys = [(0, 0); SLOTS];
     }
 
-    /// Keeps `image`, that of `page_no` in `frame` of the present generation.
+    /// Keeps `image`, that of `page_no` in `frame` of the current generation.
     pub fn keep(&mut self, page_no: PageNo, frame: u32, image: &[u8]) {
         if self.images.is_empty() {
             self.images = vec![0; SLOTS * self.page_bytes];
@@ -37,7 +36,7 @@ impl RecentPages {
         self.images[slot * self.page_bytes..][..self.page_bytes].copy_from_slice(image);
     }
 
-    /// The image of `page_no` in `frame`, if it is here.
+    /// Returns the image of `page_no` in `frame`, if it is kept.
     pub fn get(&self, page_no: PageNo, frame: u32) -> Option<&[u8]> {
         let slot = page_no as usize % SLOTS;
         (page_no != 0 && self.keys[slot] == (page_no, frame))

@@ -1,17 +1,17 @@
-//! Writing a log anew with the newest version of each page, where its first frames were, which nobody reads any more.
+//! Rewrites a WAL: writes the newest version of each page over its first frames, which no connection reads any more.
 //!
-//! A page that many transactions change is in the log many times, and only its newest version is worth a place on the
-//! disk: behind the frames that were moved into the database file a log is not synced as it grows (see [`crate::tail`]), and
-//! before it is it shrinks to one frame a page. What a power loss leaves stands at the state after some commit at any time:
-//! - The database file holds what was moved, all of it and durably. The header of the new log is durable before a frame is
-//!   overwritten. From then on no frame of the old log counts, and none of the new one before all are there: they are one
-//!   transaction. Until they are, the database file is the state.
-//! - A killed instance leaves the index of the old log, which is whole: the frames that were overwritten are in the database
-//!   file, and SQLite reads no frame that its index says is there. From then on only that index knows the log, see
+//! A page that many transactions change is in the WAL many times, and only its newest version is worth writing. The
+//! suffix that is not backfilled is not synced as it grows (see [`crate::tail`]); before it is synced, it shrinks to
+//! one frame a page. A power loss at any time leaves the state after some commit:
+//! - The database file holds everything that was backfilled, durably. The header of the new WAL is durable before a
+//!   frame is overwritten. From then on no frame of the old WAL counts, and none of the new one before all of them are
+//!   there, because they are one transaction. Until then the database file is the state.
+//! - A killed instance leaves the index of the old WAL, which is complete: the overwritten frames are in the database
+//!   file, and SQLite reads no frame that its index says is there. From then on only that index knows the WAL, see
 //!   [`Guard::mend_torn_log`].
 //!
-//! So the redo from the state of the database file on has to be kept until the new log is durable. Salts say of which kind
-//! a log is ([`WalSalts::of_rewritten_log`](standfast_types::WalSalts::of_rewritten_log)), whatever else is lost.
+//! So the redo from the state of the database file on has to be kept until the new WAL is durable. Its salts tell a
+//! rewritten WAL ([`WalSalts::of_rewritten_log`](standfast_types::WalSalts::of_rewritten_log)), whatever else is lost.
 
 use crate::VfsFile;
 use crate::guard::{Guard, GuardError};
@@ -27,21 +27,21 @@ use standfast_types::{PageNo, PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES
 use standfast_types::{WAL_MAGIC as MAGIC, WalSum as Sum};
 use std::time::{Duration, Instant};
 
-/// What is written at once: SQLite's VFS for Unix takes less than 128 KiB in one call.
+/// Bytes per write: SQLite's VFS for Unix takes less than 128 KiB in one call.
 const PIECE_BYTES: usize = 124 << 10;
-/// A log is put together in memory, so that new transactions wait for the writing only: one that would take more is not
-/// written anew.
+/// Largest WAL that is rewritten, in bytes. The new WAL is built in memory, so that new transactions wait for its
+/// writing only.
 const MOST_BYTES: usize = 32 << 20;
-/// So much of a torn log is written again at once.
+/// Bytes of an inconsistent WAL that are written per step of its repair.
 const MENDED_AT_ONCE: usize = 1 << 20;
-/// Changed pages are taken again and again while others write, so often or until they are so few.
+/// Passes that collect pages changed by other connections, at most this many, or until a pass finds at most [`FEW`].
 const LOOKS: u32 = 4;
 const FEW: u32 = 64;
 
-/// Why a log could not be written anew.
+/// Why a WAL could not be rewritten.
 #[derive(Debug, thiserror::Error)]
 pub enum RewriteError {
-    /// The file system failed; what is in the log is known to its index only.
+    /// The file system failed; only the index knows what is in the WAL.
     #[error("writing the write-ahead log anew: {0}")]
     Io(#[from] std::io::Error),
     /// The index could not be read or locked; nothing was changed.
@@ -49,46 +49,46 @@ pub enum RewriteError {
     Guard(#[from] GuardError),
 }
 
-/// A log that was written anew.
+/// A rewritten WAL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RewrittenLog {
     /// In the byte order of the file.
     pub raw_salts: [u32; 2],
-    /// The page of each frame that it began with: one transaction.
+    /// The page of each frame of its first transaction.
     pub page_nos: Vec<PageNo>,
 }
 
-/// Frames that are worth to be moved before the rest of a log is left where it is, for a log that has `pages` pages or may
-/// get so many: three quarters of them more. Readers hold some back, what is not needed now may be next time, and what
-/// changes while the next log is prepared is in it twice.
+/// Frames to backfill before the rest of a WAL stays where it is, for a WAL that has `pages` pages or may get so many:
+/// three quarters more, and `FEW`. Readers hold some frames back, space that is not needed now may be needed next time,
+/// and pages that change while the next WAL is prepared are in it twice.
 pub fn room_for(pages: u32) -> u32 {
     pages.saturating_add(pages / 4 * 3).saturating_add(FEW)
 }
 
-/// Frames that can be written at once.
+/// The number of frames that can be written at once.
 pub(crate) fn most_frames(page_size: PageSize) -> u32 {
     (MOST_BYTES / (WAL_FRAME_HEADER_BYTES + page_size.bytes())) as u32
 }
 
-/// A log that is to be written anew, in memory but for what changes until then.
+/// A WAL to be written in place of the old one, complete in memory except for what changes until then.
 pub struct Prepared {
     new: NewLog,
-    /// As it was when pages were last taken from it.
+    /// The old WAL as it was when pages were last taken from it.
     old: WalIndexHeader,
-    /// Frames that it can have.
+    /// Most frames that the new WAL can have.
     room: u32,
 }
 
 impl RewrittenLog {
-    /// Frames that it began with.
+    /// The number of frames of its first transaction.
     pub fn frames(&self) -> u32 {
         self.page_nos.len() as u32
     }
 }
 
 impl Guard<'_> {
-    /// Newest frames after `after` of all pages, in their order, also of those beyond the end of a database that has become
-    /// smaller: it may grow again without writing them.
+    /// Returns the newest frame after `after` of every page, ordered by page. Includes pages beyond the end of a
+    /// database that has become smaller: it may grow again without writing them.
     ///
     /// # Errors
     /// When the wal-index cannot be read.
@@ -112,8 +112,8 @@ impl Guard<'_> {
         Ok(frames)
     }
 
-    /// Says that fewer frames of the log of `then` are in the database file than are; false when there is another log by now.
-    /// The caller holds the write lock and the checkpoint lock.
+    /// Sets the backfilled count of the WAL of `then` to `frames`, fewer than are in the database file; false when
+    /// there is another WAL by now. The caller holds the write lock and the checkpoint lock.
     pub(crate) fn set_moved(&self, then: &WalIndexHeader, frames: u32) -> bool {
         let same =
             self.wal_header().is_ok_and(|now| now.raw_salts() == then.raw_salts() && now.frames() > frames);
@@ -124,11 +124,11 @@ impl Guard<'_> {
         true
     }
 
-    /// The instance may have died while it wrote the log anew, and those who have the database open are the last who know
-    /// the log: then it is made whole again for everybody. The caller holds the write lock and the checkpoint lock.
+    /// Repairs the WAL for everybody if the instance died while it rewrote it: then only the processes that have the
+    /// database open still know the WAL. The caller holds the write lock and the checkpoint lock.
     ///
     /// # Errors
-    /// When the log or its index cannot be read. `Io`: the log is as torn as before.
+    /// When the WAL or its index cannot be read. `Io`: the WAL is as inconsistent as before.
     pub fn mend_torn_log(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<(), RewriteError> {
         match self.log_is_torn(wal)? {
             true => self.mend_log(wal, page_size),
@@ -136,7 +136,7 @@ impl Guard<'_> {
         }
     }
 
-    /// Whether somebody began to write the log anew and did not come to the end, so that it is known to its index only.
+    /// Whether a rewrite of the WAL began and did not complete, so that only its index knows the WAL.
     fn log_is_torn(&self, wal: &mut VfsFile) -> Result<bool, RewriteError> {
         let header = self.settled_wal_header()?;
         let mut head = [0; WAL_HEADER_BYTES];
@@ -144,8 +144,9 @@ impl Guard<'_> {
         Ok(header.frames() > 0 && wal.read_at(&mut head, 0)? && head[SALTS] != *[one, two].as_flattened())
     }
 
-    /// Makes a torn log whole again, under those who read it: frames that were moved get the page that the database file has,
-    /// and all of them the sums that follow from that. Who reads goes on, since no page changes that the index leads to.
+    /// Repairs an inconsistent WAL while connections read it: backfilled frames get the page that the database file
+    /// has, and all frames get the checksums that follow from that. Readers continue, because no page changes that the
+    /// index leads to.
     fn mend_log(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<(), RewriteError> {
         let header = self.settled_wal_header()?;
         let moved = self.wal_index()?.backfilled();
@@ -155,11 +156,11 @@ impl Guard<'_> {
         let mut whole = NewLog::begin(&head, header.salts(), page_size, 0);
         let mut offset = WAL_HEADER_BYTES as u64;
         let mut old = vec![0; WAL_FRAME_HEADER_BYTES + page_size.bytes()];
-        // That of the last of the moved frames is overwritten.
+        // Unknown at first: the checksum of the last backfilled frame is overwritten.
         let mut sum_before = None;
         for frame in 1..=header.frames() {
             let page_no = regions.page_of(frame);
-            // The end of the transaction: of the last one of the moved ones only if nothing follows.
+            // The end of the transaction: the last of the backfilled frames has one only if no frame follows.
             let mut commit = if frame == header.frames() { header.database_pages() } else { 0 };
             if frame > moved {
                 let is_there = wal.read_at(&mut old, frame_offset(frame, page_size.bytes()))?;
@@ -174,14 +175,14 @@ impl Guard<'_> {
                     image.copy_from_slice(&old[WAL_FRAME_HEADER_BYTES..]);
                     Ok(())
                 }
-                // Beyond the end of the file: of a database that was larger once.
+                // A page beyond the end of the file belongs to a database that was larger once.
                 false => self.file().read_page(image, page_no).map(|_| ()).map_err(|code| {
                     std::io::Error::other(format!("reading page {page_no}: {}", crate::sqlite_code(code)))
                 }),
             })?;
             if frame > moved {
                 let sum = FrameHead::of(&old).sum;
-                // An attempt before this one got so far, and what it wrote is what would be written now.
+                // An earlier attempt got this far, and wrote what would be written now.
                 let is_mended = sum == whole.frame_checksum();
                 let follows = sum_before.is_none_or(|before| frame_sum(before, &old) == sum);
                 let is_end = frame < header.frames() || sum == header.frame_checksum();
@@ -203,21 +204,22 @@ impl Guard<'_> {
             frame_checksum: whole.frame_checksum(),
             raw_salts: header.raw_salts(),
         };
-        // The header of the file is what tells that the log is torn, so it comes last, after all that it vouches for.
+        // The header of the file shows that the WAL is inconsistent, so it is written last, after everything that it
+        // covers.
         wal.sync_first(offset)?;
         regions.publish_header(&header, &mended);
         wal.write_durably(whole.head(), 0)?;
         Ok(())
     }
 
-    /// Puts together what [`Guard::rewrite_log`] will write, but for what changes until then: the newest version of each
-    /// page that the database file does not have. `None` when the frames that were moved do not give the room, when a
-    /// checkpoint did not come to its end, or when the log is none that this machine can write.
+    /// Builds what [`Guard::rewrite_log`] will write, except for what changes until then: the newest version of each
+    /// page that the database file does not have. `None` when the new WAL does not fit into the space of the backfilled
+    /// frames, when a checkpoint did not complete, or when the WAL is not one that this machine can write.
     ///
-    /// The caller holds the checkpoint lock, and keeps it until the log is written.
+    /// The caller holds the checkpoint lock, and keeps it until the WAL is written.
     ///
     /// # Errors
-    /// When the log or its index cannot be read.
+    /// When the WAL or its index cannot be read.
     pub fn prepare_rewrite(
         &self,
         wal: &mut VfsFile,
@@ -238,8 +240,8 @@ impl Guard<'_> {
         Ok(taken.filter(|_| prepared.new.frames() > 0 && index.attempted() == moved).map(|_| prepared))
     }
 
-    /// Adds the newest version of each page that is in the log behind frame `after`. Returns how many those are; `None` when
-    /// there is no room for them and the end of the transaction.
+    /// Adds the newest version of each page that is in the WAL after frame `after`. Returns the number of these pages;
+    /// `None` when they and the end of the transaction do not fit.
     fn take_changed(
         &self,
         wal: &mut VfsFile,
@@ -259,15 +261,15 @@ impl Guard<'_> {
         Ok(Some(changed.len() as u32))
     }
 
-    /// Writes the log anew as it was `prepared`, with what has changed since. `None` and nothing done when that is too much
-    /// for the room, or when somebody reads for longer than `timeout`. `is_whole` is called when the log is whole for
-    /// those who do not have its index, too.
+    /// Writes the `prepared` WAL over the old one, with what has changed since. Returns `None` and changes nothing when
+    /// that does not fit, or when a connection reads for longer than `timeout`. Calls `is_whole` when the WAL is
+    /// complete also for processes that do not have its index.
     ///
-    /// The caller holds the write lock and the checkpoint lock. All that was committed is captured and durable in the
-    /// redo, and the database file was synced after frames were moved into it.
+    /// The caller holds the write lock and the checkpoint lock. Everything committed is captured and durable in the
+    /// redo, and the database file was synced after the backfill.
     ///
     /// # Errors
-    /// `Io`: the log is whole for those who have it open, and torn for everybody else.
+    /// `Io`: the WAL is complete for the processes that have it open, and inconsistent for all others.
     pub fn rewrite_log(
         &self,
         wal: &mut VfsFile,
@@ -303,9 +305,9 @@ impl Guard<'_> {
         })
     }
 
-    /// Runs `work` while nobody reads; `None` when a transaction lasts longer than `timeout`. Who reads the database file
-    /// without the log would not be harmed, but could not go on to write: SQLite takes another log for news that his
-    /// transaction has not seen (`SQLITE_BUSY_SNAPSHOT`).
+    /// Runs `work` while no connection reads; `None` when a transaction lasts longer than `timeout`. A reader of the
+    /// database file without the WAL would not be harmed, but could not start to write: SQLite takes another WAL for
+    /// changes that the reader's transaction has not seen (`SQLITE_BUSY_SNAPSHOT`).
     fn without_readers<T>(
         &self,
         timeout: Duration,
@@ -318,7 +320,7 @@ impl Guard<'_> {
             if Instant::now() >= end {
                 return Ok(None);
             }
-            // Readers do not say when they end.
+            // Readers do not signal their end.
             std::thread::sleep(Duration::from_micros(50));
         }
         let result = work();
@@ -326,7 +328,8 @@ impl Guard<'_> {
         result
     }
 
-    /// `None` when the file does not begin with the header of a log whose sums this machine computes.
+    /// Begins the new WAL; `None` when the file does not begin with the header of a WAL whose checksums this machine
+    /// computes.
     fn begin_log(
         &self,
         wal: &mut VfsFile,
@@ -343,7 +346,7 @@ impl Guard<'_> {
             return Ok(None);
         }
         let mut random = [0; 2];
-        // SAFETY: two bytes are filled. From where SQLite takes its own salts.
+        // SAFETY: the call fills two bytes. SQLite takes its own salts from the same generator.
         unsafe { ffi::sqlite3_randomness(2, random.as_mut_ptr().cast()) };
         let salts = header.salts().of_rewritten_log(u16::from_ne_bytes(random));
         Ok(Some(NewLog::begin(&head, salts, page_size, frames as usize)))
@@ -354,7 +357,7 @@ fn is_not_what_it_was(frame: u32) -> RewriteError {
     std::io::Error::other(format!("frame {frame} is not what it was")).into()
 }
 
-/// The sum of a frame, in the byte order of this machine, that comes after one with the sum `before`.
+/// The checksum, in the byte order of this machine, of a frame after one with the checksum `before`.
 fn frame_sum(before: [u32; 2], frame: &[u8]) -> [u32; 2] {
     let mut sum = Sum::after(before, cfg!(target_endian = "big"));
     sum.add(&frame[SUMMED_HEAD]);
@@ -390,7 +393,7 @@ mod tests {
             assert_eq!(log.frames(), scene.frames());
             let sum = 100 + round * 600 - 100;
             assert_eq!((total(&application), total(&scene.application())), (sum, sum));
-            // Another process recovers the log from the file.
+            // Another process recovers the WAL from the file.
             assert_eq!(scene.recovered(&[("", scene.file("")), ("-wal", scene.file("-wal"))]), ok(sum));
             scene.change_all(&application, 2);
             assert_eq!(scene.move_frames().unwrap().moved(), scene.frames() - 1);
@@ -401,7 +404,7 @@ mod tests {
         assert_eq!(total(&scene.application()), 3150);
     }
 
-    /// A log that is all moved is begun anew by the next writer, who may be there before the index is told otherwise.
+    /// The next writer resets a WAL that is fully backfilled, perhaps before the index is told otherwise.
     #[test]
     fn what_is_moved_of_a_log_is_not_said_of_the_next_one() {
         let scene = Scene::moved(2);
@@ -420,7 +423,7 @@ mod tests {
         assert_eq!((total(&application), total(&scene.application())), (200, 200));
     }
 
-    /// Whose transaction began when the log was all moved, and reads the database file alone.
+    /// Its transaction began when the WAL was fully backfilled, so it reads the database file alone.
     #[test]
     fn who_has_read_the_file_without_the_log_can_still_write() {
         let scene = || {
@@ -452,7 +455,8 @@ mod tests {
         assert_eq!(truncate(), 1, "somebody reads");
         goes_on(&application);
         assert_eq!((truncate(), reset.frames()), (0, 0));
-        // The instance's own connection begins the log anew when it writes, as any does that reads the file alone.
+        // The instance's own connection resets the WAL when it writes, as any connection does that reads the file
+        // alone.
         let before = reset.guard().wal_header().unwrap().raw_salts();
         reset.instance.execute_batch("UPDATE t SET n = n + 1 WHERE id = 1").unwrap();
         reset.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
@@ -492,7 +496,7 @@ mod tests {
         assert_eq!(scene.recovered(&[("", scene.file("")), ("-wal", scene.file("-wal"))]), ok(125));
     }
 
-    /// Whatever frames of the new log a power loss leaves, the state is that after some commit.
+    /// Whatever frames of the new WAL a power loss leaves, the state is the one after some commit.
     #[test]
     fn what_is_left_of_a_log_that_was_being_written_anew_is_what_the_file_has_or_the_new_one() {
         let mut scene = Scene::moved(4);
@@ -524,8 +528,8 @@ mod tests {
         }
     }
 
-    /// The process that writes the log anew is killed before it publishes the new index: who has the database open goes on
-    /// with the old one, and the log can be made whole under them.
+    /// The process that rewrites the WAL is killed before it publishes the new index: connections that have the
+    /// database open continue with the old index, and the WAL can be repaired under them.
     #[test]
     fn a_torn_log_is_told_and_mended_under_those_who_read_it() {
         for frames in [0, 20] {
@@ -605,7 +609,7 @@ mod tests {
         assert_eq!(scene.rewrite(), None, "somebody reads");
         assert_eq!((total(&reader), total(&application)), (200, 250));
         reader.execute_batch("COMMIT").unwrap();
-        // As a checkpoint leaves it that could not write all pages into the file.
+        // As left by a checkpoint that could not write all pages into the file.
         let guard = scene.guard();
         let moved = guard.wal_index().unwrap().attempted();
         WalIndexRegions::of(guard.file(), 1).unwrap().set_attempted(moved + 1);

@@ -1,4 +1,4 @@
-//! What tests of logs that are moved in part and written anew begin with.
+//! Setup for tests of WALs that are partly backfilled and rewritten.
 
 use crate::guard::{Guard, register_guard_vfs};
 use crate::pace::Pace;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub const TIMEOUT: Duration = Duration::ZERO;
 
-/// A database with 50 rows of a page each, a log whose beginning was moved, and the checkpoint lock of the instance.
+/// A database with 50 rows of a page each, a WAL with a backfilled prefix, and the checkpoint lock of the instance.
 pub struct Scene {
     pub directory: TempDir,
     pub instance: Connection,
@@ -39,7 +39,7 @@ impl Scene {
         connection
     }
 
-    /// `times`: so often each row was changed in what was moved, a frame each time.
+    /// `times`: number of changes of each row in the backfilled prefix, one frame each.
     pub fn moved(times: u32) -> Scene {
         let directory = TempDir::new("rewrite").unwrap();
         let vfs = register_guard_vfs(None).unwrap();
@@ -63,7 +63,7 @@ impl Scene {
         scene
     }
 
-    /// Every row is changed `times` times, each in a transaction of its own.
+    /// Changes every row `times` times, each time in a transaction of its own.
     pub fn change_all(&self, connection: &Connection, times: u32) {
         for _ in 0..times {
             (1..=50).for_each(|id| {
@@ -110,7 +110,7 @@ impl Scene {
         self.guard().wal_header().unwrap().frames()
     }
 
-    /// What a process finds that recovers the log from `directory` alone, as after a power loss that left these files.
+    /// Returns what a process reads that recovers the WAL from these files alone, as after a power loss that left them.
     pub fn recovered(&self, files: &[(&str, Vec<u8>)]) -> (i64, String) {
         let other = TempDir::new("rewrite-lost").unwrap();
         for (suffix, bytes) in files {

@@ -1,4 +1,4 @@
-//! Copying a database as of one committed state.
+//! Copies a database as of one committed state.
 
 use rusqlite::Connection;
 use standfast_types::PageNo;
@@ -7,7 +7,7 @@ use standfast_types::PageNo;
 /// Returns the number of pages.
 ///
 /// # Errors
-/// SQLite's, or the sink's.
+/// SQLite's error, or that of the sink.
 pub fn read_pages<E: From<rusqlite::Error>>(
     connection: &Connection,
     mut sink: impl FnMut(PageNo, &[u8]) -> Result<(), E>,

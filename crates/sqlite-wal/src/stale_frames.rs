@@ -1,20 +1,20 @@
-//! What a power loss leaves behind the committed frames of a WAL.
+//! Truncates what a power loss leaves behind the committed frames of a WAL.
 //!
-//! A frame counts when its checksum continues that of the frame before it. Of frames that were not synced a power
-//! loss may keep later ones and lose an earlier one. When the same transaction is then written again, the lost frame
-//! comes back byte for byte and the later ones count again: after the next power loss SQLite would find commits of
-//! before the first one where newer ones had been. So such frames are cut off, durably, before anything is written.
+//! A frame counts when its checksum continues that of the frame before it. When frames were not synced, a power loss
+//! may keep later ones and lose an earlier one. When the same transaction is then written again, the lost frame comes
+//! back byte for byte and the later ones count again: after the next power loss SQLite would find commits from before
+//! the first power loss in place of newer ones. So such frames are truncated, durably, before anything is written.
 
 use crate::{VfsFile, WalIndexHeader};
 use standfast_types::{PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
 use std::io::Result;
 
-/// Where the file has its salts.
+/// Bytes of the file that hold its salts.
 const SALTS: std::ops::Range<usize> = 16..24;
 
-/// Cuts `wal` behind the frames that `header` shows, durably. The caller holds the write lock.
+/// Truncates `wal` behind the frames that `header` publishes, durably. The caller holds the write lock.
 ///
-/// A log that was reset and has no new frame yet stays as it is: all its frames are in the database.
+/// A WAL that was reset and has no new frame yet stays as it is: all its frames are in the database.
 ///
 /// # Errors
 /// When the file system fails.
@@ -28,7 +28,7 @@ pub fn cut_stale_frames(wal: &mut VfsFile, header: &WalIndexHeader, page_size: P
         return Ok(());
     }
     let frame_bytes = (WAL_FRAME_HEADER_BYTES + page_size.bytes()) as u64;
-    // SQLite's recovery does not look at the header of a file that holds nothing else: a byte of a frame stays.
+    // SQLite's recovery ignores the header of a file that holds nothing else, so one byte of a frame stays.
     let end = WAL_HEADER_BYTES as u64 + (u64::from(header.frames()) * frame_bytes).max(1);
     if wal.bytes()? > end {
         wal.truncate(end)?;

@@ -1,5 +1,5 @@
-//! The pages of a database as one state of its files shows them: frames of the WAL up to a certain one, else the
-//! database file. Read without SQLite's cache, and without a snapshot: the caller keeps writers and checkpoints out.
+//! Reads the pages of a database in one state of its files: frames of the WAL up to a given one, else the database
+//! file. Uses neither SQLite's cache nor a snapshot: the caller keeps writers and checkpoints out.
 
 use crate::page_map::PageMap;
 use crate::vfs_file::{VfsFile, VfsFileKind};
@@ -11,38 +11,37 @@ use std::path::Path;
 /// Which frames of a WAL belong to a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frames {
-    /// Salts of the WAL.
     pub salts: WalSalts,
     /// Frames 1 to this one belong to the state.
     pub visible: u32,
-    /// Frames that the WAL holds. Pages that only later frames hold may be in the database file already, where a
-    /// process has checkpointed them: such a page says nothing of the state.
+    /// Frames that the WAL holds. A process may have checkpointed the later ones, so pages that only later frames hold
+    /// may be in the database file already: such a page says nothing of the state.
     pub present: u32,
 }
 
-/// What the files say of a page in a state.
+/// What the files hold of a page in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageFound {
     /// The image was read.
     There,
-    /// The files are shorter.
+    /// The files end before the page.
     Absent,
-    /// A later frame holds the page, so that the database file may be newer than the state.
+    /// A later frame holds the page, so the database file may be newer than the state.
     Unknown,
 }
 
-/// See the module.
+/// Reads the pages of one state.
 pub struct StateReader {
     wal: Option<VfsFile>,
     file: VfsFile,
     page_bytes: usize,
     visible: PageMap,
-    /// Pages of frames behind the state.
+    /// Pages of frames after the state.
     later: PageMap,
 }
 
 impl StateReader {
-    /// Opens the files of the database at `path` through the VFS `vfs` and learns which frame holds which page.
+    /// Opens the files of the database at `path` through the VFS `vfs` and finds which frame holds which page.
     ///
     /// # Errors
     /// When a file cannot be read, or a frame does not belong to the WAL with these salts.
@@ -82,7 +81,7 @@ impl StateReader {
 }
 
 impl StateReader {
-    /// Reads the image in a frame of the WAL and returns its page; `None` when there is no such frame.
+    /// Reads the image in a frame of the WAL and returns its page number; `None` when there is no such frame.
     ///
     /// # Errors
     /// When the file cannot be read.

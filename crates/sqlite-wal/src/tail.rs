@@ -1,52 +1,52 @@
-//! What a log has behind the frames that the database file holds durably: the tail. It stays where it is: it is worth a
-//! place on the disk only when the log is written anew (see [`crate::rewrite`]), in the newest version of each page. For that
-//! the frames that were moved give the room, so that a log whose tail has pages for two thirds of it is written anew now, long
-//! or not, because what changes while the next log is put together is in that twice. One whose tail hardly has a page twice
-//! gets more room first.
+//! The suffix of a WAL that is not backfilled: the frames behind those that the database file holds durably. It is
+//! worth writing only when the WAL is rewritten (see [`crate::rewrite`]), in the newest version of each page. The
+//! rewritten WAL must fit into the space of the backfilled frames. Rewrite once the suffix's distinct pages fill two
+//! thirds of that space, whether the WAL is long or not; the last third is for pages that change while the new WAL is
+//! built, which it then holds twice. When the suffix holds hardly any page twice, more frames are backfilled first.
 
 use crate::WalIndexHeader;
 use crate::guard::Guard;
 use crate::rewrite::most_frames;
 use standfast_types::{PageSize, Scn};
 
-/// Where a page is in a tail so few times when the room is full, it is not worth to write the log anew.
+/// A rewrite is worthwhile if the suffix holds each page at least this many times, on average, when the space is full.
 const GAIN_LEAST: u32 = 3;
 
-/// See the module.
+/// A suffix that is not backfilled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
     raw_salts: [u32; 2],
     moved: u32,
     scn: Scn,
-    /// When the log has so many frames it is asked again whether its room is full.
+    /// The number of frames of the WAL at which [`Tail::room`] checks again whether the space is full.
     look_at: u32,
 }
 
-/// A log as it was once.
+/// A snapshot of a WAL.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
-    /// What it had.
+    /// The published header at that moment.
     pub header: WalIndexHeader,
-    /// Everything before is in that.
+    /// The snapshot holds everything before this SCN.
     pub scn: Scn,
 }
 
-/// How a tail stands to its room.
+/// How much of the space of the backfilled frames a suffix needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// Enough.
     Enough,
-    /// The log is to be written anew now.
+    /// The WAL is to be rewritten now.
     Full,
-    /// More frames are to be moved first.
+    /// More frames are to be backfilled first.
     TooLittle,
 }
 
 impl Tail {
-    /// What is behind the frames that a checkpoint has moved which came to its end and was followed by a sync. `None` when
-    /// those are not all of one of `marks`, which are in order, or more than `longest`, or when somebody has begun the log anew.
-    /// The next writer would do that with a log that is moved to its last frame: the index says that this frame is not. The
-    /// caller holds the checkpoint lock, and has made a state of what was moved ([`Guard::complete_moved`]).
+    /// Returns the suffix behind the frames that a completed checkpoint has backfilled, after a sync. `None` when these
+    /// frames do not include all of one of `marks`, which are in order, when they are more than `longest`, or when the
+    /// WAL was reset. The next writer would reset a WAL that is backfilled to its last frame, so the index is made to
+    /// say that this frame is not. The caller holds the checkpoint lock, and has made a state of what was backfilled
+    /// ([`Guard::complete_moved`]).
     pub fn behind(guard: &Guard<'_>, marks: &[Mark], longest: u32) -> Option<Tail> {
         let now = guard.settled_wal_header().ok()?;
         let mut moved = guard.wal_index().ok()?.backfilled();
@@ -57,7 +57,7 @@ impl Tail {
         }
         if now.frames() == moved {
             moved -= 1;
-            // Who begins the log anew holds the write lock.
+            // A writer that resets the WAL holds the write lock.
             if !guard.with_write_lock(|| guard.set_moved(&now, moved)).ok()? {
                 return None;
             }
@@ -65,34 +65,34 @@ impl Tail {
         Some(Tail { raw_salts: then.raw_salts(), moved, scn, look_at: moved + moved / 2 })
     }
 
-    /// Of the log, in the byte order of the file.
+    /// Salts of the WAL, in the byte order of the file.
     pub fn raw_salts(&self) -> [u32; 2] {
         self.raw_salts
     }
 
-    /// Frames before it.
+    /// Number of backfilled frames before the suffix.
     pub fn moved(&self) -> u32 {
         self.moved
     }
 
-    /// Everything before is in the database file, durably.
+    /// Everything before this SCN is in the database file, durably.
     pub fn scn(&self) -> Scn {
         self.scn
     }
 
-    /// Frames at which its log is long, of `reset_frames` for one without a tail: what was moved first does not count while
-    /// the log grows.
+    /// The number of frames at which the WAL is long; `reset_frames` is that number for a WAL without a suffix. While
+    /// the WAL grows, the frames backfilled first do not count.
     pub fn long_at(&self, grows: bool, reset_frames: u32) -> u32 {
         reset_frames + if grows { self.moved } else { 0 }
     }
 
-    /// Whether a log of `frames` frames that was long at `long_at` has grown on for so long, because somebody reads all the
-    /// time, that it is to get as short as it can without being written anew.
+    /// Whether a WAL of `frames` frames that was long at `long_at` has kept growing, because there is always a reader,
+    /// until it must be shortened as far as it can be without a rewrite.
     pub fn is_out_of_hand(frames: u32, long_at: u32) -> bool {
         frames >= long_at / 2 * 3
     }
 
-    /// How a log of `frames` frames stands to the room of its tail. To be asked often: it looks seldom.
+    /// Compares the suffix of a WAL of `frames` frames with its space. To be called often: it checks seldom.
     pub fn room(&mut self, guard: &Guard<'_>, page_size: PageSize, frames: u32) -> Room {
         if frames < self.look_at {
             return Room::Enough;
@@ -102,7 +102,8 @@ impl Tail {
         let full = room / 3 * 2;
         let newest = guard.newest_frames(self.moved).map_or(0, |newest| newest.len() as u32);
         if newest < full {
-            // It is full no sooner; and a look goes over all of it, but must not come when there is no room any more.
+            // The space is full no sooner than that. A check goes over all of the suffix, but must not come when no
+            // space is left.
             self.look_at = frames + (full - newest).max((behind / 8).min((room - newest) / 2));
             Room::Enough
         } else if behind < GAIN_LEAST * newest {

@@ -1,6 +1,6 @@
-//! Frames that a process with SQLite before 3.50.2 has committed without salts and checksums; see
-//! [`standfast_types::WalHeader`]. The wal-index publishes them, and everybody reads them. Here they get what they lack,
-//! so that the log is worth as much without its index.
+//! Completes frames that a process with SQLite before 3.50.2 has committed without salts and checksums; see
+//! [`standfast_types::WalHeader`]. The wal-index publishes them, and every connection reads them. With what they lack
+//! the WAL is as good without its index.
 
 use crate::VfsFile;
 use crate::guard::{Guard, GuardError};
@@ -25,15 +25,15 @@ impl WalFile for VfsFile {
 }
 
 impl Guard<'_> {
-    /// Completes the published frames from the first one on, at or behind `from`, that lacks salts and checksum, and
-    /// publishes the checksum with which writers continue. Returns that frame; `None` when there is none. What was
-    /// written is not synced.
+    /// Completes the published frames from the first one on, at or after `from`, that lacks salts and checksum, and
+    /// publishes the checksum with which writers continue. Returns that frame; `None` when there is none, and when the
+    /// WAL is not that of the index. Does not sync what it wrote.
     ///
-    /// The caller holds the write lock. Killed at any moment, it leaves that frame as it was, so that the next call
-    /// does all of it.
+    /// The caller holds the write lock. If the process is killed at any moment, that frame is as it was, so that the
+    /// next call does all of it.
     ///
     /// # Errors
-    /// When the file system fails, or the log is not that of the index.
+    /// When the file system fails, the index cannot be read, or the WAL ends before its last published frame.
     pub fn complete_frames(&self, wal: &mut VfsFile, from: u32) -> Result<Option<u32>> {
         let index = self.settled_wal_header().map_err(Error::other)?;
         if index.frames() < from.max(1) {
@@ -90,7 +90,7 @@ mod tests {
     use crate::scene::{Scene, ok, total};
     use std::os::unix::fs::FileExt;
 
-    /// Takes salts and checksum from a frame, as SQLite before 3.50.2 leaves them out.
+    /// Removes salts and checksum from a frame, as SQLite before 3.50.2 leaves them out.
     fn strip(scene: &Scene, frame: u32) {
         let wal = std::fs::File::options().write(true).open(scene.directory.join("app.db-wal")).unwrap();
         wal.write_all_at(&[0; 16], crate::wal_layout::frame_offset(frame, 4096) + 8).unwrap();
@@ -128,7 +128,7 @@ mod tests {
         (last - 2..=last).for_each(|frame| strip(&scene, frame));
         let guard = scene.guard();
         guard.hold_write_lock().unwrap();
-        // SQLite publishes the checksum of the frame before those that it forgot.
+        // SQLite publishes the checksum of the frame before those that it left without one.
         let header = guard.wal_header().unwrap();
         let regions = crate::wal_index_regions::WalIndexRegions::of(guard.file(), 1).unwrap();
         let wrong = crate::wal_index_regions::NewHeader {

@@ -1,7 +1,8 @@
-//! Reading and syncing the files of a live database through the VFS that SQLite itself uses.
+//! Reads, writes and syncs the files of a live database through the VFS that SQLite itself uses.
 //!
-//! POSIX drops all locks a process holds on a file when it closes any descriptor of it, so the database file
-//! must never be opened behind SQLite's back in a process that has it open; the VFS knows how to close safely.
+//! POSIX drops all locks that a process holds on a file when the process closes any descriptor of the file. So a
+//! process that has the database open must never open its file behind SQLite's back; the VFS knows how to close it
+//! safely.
 
 use crate::pace::Pace;
 use crate::sqlite_code;
@@ -17,21 +18,19 @@ use std::path::Path;
 /// Which file of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VfsFileKind {
-    /// The database itself.
     Database,
-    /// Its write-ahead log.
     Wal,
 }
 
 /// One open file, used by one thread at a time.
 pub struct VfsFile {
-    /// szOsFile bytes, aligned as malloc does; the VFS's file structure.
+    /// szOsFile bytes, aligned as malloc does: the VFS's file structure.
     memory: Box<[u128]>,
     /// From sqlite3_create_filename; must outlive the file.
     name: *const c_char,
     kind: VfsFileKind,
-    /// For a WAL of SQLite's default VFS, to sync a part. Closing it drops no lock: those are on the database file and the
-    /// wal-index.
+    /// For a WAL of SQLite's default VFS: syncs a part of it. Closing it drops no lock: the locks are on the database
+    /// file and the wal-index.
     plain: Option<PartlySynced>,
 }
 
@@ -105,8 +104,8 @@ impl VfsFile {
         unsafe { (*self.pointer()).pMethods.as_ref() }
     }
 
-    /// Fills `out` from `offset`; what lies behind the end of the file reads as zeros. Returns whether all
-    /// of it was there.
+    /// Fills `out` from `offset`; bytes behind the end of the file read as zeros. Returns whether all of them were
+    /// there.
     ///
     /// # Errors
     /// When the file system fails.
@@ -124,7 +123,7 @@ impl VfsFile {
         }
     }
 
-    /// Writes all of `data` at `offset`; survives a power loss after [`VfsFile::sync`].
+    /// Writes all of `data` at `offset`; it survives a power loss after [`VfsFile::sync`].
     ///
     /// # Errors
     /// When the file system fails.
@@ -161,7 +160,7 @@ impl VfsFile {
         }
     }
 
-    /// Cuts the file to `bytes`; survives a power loss after [`VfsFile::sync`].
+    /// Truncates the file to `bytes`; that survives a power loss after [`VfsFile::sync`].
     ///
     /// # Errors
     /// When the file system fails.
@@ -200,8 +199,8 @@ impl VfsFile {
         }
     }
 
-    /// Makes what is in use of a WAL survive a power loss, as its index says: not what is left behind it of a longer one. All
-    /// of the file where that is not known.
+    /// Makes the part of a WAL that is in use, as its index says, survive a power loss, not what a longer WAL left
+    /// behind it. Syncs all of the file where that is not known.
     ///
     /// # Errors
     /// As [`VfsFile::sync`].
@@ -226,7 +225,7 @@ impl VfsFile {
         pace.sync_log(file, bytes)
     }
 
-    /// [`VfsFile::write_at`], and what is written survives a power loss.
+    /// Writes like [`VfsFile::write_at`]; what is written survives a power loss on return.
     ///
     /// # Errors
     /// As [`VfsFile::write_at`] and [`VfsFile::sync`].

@@ -4,13 +4,14 @@ use crate::wal_layout::log_bytes;
 use standfast_types::{PageSize, WalPosition, WalSalts};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// How often a header that is being written is looked at.
+/// Reads of a header that is being written before [`WalIndexView::settled_header`] gives up.
 const LOOKS: u32 = 10_000;
 /// Words (4 bytes, native order) of one copy of the header; there are two copies, one after the other.
 pub(crate) const HEADER_WORDS: usize = 12;
-/// Words of both copies and the checkpoint information after them.
+/// Words of both copies of the header and of the checkpoint information after them.
 pub(crate) const VIEW_WORDS: usize = 34;
-/// Frames copied into the database file, and those that somebody has begun to copy.
+/// Word of the number of frames backfilled (nBackfill), and word of the number whose backfill was begun
+/// (nBackfillAttempted).
 pub(crate) const BACKFILL_WORD: usize = 24;
 pub(crate) const ATTEMPTED_WORD: usize = 32;
 
@@ -21,7 +22,7 @@ pub struct WalIndexHeader {
 }
 
 impl WalIndexHeader {
-    /// Last committed frame; 0 for an empty log.
+    /// Last committed frame (mxFrame); 0 for an empty WAL.
     pub fn frames(&self) -> u32 {
         self.words[4]
     }
@@ -29,12 +30,12 @@ impl WalIndexHeader {
     pub fn database_pages(&self) -> u32 {
         self.words[5]
     }
-    /// Checksum of the last committed frame, which continues those of all before it.
+    /// Checksum of the last committed frame, which continues those of all frames before it.
     pub(crate) fn frame_checksum(&self) -> [u32; 2] {
         [self.words[6], self.words[7]]
     }
-    /// Second word of [`WalIndexHeader::frame_checksum`], as [`crate::frame_sums::frame_checksum`] reads it from the log; 0
-    /// for an empty log.
+    /// Second word of [`WalIndexHeader::frame_checksum`], as [`crate::frame_sums::frame_checksum`] reads it from the
+    /// WAL; 0 for an empty WAL.
     pub fn last_checksum(&self) -> u32 {
         if self.frames() == 0 { 0 } else { self.words[7] }
     }
@@ -46,7 +47,8 @@ impl WalIndexHeader {
     pub fn salts(&self) -> WalSalts {
         WalSalts(u32::from_be(self.words[8]), u32::from_be(self.words[9]))
     }
-    /// As SQLite decides whether to recover the index: it is initialised, and its own checksum is right.
+    /// Validity as SQLite tests it before it decides on recovery: the index is initialised, and its own checksum is
+    /// right.
     fn is_valid(&self) -> bool {
         let [first, second] = self.words[..HEADER_WORDS - 2].as_chunks::<2>().0.iter().fold(
             [0u32; 2],
@@ -57,7 +59,6 @@ impl WalIndexHeader {
         );
         self.words[3].to_ne_bytes()[0] != 0 && self.words[HEADER_WORDS - 2..] == [first, second]
     }
-    /// All of it.
     pub(crate) fn words(&self) -> [u32; HEADER_WORDS] {
         self.words
     }
@@ -65,19 +66,19 @@ impl WalIndexHeader {
     pub(crate) fn last_word(&self) -> u32 {
         self.words[HEADER_WORDS - 1]
     }
-    /// Whether the checksums of the log read the data in the byte order of this machine.
+    /// Whether the checksums of the WAL read the data in the byte order of this machine.
     pub(crate) fn sums_in_native_order(&self) -> bool {
         (self.words[3].to_ne_bytes()[1] != 0) == cfg!(target_endian = "big")
     }
-    /// Bytes of the file that are in use, when the header is initialised.
+    /// Bytes of the file that are in use; `None` when the header is not initialised.
     pub fn log_bytes(&self) -> Option<u64> {
         self.page_size().map(|page_size| log_bytes(self.frames(), page_size.bytes()))
     }
-    /// What is committed.
+    /// Salts and last committed frame.
     pub fn position(&self) -> WalPosition {
         WalPosition { salts: self.salts(), frame: self.frames() }
     }
-    /// Page size, when the header is initialised.
+    /// `None` when the header is not initialised.
     pub fn page_size(&self) -> Option<PageSize> {
         let bytes = self.words[3].to_ne_bytes();
         PageSize::from_header_field(u16::from_ne_bytes([bytes[2], bytes[3]]))
@@ -109,10 +110,10 @@ impl WalIndexView {
         unsafe { (*self.words.add(index)).load(Ordering::Relaxed) }
     }
 
-    /// Reads the header; `None` while a writer is between its two copies, and when it is none. A writer that died there
-    /// leaves it so until somebody runs SQLite's recovery, and so does whoever has written something else there.
+    /// Reads the header; `None` while a writer is between its two copies, and when it is not valid. If a writer died
+    /// there, or a process has written something else there, it stays so until SQLite's recovery runs.
     pub fn header(&self) -> Option<WalIndexHeader> {
-        // SQLite writes the second copy first, so reading the first copy first catches every torn state.
+        // SQLite writes the second copy first, so reading the first copy first detects every torn state.
         let first = std::array::from_fn(|i| self.word(i));
         fence(Ordering::SeqCst);
         let second: [u32; HEADER_WORDS] = std::array::from_fn(|i| self.word(HEADER_WORDS + i));
@@ -120,7 +121,8 @@ impl WalIndexView {
         (first == second && header.is_valid()).then_some(header)
     }
 
-    /// As [`WalIndexView::header`], but waits for a writer, who is between the copies for a moment only, unless he died there.
+    /// Reads the header like [`WalIndexView::header`], but waits for a writer, which is between the copies for a moment
+    /// only unless it died there.
     pub fn settled_header(&self) -> Option<WalIndexHeader> {
         (0..LOOKS).find_map(|_| {
             let header = self.header();
@@ -131,13 +133,13 @@ impl WalIndexView {
         })
     }
 
-    /// Frames that have been copied into the database file.
+    /// Frames that have been backfilled (nBackfill).
     pub fn backfilled(&self) -> u32 {
         self.word(BACKFILL_WORD)
     }
 
-    /// Frames that somebody has begun to copy there; more than [`WalIndexView::backfilled`] while a checkpoint runs, and after
-    /// one that did not come to its end.
+    /// Frames whose backfill was begun (nBackfillAttempted); more than [`WalIndexView::backfilled`] while a checkpoint
+    /// runs, and after one that did not complete.
     pub fn attempted(&self) -> u32 {
         self.word(ATTEMPTED_WORD)
     }

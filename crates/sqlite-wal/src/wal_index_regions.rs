@@ -1,5 +1,5 @@
-//! All of a wal-index, for who holds the locks that let it be changed: which frame has which page, and the header that
-//! publishes a log. Layout: SQLite's "WAL-mode File Format", section "WAL-Index File Format".
+//! All of a wal-index, for a caller that holds the locks needed to change it: which frame has which page, and the
+//! header that publishes a WAL. Layout: SQLite's "WAL-mode File Format", section "WAL-Index File Format".
 
 use crate::guard_vfs::GuardFile;
 use crate::wal_index::{ATTEMPTED_WORD, BACKFILL_WORD, HEADER_WORDS, WalIndexHeader};
@@ -7,20 +7,20 @@ use standfast_types::PageNo;
 use standfast_types::WalSum as Sum;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
-/// Five read marks.
+/// Words of the five read marks.
 const MARKS: std::ops::Range<usize> = 25..30;
-/// A read mark that nobody uses.
+/// Value of a read mark that no connection uses.
 const UNUSED: u32 = u32::MAX;
-/// Page numbers of a region, and how many fewer the first one has, which begins with the header.
+/// Page numbers per region. The first region begins with the header and has fewer: [`HEADER_AS_PAGES`] fewer.
 const PAGES: usize = 4096;
 const HEADER_AS_PAGES: usize = 34;
 /// Slots of the hash table behind the page numbers.
 const SLOTS: usize = 8192;
 const HASH_FACTOR: u32 = 383;
 
-/// A log as its header publishes it.
+/// A WAL as its header publishes it.
 pub(crate) struct NewHeader {
-    /// Frames, the last of which commits.
+    /// Number of frames; the last one commits.
     pub frames: u32,
     /// Size of the database in pages.
     pub database_pages: u32,
@@ -30,14 +30,14 @@ pub(crate) struct NewHeader {
     pub raw_salts: [u32; 2],
 }
 
-/// The regions of 32 KiB that hold the first frames of a log.
+/// The regions of 32 KiB that hold the first frames of a WAL.
 pub(crate) struct WalIndexRegions<'f> {
     regions: Vec<*mut u32>,
     file: std::marker::PhantomData<&'f GuardFile>,
 }
 
 impl<'f> WalIndexRegions<'f> {
-    /// Those for `frames` frames; `None` when they are not all there.
+    /// The regions for `frames` frames; `None` when they do not all exist.
     pub fn of(file: &'f GuardFile, frames: u32) -> Option<WalIndexRegions<'f>> {
         let count = place(frames.max(1)).0 + 1;
         let regions: Option<Vec<*mut u32>> = (0..count)
@@ -48,8 +48,9 @@ impl<'f> WalIndexRegions<'f> {
 
     fn word(&self, region: usize, index: usize) -> &AtomicU32 {
         debug_assert!(index < PAGES);
-        // SAFETY: xShmMap returned a region of 32 KiB, which stays mapped while the connection is open, as the borrowed
-        // file is; `index` is below 4,096. Other processes access it at the same time, hence an atomic.
+        // SAFETY: xShmMap returned a region of 32 KiB, which stays mapped while the connection is open, and the
+        // borrowed file keeps it open; `index` is below 4,096. Other processes access it at the same time, hence an
+        // atomic.
         unsafe { AtomicU32::from_ptr(self.regions[region].add(index)) }
     }
 
@@ -59,15 +60,15 @@ impl<'f> WalIndexRegions<'f> {
         unsafe { AtomicU16::from_ptr(self.regions[region].add(PAGES).cast::<u16>().add(index)) }
     }
 
-    /// The page of a frame, 1-based, that the header publishes.
+    /// The page of a frame (1-based) that the header publishes.
     pub fn page_of(&self, frame: u32) -> PageNo {
         let (region, index) = place(frame);
         self.word(region, index).load(Ordering::Relaxed)
     }
 
-    /// Publishes a log whose frames hold `pages`, one after the other, in the place of that of `old`. From the first
-    /// step to the last the header is invalid: whoever comes waits for the write lock, and if this process dies
-    /// meanwhile, SQLite's recovery makes the index from the log.
+    /// Publishes a WAL whose frames hold `pages`, in this order, in place of the WAL of `old`. From the first step to
+    /// the last the header is invalid: a connection that reads it waits for the write lock, and if this process dies
+    /// meanwhile, SQLite's recovery makes the index from the WAL.
     ///
     /// The caller holds the write lock, the checkpoint lock and all read marks.
     pub fn publish(&self, old: &WalIndexHeader, new: &NewHeader, pages: &[PageNo]) {
@@ -89,11 +90,11 @@ impl<'f> WalIndexRegions<'f> {
         self.publish_header(old, new);
     }
 
-    /// Publishes a header whose frames and marks are there already. The caller holds the write lock.
+    /// Publishes a header whose frames and marks are in place already. The caller holds the write lock.
     pub fn publish_header(&self, old: &WalIndexHeader, new: &NewHeader) {
         let header = header_words(old, new);
         fence(Ordering::SeqCst);
-        // The second copy first, as SQLite does: a reader that finds the first one new finds the second one new.
+        // The second copy first, as SQLite does: a reader that finds the first copy new finds the second copy new.
         for copy in [HEADER_WORDS, 0] {
             for (index, word) in header.iter().enumerate() {
                 self.word(0, copy + index).store(*word, Ordering::Relaxed);
@@ -114,7 +115,7 @@ impl<'f> WalIndexRegions<'f> {
         self.slot(region, slot).store((index - first + 1) as u16, Ordering::Relaxed);
     }
 
-    /// Says that `frames` frames are in the database file, and nobody is about to move more.
+    /// Sets nBackfill to `frames`, and nBackfillAttempted too: no checkpoint is about to backfill more.
     pub fn set_moved(&self, frames: u32) {
         self.word(0, BACKFILL_WORD).store(frames, Ordering::SeqCst);
         self.word(0, ATTEMPTED_WORD).store(frames, Ordering::SeqCst);
@@ -126,7 +127,7 @@ impl<'f> WalIndexRegions<'f> {
     }
 }
 
-/// Region of a frame, and the index of its page number there.
+/// The region of a frame, and the index of its page number there.
 fn place(frame: u32) -> (usize, usize) {
     let at = frame as usize - 1 + HEADER_AS_PAGES;
     (at / PAGES, at % PAGES)

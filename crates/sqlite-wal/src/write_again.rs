@@ -1,8 +1,8 @@
-//! Making sure of a WAL whose sync may have failed.
+//! Writes a WAL again whose sync may have failed.
 //!
-//! After a failed sync the kernel may take what it could not write for written: the next sync succeeds and says
-//! nothing. Only a new write of the same bytes makes a later sync mean something, and only while they are still
-//! what they were, which the checksums of the frames tell.
+//! After a failed sync the kernel may take what it could not write for written: the next sync succeeds and reports
+//! nothing. Only a new write of the same bytes makes a later sync meaningful, and only while the bytes are unchanged,
+//! which the checksums of the frames show.
 
 use crate::wal_layout::{SALTS, SUMMED_HEAD};
 use crate::{VfsFile, WalIndexHeader};
@@ -10,15 +10,16 @@ use standfast_types::{PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
 use standfast_types::{WAL_MAGIC as MAGIC, WalSum as Sum};
 use std::io::Result;
 
-/// Where a frame has its salts.
+/// Bytes of a frame that hold its salts.
 const FRAME_SALTS: std::ops::Range<usize> = 8..16;
-/// Where the checksum of a frame is.
+/// Bytes of a frame that hold its checksum.
 const FRAME_SUM: std::ops::Range<usize> = 16..24;
 
-/// Reads the frames that `header` shows, compares their checksums, writes them again where they are, and syncs.
-/// False, with the rest left alone, when one is not what it was. The caller holds the write lock; readers go on.
+/// Reads the frames that `header` publishes, compares their checksums, writes them again in place, and syncs. Returns
+/// false, and leaves the rest alone, when a frame or the header has changed. The caller holds the write lock; readers
+/// continue.
 ///
-/// A log that was reset and has no new frame yet stays as it is: all its frames are in the database.
+/// A WAL that was reset and has no new frame yet stays as it is: all its frames are in the database.
 ///
 /// # Errors
 /// When the file system fails.
@@ -72,7 +73,7 @@ mod tests {
     use rusqlite::{Connection, OpenFlags};
     use standfast_testkit::TempDir;
 
-    /// A database with a log of several transactions; the connection goes through the guard.
+    /// A database with a WAL of several transactions; the connection goes through the guard.
     fn database(directory: &TempDir) -> (std::path::PathBuf, Connection) {
         let path = directory.join("app.db");
         let vfs = register_guard_vfs(None).unwrap();

@@ -1,5 +1,5 @@
-//! New WAL bytes are handed to the disk early and in small pieces: a sync that finds everything written competes
-//! less with durable writes of redo.
+//! Hands new WAL bytes to the disk early and in small chunks: a sync that finds everything written competes less with
+//! durable writes of redo.
 
 use standfast_io::behind::start_writing;
 use standfast_session::wal_path;
@@ -8,14 +8,16 @@ use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// What is handed over at once: more would hold up a durable write that comes right behind it longer than that write
+/// Bytes handed over at once: more would delay a durable write that comes right behind them by longer than that write
 /// takes, and less is not worth a system call.
 const PIECE_BYTES: u64 = 256 << 10;
-/// So many small frames are one, too: what commits seldom is not left to the sync of a checkpoint.
+/// Upper limit of the frames of a chunk, so that small frames of a database that commits seldom are not left to the
+/// sync of a checkpoint.
 const PIECE_FRAMES_MAX: u64 = 64;
-/// So many pieces are handed over at most by [`WriteBack::hand_most`].
+/// Most chunks that one call of [`WriteBack::hand_most`] hands over.
 const PIECES_MOST: u32 = 4;
-/// Where much is left a piece is this part of it, so that a WAL that grows fast is handed over as fast, a little later.
+/// While much is left, a chunk is at least this fraction of it, so that a WAL that grows fast is handed over as fast, a
+/// little later.
 const PART_OF_MUCH: u32 = 8;
 
 /// How far the WAL of one database has been handed to the disk.
@@ -24,26 +26,26 @@ pub struct WriteBack {
     frame_bytes: u64,
     piece_frames: u32,
     file: Option<File>,
-    /// Frames that the WAL has.
+    /// Frames in the WAL.
     frames: u32,
-    /// Those that have been handed over; never more.
+    /// Frames handed over; never more than `frames`.
     handed: u32,
 }
 
 impl WriteBack {
-    /// For the WAL of `database`, of which nothing was handed over: how long it is will be said.
+    /// For the WAL of `database`, with nothing handed over; [`WriteBack::grew_to`] reports its length.
     pub fn new(database: &Path, page_bytes: usize) -> WriteBack {
         let frame_bytes = (WAL_FRAME_HEADER_BYTES + page_bytes) as u64;
         let piece_frames = (PIECE_BYTES / frame_bytes).clamp(1, PIECE_FRAMES_MAX) as u32;
         WriteBack { path: wal_path(database), frame_bytes, piece_frames, file: None, frames: 0, handed: 0 }
     }
 
-    /// Closes the file, which is opened again when it is needed: one that was removed meanwhile is not held.
+    /// Closes the file, so that a removed file is not held open; the next write opens it again.
     pub fn close(&mut self) {
         self.file = None;
     }
 
-    /// The WAL has `frames` frames now. Fewer than before: it began anew.
+    /// Reports that the WAL has `frames` frames. Fewer than before: it was reset.
     pub fn grew_to(&mut self, frames: u32) {
         if frames < self.frames {
             self.handed = 0;
@@ -51,35 +53,35 @@ impl WriteBack {
         self.frames = frames;
     }
 
-    /// Frames that have not been handed over, if they are a piece.
+    /// Frames not yet handed over, if they fill a chunk.
     pub fn left(&self) -> Option<u32> {
         Some(self.frames - self.handed).filter(|left| *left >= self.piece_frames)
     }
 
-    /// Starts writing the next piece without waiting, and returns how many frames it has.
+    /// Starts writing the next chunk without waiting, and returns the number of its frames.
     pub fn hand_piece(&mut self) -> u32 {
         self.left().map_or(0, |left| self.hand(self.piece_frames.max(left / PART_OF_MUCH)))
     }
 
-    /// Starts writing what is there if it is a piece, four pieces at most, and returns how many frames those were.
+    /// Starts writing what is left if it fills a chunk, four chunks at most, and returns the number of frames.
     pub fn hand_most(&mut self) -> u32 {
         self.left().map_or(0, |left| self.hand(left.min(PIECES_MOST * self.piece_frames)))
     }
 
-    /// Nothing of the log was handed over; how long it is will be said.
+    /// Starts over: nothing of the WAL is handed over, and its length is unknown until it is reported.
     pub fn begin_anew(&mut self) {
         (self.frames, self.handed, self.file) = (0, 0, None);
     }
 
-    /// Starts writing all that is there if it is a piece, and returns how many frames those were.
+    /// Starts writing all that is left if it fills a chunk, and returns the number of frames.
     pub fn hand_all(&mut self) -> u32 {
         self.left().map_or(0, |left| self.hand(left))
     }
 
     fn hand(&mut self, frames: u32) -> u32 {
         if self.file.is_none() {
-            // SQLite's locks are on the database and the -shm; closing a descriptor of the -wal drops none. Where
-            // it cannot be opened everything goes on, less smoothly.
+            // SQLite's locks are on the database and the -shm; closing a descriptor of the -wal drops none. If the file
+            // cannot be opened, nothing is written early; the next sync writes it.
             let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
             self.file = File::options().read(true).custom_flags(flags).open(&self.path).ok();
         }

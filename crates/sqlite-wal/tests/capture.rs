@@ -202,7 +202,7 @@ fn pages_that_a_growing_commit_skipped_are_recorded() {
     rig.run(FILL);
 }
 
-/// Another process has put a size into the index, and an application commits upon that: the pages are there then, as zeros.
+/// Another process has put a size into the index, and an application commits upon that: the pages then exist, as zeros.
 #[test]
 fn pages_that_a_commit_skipped_are_recorded_in_turns() {
     let mut rig = Rig::new("many-skipped", 1024);
@@ -225,7 +225,7 @@ fn pages_that_a_commit_skipped_are_recorded_in_turns() {
     }
     assert!(rig.capture.database_pages() >= before + 20_000 && turns >= 20_000 / 512, "{turns}");
     assert!(!rig.capture.in_transaction() && marks.len() == 1);
-    // What page 1 says of the size is what it was.
+    // Page 1 still has the old size.
     let primary = pages_of(&rig.keeper);
     assert_eq!(rig.standby.len() as u32, rig.capture.database_pages());
     assert!(rig.standby[..primary.len()] == primary[..]);
@@ -253,7 +253,7 @@ fn a_restarted_capture_goes_on_where_the_redo_ends() {
     rig.run(FILL);
     let (position, pages) = (rig.capture.position(), rig.standby.len() as u32);
     rig.app.execute_batch("INSERT INTO t(x) VALUES('while the instance was away')").unwrap();
-    // A process without Standfast moves frames into the file before they are captured.
+    // A process without Standfast backfills frames before they are captured.
     let guard = Guard::of(&rig.keeper).unwrap();
     guard.release_checkpoint_lock();
     rig.app.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(0)).unwrap();
@@ -264,7 +264,7 @@ fn a_restarted_capture_goes_on_where_the_redo_ends() {
     rig.run("UPDATE t SET x = 'again' WHERE id < 20");
 }
 
-/// A reader of a log that is in the database file as a whole does not keep a writer from restarting it.
+/// A reader of a fully backfilled WAL does not keep a writer from resetting it.
 #[test]
 fn log_restarted_before_capture_begins_is_captured_from_there() {
     let mut rig = Rig::new("restarted", 4096);
@@ -278,7 +278,7 @@ fn log_restarted_before_capture_begins_is_captured_from_there() {
     rig.catch_up();
     rig.compare();
     rig.run("UPDATE t SET x = 'again' WHERE id < 20");
-    // The same of a copy that was made meanwhile.
+    // The same after a full resync image that was made meanwhile.
     let (position, pages) = (rig.capture.position(), rig.standby.len() as u32);
     rig.keeper.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
     rig.app.execute_batch("DELETE FROM t WHERE id = 5").unwrap();
@@ -295,7 +295,7 @@ fn write_at(path: &std::path::Path, suffix: &str, offset: u64, bytes: &[u8]) {
     file.write_all_at(bytes, offset).unwrap();
 }
 
-/// Both copies of the header with `value` in a word, and a checksum that fits.
+/// Writes both copies of the header with `value` in a word, and a checksum that fits.
 fn write_index(rig: &Rig, word: usize, value: u32) {
     let bytes = std::fs::read(format!("{}-shm", rig.path.display())).unwrap();
     let mut words: Vec<u32> =
@@ -425,7 +425,7 @@ fn a_log_that_was_cut_to_nothing_keeps_its_generation_through_the_next_recovery(
          SELECT randomblob(300) FROM n",
     )
     .unwrap();
-    // The machine stops in the middle of the transaction, which has spilled: frames, and no commit.
+    // The machine stops in the middle of the transaction, which has spilled: there are frames, and no commit.
     copy(&live, &crashed);
     let recovered = open(&crashed);
     let found = header(&recovered);

@@ -29,7 +29,7 @@ impl Rig {
         Rig { machine, connection }
     }
 
-    /// Writes every page. Returns how many whole portions there are: fewer if a portion had a page more.
+    /// Writes every page. Returns the number of complete portions, which is smaller if a portion has one page more.
     fn fill(&self) -> u64 {
         self.connection
             .execute_batch("BEGIN; DELETE FROM t; INSERT INTO t VALUES(randomblob(228000)); COMMIT")
@@ -40,7 +40,7 @@ impl Rig {
         portions.into()
     }
 
-    /// Syncs of a checkpoint that moves everything.
+    /// Syncs of a checkpoint that backfills everything.
     fn syncs(&self) -> u64 {
         let before = self.machine.boundaries();
         let counts = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
@@ -66,7 +66,7 @@ fn leisurely_until(hurry: &Arc<AtomicBool>) -> Pace {
     Pace::LeisurelyUntil(hurry.clone())
 }
 
-/// Those of the WAL before and of the database after.
+/// The sync of the WAL before, and that of the database after.
 const ALWAYS: u64 = 2;
 
 #[test]
@@ -105,8 +105,8 @@ fn a_steady_checkpoint_syncs_larger_portions_by_themselves() {
     assert_eq!(rig.syncs_at(&Pace::SteadilyUntil(Arc::default())), ALWAYS + portions);
 }
 
-/// SQLite syncs the database when all frames are in it. While others write that never comes, and a thousand pages were left to
-/// the sync behind the gate.
+/// SQLite syncs the database when all frames are in it. While others write that never happens, and a thousand pages
+/// were left to the sync behind the checkpoint gate.
 #[test]
 fn what_a_checkpoint_has_moved_while_others_write_is_synced_when_asked_for_and_once() {
     let rig = Rig::new();

@@ -1,6 +1,6 @@
-//! A log that is moved in part and written anew, on a machine that loses power at any time: what is left is the state after a
-//! commit that nobody was promised more than, or, where nothing of the new log counts, a database file from which the redo
-//! leads on: of every page it holds what some commit from the promised one on left there.
+//! A WAL that is partly backfilled and rewritten, on a machine that loses power at any time. What is left is the state
+//! after a commit, no older than what was promised; or, where nothing of the new WAL counts, a database file from which
+//! the redo continues: each of its pages is as some commit left it, from the promised one on.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ fn size() -> PageSize {
 fn plain(machine: &Arc<SimMachine>) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let connection = Connection::open_with_flags_and_vfs(PATH, flags, machine.vfs_name())?;
-    // The header of a log is synced before anything behind it, but no commit.
+    // SQLite syncs the header of a WAL before anything behind it, but no commit.
     connection.execute_batch("PRAGMA wal_autocheckpoint=0; PRAGMA synchronous=NORMAL")?;
     Ok(connection)
 }
@@ -41,14 +41,14 @@ fn pages(machine: &Arc<SimMachine>) -> rusqlite::Result<Pages> {
     rows.collect()
 }
 
-/// What of a run outlives the power.
+/// What a run leaves when the power fails.
 struct Outcome {
     history: Vec<Pages>,
     /// The database file alone is at least at this commit.
     in_file: usize,
-    /// The file and the log are.
+    /// The file and the WAL together are at least at this commit.
     in_log: usize,
-    /// Logs written anew.
+    /// Rewritten WALs.
     rewritten: u32,
 }
 
@@ -65,7 +65,7 @@ struct Life {
     rewritten: u32,
 }
 
-/// A transaction of an application; nothing when somebody else writes.
+/// Runs a transaction of an application; does nothing when another connection writes.
 fn change(machine: &Arc<SimMachine>, history: &History, rng: &mut Rng) -> rusqlite::Result<()> {
     let application = plain(machine)?;
     application.execute_batch(&format!("PRAGMA cache_size={}", [3, 2000][rng.below(2) as usize]))?;
@@ -127,7 +127,7 @@ impl Life {
         Guard::of(&self.instance).ok()?.settled_wal_header().ok().map(|header| Mark { header, scn })
     }
 
-    /// Until the power fails, or the end.
+    /// Runs until the power fails, or to the end.
     fn run(mut self, rng: &mut Rng) -> Outcome {
         for _ in 0..rng.between(20, 90) {
             match rng.below(100) {
@@ -143,7 +143,7 @@ impl Life {
         Outcome { history, in_file: self.in_file, in_log: self.in_log, rewritten: self.rewritten }
     }
 
-    /// Somebody writes while something is synced.
+    /// Lets an application write while something is synced.
     fn change_at(&self, boundary: u64, mut rng: Rng) {
         let (machine, history) = (self.machine.clone(), self.history.clone());
         self.machine.at_boundary(boundary, move || {
@@ -170,7 +170,7 @@ impl Life {
                 Some(())
             }
             74..=83 if self.tail.is_none() => self.move_beginning(),
-            // What is moved later does not make the tail shorter.
+            // A later backfill does not make the suffix shorter.
             74..=77 => self.move_some().map(drop),
             78..=93 => self.rewrite(rng),
             94..=97 => {
@@ -205,7 +205,7 @@ impl Life {
 
     fn rewrite(&mut self, rng: &mut Rng) -> Option<()> {
         let tail = self.tail?;
-        // The log is needed as it is.
+        // The WAL is needed as it is.
         if self.in_log > tail.scn().0 as usize {
             self.tail = None;
             return Some(());
@@ -222,7 +222,7 @@ impl Life {
         if log.ok()?.is_some() {
             self.rewritten += 1;
             self.tail = None;
-            // Nothing of it is on disk but the header.
+            // Nothing of it is on disk except the header.
             if rng.chance(20) {
                 self.machine.cut_power();
             }
@@ -247,7 +247,7 @@ impl Life {
     }
 }
 
-/// What a power loss left.
+/// Checks what a power loss left; true when the WAL was inconsistent.
 fn check(machine: &Arc<SimMachine>, outcome: &Outcome) -> bool {
     let Outcome { history, in_file, in_log, .. } = outcome;
     let file = machine.contents(PATH).unwrap();
@@ -261,7 +261,7 @@ fn check(machine: &Arc<SimMachine>, outcome: &Outcome) -> bool {
         let since = &history[*in_file..];
         for (index, found) in file.chunks(PAGE_BYTES).enumerate() {
             let known: Vec<_> = since.iter().map(|pages| pages.get(index).map(Vec::as_slice)).collect();
-            // Beyond the end of some state it may hold anything.
+            // Beyond the end of some state the page may hold anything.
             assert!(known.contains(&Some(found)) || known.contains(&None), "page {}", index + 1);
         }
         let least = since.iter().map(Vec::len).min().unwrap();

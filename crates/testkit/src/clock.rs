@@ -1,13 +1,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where simulated time starts: microseconds since 1970, a day in November 2023.
+/// Start of simulated time: microseconds since 1970, a day in November 2023.
 const START_US: u64 = 1_700_000_000_000_000;
 
 /// Julian day number of 1970-01-01 00:00 UTC, in milliseconds: the unit of SQLite's clock.
 const UNIX_EPOCH_JULIAN_MS: u64 = 210_866_760_000_000;
 
-/// A clock that moves only when told. Clones show the same time.
+/// A clock that only moves when [`SimClock::advance`] is called. Clones show the same time.
 #[derive(Clone, Debug)]
 pub struct SimClock {
     microseconds: Arc<AtomicU64>,
@@ -25,12 +25,11 @@ impl SimClock {
         self.microseconds.load(Ordering::SeqCst)
     }
 
-    /// Lets `microseconds` pass.
     pub fn advance(&self, microseconds: u64) {
         self.microseconds.fetch_add(microseconds, Ordering::SeqCst);
     }
 
-    /// Milliseconds since the Julian epoch, as SQLite counts them.
+    /// Milliseconds since the Julian epoch, the unit of SQLite's clock.
     pub fn julian_ms(&self) -> u64 {
         UNIX_EPOCH_JULIAN_MS + self.now_us() / 1000
     }

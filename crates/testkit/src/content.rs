@@ -1,7 +1,7 @@
 use crate::SECTOR_BYTES;
 use crate::loss::Verdict;
 
-/// Numbers changes across all files of a machine in the order in which they were made.
+/// Numbers the changes of all files of a machine in the order in which they are made.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order(u64);
 
@@ -25,7 +25,8 @@ struct Unsynced {
     change: Change,
 }
 
-/// The bytes of one file: what the running system sees, what is durable, and the changes between the two.
+/// The bytes of one file: the content that the running system sees, the durable content, and the changes between the
+/// two.
 ///
 /// Invariant: `durable` with all `unsynced` changes applied in order equals `seen`.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +57,8 @@ impl Content {
         if data.is_empty() {
             return;
         }
-        // The new size and the new bytes reach the disk separately: a file may come back longer, with zeros.
+        // The new size and the new bytes reach the disk separately: after a power loss the file may be longer, with
+        // zeros.
         self.grow(order, offset + data.len() as u64);
         self.change(order, Change::Write { offset, bytes: data.to_vec() });
     }
@@ -67,7 +69,7 @@ impl Content {
         }
     }
 
-    /// Cuts or extends to `size` bytes.
+    /// Truncates or extends the file to `size` bytes.
     pub(crate) fn resize(&mut self, order: &mut Order, size: u64) {
         if size < self.seen.len() as u64 {
             self.change(order, Change::Truncate(size));
@@ -87,7 +89,7 @@ impl Content {
         }
     }
 
-    /// A durable write: these bytes, and the file size they need, survive; other unsynced bytes stay unsynced.
+    /// Writes durably: these bytes, and the file size that they need, survive; other unsynced bytes stay unsynced.
     pub(crate) fn write_through(&mut self, offset: u64, data: &[u8]) {
         let end = offset + data.len() as u64;
         self.settle_sizes();
@@ -98,8 +100,8 @@ impl Content {
         }
     }
 
-    /// Makes all changes of the size durable, leaving written bytes unsynced. Bytes that a truncation cut off
-    /// are gone for good.
+    /// Makes all changes of the size durable; written bytes stay unsynced. Bytes that a truncation removed are lost
+    /// permanently.
     fn settle_sizes(&mut self) {
         let mut kept: Vec<Unsynced> = Vec::with_capacity(self.unsynced.len());
         for unsynced in self.unsynced.drain(..) {
@@ -115,13 +117,13 @@ impl Content {
         self.unsynced = kept;
     }
 
-    /// Drops the unsynced bytes of `start..end`: a later write has overtaken them.
+    /// Drops the unsynced bytes of `start..end`, because a later write replaces them.
     fn forget_unsynced(&mut self, start: u64, end: u64) {
         let unsynced = std::mem::take(&mut self.unsynced);
         self.unsynced = unsynced.into_iter().flat_map(|earlier| without(earlier, start, end)).collect();
     }
 
-    /// After this, what is durable is all there is.
+    /// Decides which unsynced changes survive; afterwards the seen content is the durable one.
     pub(crate) fn lose_power(&mut self, verdict: &mut Verdict<'_>) {
         if self.unsynced.is_empty() {
             return;
@@ -150,8 +152,8 @@ impl Content {
 
 fn apply(bytes: &mut Vec<u8>, change: &Change) {
     match change {
-        // Writes lie inside the file here: `write` records the growth first, and `settle_sizes` applies it
-        // before the writes. A truncation in between leaves only what `without` has cut to fit.
+        // Writes are inside the file here: `write` records the growth first, and `settle_sizes` applies it before the
+        // writes. After a truncation in between, `without` has shortened the writes to fit.
         Change::Write { offset, bytes: data } => put(bytes, *offset, data),
         Change::Grow(size) => bytes.resize(bytes.len().max(*size as usize), 0),
         Change::Truncate(size) => bytes.truncate(*size as usize),
@@ -163,7 +165,7 @@ fn put(bytes: &mut [u8], offset: u64, data: &[u8]) {
     bytes[start..start + data.len()].copy_from_slice(data);
 }
 
-/// The parts of a write that lie outside `start..end`; changes of the size are returned as they are.
+/// Returns the parts of a write that are outside `start..end`; returns other changes unchanged.
 fn without(unsynced: Unsynced, start: u64, end: u64) -> impl Iterator<Item = Unsynced> {
     let Unsynced { order, change } = unsynced;
     let parts = match change {
@@ -182,7 +184,7 @@ fn without(unsynced: Unsynced, start: u64, end: u64) -> impl Iterator<Item = Uns
     parts.into_iter().map(move |change| Unsynced { order, change })
 }
 
-/// Splits a write at sector limits.
+/// Splits a write at sector boundaries.
 fn sectors(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let mut at = offset;
     let mut rest = bytes;

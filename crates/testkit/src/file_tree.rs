@@ -1,20 +1,20 @@
-//! Names and contents of all files of a machine, with what is durable of both.
+//! Names and contents of all files of a machine, each with its durable state.
 
 use crate::content::{Content, Order};
 use crate::loss::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-/// A file, whatever its names are; never used twice on one machine.
+/// Identifies a file independently of its names; never reused on one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileId(u64);
 
-/// A change of the directory that is not durable yet.
+/// A directory change that is not durable yet.
 #[derive(Clone, Debug)]
 enum NameChange {
     Link(PathBuf, FileId),
     Unlink(PathBuf),
-    /// From, to: one step, so that a power loss never shows both names or none.
+    /// From and to: one step, so that a power loss never leaves both names or neither.
     Move(PathBuf, PathBuf, FileId),
 }
 
@@ -27,11 +27,11 @@ struct Unsynced {
 #[derive(Clone, Debug, Default)]
 struct File {
     content: Content,
-    /// Open handles; a file without names lives as long as one is open.
+    /// Number of open handles; a file without names lives until the last one is closed.
     handles: u32,
 }
 
-/// Directories are implied by the paths of the files in them.
+/// All files of a machine. Directories are implied by the paths of the files in them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileTree {
     files: BTreeMap<FileId, File>,
@@ -42,7 +42,7 @@ pub(crate) struct FileTree {
     last_id: u64,
 }
 
-/// The one spelling of a path inside the tree: absolute, without `.` and `..`.
+/// Returns the canonical form of a path in the tree: absolute, without `.` and `..`.
 pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut result = PathBuf::from("/");
     for component in path.components() {
@@ -64,13 +64,13 @@ impl FileTree {
         self.files.get(&file).map(|file| &file.content)
     }
 
-    /// The content and the numbering that every change of it needs.
+    /// The content, and the numbering that each change of it needs.
     pub(crate) fn content_mut(&mut self, file: FileId) -> Option<(&mut Content, &mut Order)> {
         let order = &mut self.order;
         self.files.get_mut(&file).map(|file| (&mut file.content, order))
     }
 
-    /// Sum of the sizes of all files that the running system has a name or a handle for.
+    /// Total size of all files that have a name in the running system or an open handle.
     pub(crate) fn bytes(&self) -> u64 {
         let named: BTreeSet<FileId> = self.seen.values().copied().collect();
         let held = self.files.iter().filter(|(id, file)| file.handles > 0 || named.contains(id));
@@ -91,7 +91,7 @@ impl FileTree {
         id
     }
 
-    /// Whether there was such a file. The removal is unsynced.
+    /// Removes a file; returns whether it existed. The removal is unsynced.
     pub(crate) fn remove(&mut self, path: &Path) -> bool {
         let path = normal(path);
         let existed = self.seen.contains_key(&path);
@@ -101,7 +101,7 @@ impl FileTree {
         existed
     }
 
-    /// Whether there was such a file; `to` is replaced. The renaming is unsynced.
+    /// Renames a file, replacing `to`; returns whether `from` existed. The renaming is unsynced.
     pub(crate) fn rename(&mut self, from: &Path, to: &Path) -> bool {
         let (from, to) = (normal(from), normal(to));
         let Some(id) = self.seen.get(&from).copied() else { return false };
@@ -116,13 +116,13 @@ impl FileTree {
         self.unsynced.push(Unsynced { order: self.order.next(), change });
     }
 
-    /// Makes all names durable, as syncing the directories does.
+    /// Makes all names durable, as a sync of the directories does.
     pub(crate) fn sync_names(&mut self) {
         self.sync_names_before(self.unsynced.len());
     }
 
-    /// Makes the content of `file` and its name durable. A journalling file system commits changes of names in
-    /// order, so those made before come along.
+    /// Makes the content of `file` and its name durable. A journalling file system commits name changes in order, so
+    /// earlier name changes become durable too.
     pub(crate) fn sync(&mut self, file: FileId) {
         let names = self.unsynced.iter().rposition(|unsynced| match &unsynced.change {
             NameChange::Link(_, id) | NameChange::Move(_, _, id) => *id == file,
@@ -163,7 +163,7 @@ impl FileTree {
         self.files.values().map(|file| u64::from(file.handles)).sum()
     }
 
-    /// Drops files that have no name, can get none back by a power loss, and are not open.
+    /// Drops files that have no name, cannot regain one in a power loss, and are not open.
     fn forget_unreachable(&mut self) {
         let pending = self.unsynced.iter().filter_map(|unsynced| match &unsynced.change {
             NameChange::Link(_, id) | NameChange::Move(_, _, id) => Some(id),
@@ -186,7 +186,7 @@ impl FileTree {
         names.into_iter().collect()
     }
 
-    /// Names and files, sorted by name.
+    /// Names and contents of all files, sorted by name.
     pub(crate) fn names(&self) -> impl Iterator<Item = (&Path, &Content)> {
         self.seen.iter().filter_map(|(path, id)| Some((path.as_path(), self.content(*id)?)))
     }
@@ -200,7 +200,7 @@ impl FileTree {
         orders
     }
 
-    /// After this, what is durable is all there is, and nothing is open.
+    /// Decides which unsynced changes survive; afterwards the seen state is the durable one, and no file is open.
     pub(crate) fn lose_power(&mut self, verdict: &mut Verdict<'_>) {
         if !self.unsynced.is_empty() {
             verdict.next_file();
@@ -224,7 +224,7 @@ fn apply(names: &mut BTreeMap<PathBuf, FileId>, change: &NameChange) {
         NameChange::Link(path, id) => _ = names.insert(path.clone(), *id),
         NameChange::Unlink(path) => _ = names.remove(path),
         NameChange::Move(from, to, id) => {
-            // When the name's creation was lost, `from` may belong to an older file: that one stays.
+            // When the creation of the name was lost, `from` may belong to an older file, which stays.
             if names.get(from) == Some(id) {
                 names.remove(from);
             }

@@ -1,11 +1,11 @@
-//! Connections from chosen addresses of this machine.
+//! TCP connections from chosen addresses of this machine.
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::Result;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::time::Duration;
 
-/// A connection from the address `from` of this machine, which has all of 127.0.0.0/8, to `to` within `limit`.
+/// Connects to `to` within `limit`, from the address `from` of this machine, which has all of 127.0.0.0/8.
 ///
 /// # Errors
 /// When this machine does not have the address, or `to` does not accept.

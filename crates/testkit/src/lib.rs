@@ -1,9 +1,9 @@
-//! Development only: a machine that loses power, seeded randomness, and small helpers for tests.
+//! Test support: a machine that loses power, seeded randomness, and small helpers for tests.
 //!
-//! [`SimMachine`] is one simulated host: an in-memory file tree whose every change is *unsynced* until a sync
-//! makes it durable. The redo stations reach it through [`SimDisk`] (the `standfast-io` doors), SQLite through
-//! a VFS of the machine's own ([`SimMachine::vfs_name`]); both see the same files. A power loss keeps what was
-//! synced and an arbitrary part of everything else: sectors survive or vanish one by one, in any order.
+//! [`SimMachine`] is one simulated host: an in-memory file tree in which every change is *unsynced* until a sync makes
+//! it durable. The redo stages access it through [`SimDisk`] (the `standfast-io` traits), SQLite through a VFS of the
+//! machine ([`SimMachine::vfs_name`]); both see the same files. A power loss keeps all synced changes and an arbitrary
+//! part of the others: each sector survives or is lost on its own, in any order.
 //!
 //! ```
 //! use standfast_io::Disk;
@@ -19,9 +19,9 @@
 //! assert!(log.sync().is_err(), "handles from before the power loss are dead");
 //! ```
 //!
-//! Order of events in a crash test: run a history once and read [`SimMachine::boundaries`]; then for each
-//! boundary run it on a fresh machine with [`SimMachine::crash_at`], until a call fails; then
-//! [`SimMachine::power_loss`], recover, and check what was acknowledged.
+//! Order of events in a crash test: run a history once and read [`SimMachine::boundaries`]; then, for each boundary,
+//! run the history on a new machine with [`SimMachine::crash_at`] until a call fails; then call
+//! [`SimMachine::power_loss`], recover, and check that all acknowledged commits are there.
 
 mod clock;
 mod content;
@@ -57,5 +57,5 @@ pub use sqlite_seed::SqliteSeed;
 pub use temp::TempDir;
 pub use wait::wait_until;
 
-/// Unit, in bytes, in which an unsynced write survives a power loss or not.
+/// Unit, in bytes, in which an unsynced write survives a power loss or is lost.
 pub const SECTOR_BYTES: u64 = 512;

@@ -3,15 +3,15 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Result, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A connection in memory, like TCP: two ordered streams of bytes without message limits. What is written is
-/// cut into random pieces that arrive after random delays, counted in steps of [`MemoryLink::step`]; a cut
-/// loses the end of what is under way. The same seed and calls give the same arrivals.
+/// An in-memory connection, like TCP: two ordered byte streams without message boundaries. Written bytes are split into
+/// random chunks that arrive after random delays, counted in steps of [`MemoryLink::step`]; a cut loses a suffix of the
+/// bytes in flight. The same seed and calls give the same arrivals.
 #[derive(Clone, Debug)]
 pub struct MemoryLink {
     state: Arc<Mutex<State>>,
 }
 
-/// One end of a [`MemoryLink`]; reading and writing never block.
+/// One end of a [`MemoryLink`]; reads and writes never block.
 #[derive(Debug)]
 pub struct LinkEnd {
     state: Arc<Mutex<State>>,
@@ -30,7 +30,7 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Direction {
-    /// Step of arrival, ascending, and bytes.
+    /// Chunks in flight: step of arrival, ascending, and bytes.
     under_way: VecDeque<(u64, Vec<u8>)>,
     arrived: VecDeque<u8>,
     closed: bool,
@@ -38,7 +38,7 @@ struct Direction {
 }
 
 impl MemoryLink {
-    /// A link whose pieces take 0 to `delay_max` steps, and its two ends.
+    /// Makes a link whose chunks take 0 to `delay_max` steps, and its two ends.
     pub fn pair(seed: u64, delay_max: u64) -> (MemoryLink, LinkEnd, LinkEnd) {
         let directions = Default::default();
         let state = State { rng: Rng::new(seed), delay_max, now: 0, cut: false, directions };
@@ -48,15 +48,14 @@ impl MemoryLink {
         (MemoryLink { state }, one, two)
     }
 
-    /// Lets one step of time pass.
     pub fn step(&self) {
         let mut state = lock(&self.state);
         state.now += 1;
         state.deliver();
     }
 
-    /// Cuts the link for good: of the bytes under way a random first part still arrives. Both ends read what
-    /// arrived and then fail with `ConnectionReset`.
+    /// Cuts the link permanently: a random prefix of the bytes in flight still arrives. Both ends read what arrived and
+    /// then fail with `ConnectionReset`.
     pub fn cut(&self) {
         let state = &mut *lock(&self.state);
         state.cut = true;
@@ -67,7 +66,7 @@ impl MemoryLink {
         }
     }
 
-    /// Number of bytes that were written and have not arrived, in both directions.
+    /// Number of bytes in both directions that were written and have not arrived.
     pub fn under_way(&self) -> usize {
         let state = lock(&self.state);
         state.directions.iter().flat_map(|direction| &direction.under_way).map(|(_, bytes)| bytes.len()).sum()
@@ -102,14 +101,15 @@ impl State {
 }
 
 impl LinkEnd {
-    /// Bytes that can be read now.
+    /// Number of bytes that can be read now.
     pub fn available(&self) -> usize {
         lock(&self.state).directions[self.reads].arrived.len()
     }
 }
 
 impl Read for LinkEnd {
-    /// `WouldBlock` when nothing has arrived, 0 when the other end closed, `ConnectionReset` after a cut.
+    /// Fails with `WouldBlock` when no bytes have arrived, and with `ConnectionReset` after a cut; returns 0 when the
+    /// other end is closed.
     fn read(&mut self, out: &mut [u8]) -> Result<usize> {
         let mut state = lock(&self.state);
         let cut = state.cut;
@@ -126,7 +126,7 @@ impl Read for LinkEnd {
 }
 
 impl Write for LinkEnd {
-    /// Takes everything; `BrokenPipe` when the other end is gone, `ConnectionReset` after a cut.
+    /// Accepts all bytes. Fails with `BrokenPipe` when the other end is gone, and with `ConnectionReset` after a cut.
     fn write(&mut self, data: &[u8]) -> Result<usize> {
         let mut state = lock(&self.state);
         let writes = 1 - self.reads;

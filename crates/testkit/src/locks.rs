@@ -1,12 +1,12 @@
-//! Lock states of one database file between the connections of a machine. Pure decisions: nobody waits here,
-//! the answer is granted or busy, and SQLite retries.
+//! Lock states of one database file between the connections of a machine. Pure decisions: nothing waits here, the
+//! answer is granted or busy, and SQLite retries.
 
 use std::collections::BTreeMap;
 
 /// One open file of one connection.
 pub(crate) type HandleId = u64;
 
-/// Levels of a database lock, ordered as SQLite numbers them.
+/// Levels of a database lock, in SQLite's numbering.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LockLevel {
     #[default]
@@ -18,7 +18,7 @@ pub(crate) enum LockLevel {
 }
 
 impl LockLevel {
-    /// From SQLite's number, 0 to 4.
+    /// Converts SQLite's number, 0 to 4.
     pub(crate) fn from_number(number: i32) -> Option<LockLevel> {
         [LockLevel::None, LockLevel::Shared, LockLevel::Reserved, LockLevel::Pending, LockLevel::Exclusive]
             .get(usize::try_from(number).ok()?)
@@ -33,8 +33,8 @@ pub(crate) struct FileLocks {
 }
 
 impl FileLocks {
-    /// Raises the lock of `handle`; false means busy. A failed attempt at EXCLUSIVE leaves PENDING behind, which
-    /// keeps new readers out while the old ones finish.
+    /// Raises the lock of `handle`; false means busy. A failed attempt at EXCLUSIVE leaves PENDING, which keeps new
+    /// readers out while the present readers finish.
     pub(crate) fn lock(&mut self, handle: HandleId, wanted: LockLevel) -> bool {
         let own = self.held.get(&handle).copied().unwrap_or_default();
         if wanted <= own {
@@ -59,7 +59,6 @@ impl FileLocks {
         granted == wanted
     }
 
-    /// Lowers the lock of `handle` to `level`.
     pub(crate) fn unlock(&mut self, handle: HandleId, level: LockLevel) {
         match self.held.get_mut(&handle) {
             Some(_) if level == LockLevel::None => _ = self.held.remove(&handle),
@@ -68,7 +67,7 @@ impl FileLocks {
         }
     }
 
-    /// Whether anybody is about to write.
+    /// Whether any handle holds RESERVED or higher.
     pub(crate) fn reserved(&self) -> bool {
         self.held.values().any(|level| *level >= LockLevel::Reserved)
     }
@@ -80,14 +79,14 @@ struct Slots {
     exclusive: u8,
 }
 
-/// The eight lock bytes beside a wal-index, as bit sets.
+/// The eight lock bytes of a wal-index, as bit sets.
 #[derive(Debug, Default)]
 pub(crate) struct ShmLocks {
     held: BTreeMap<HandleId, Slots>,
 }
 
 impl ShmLocks {
-    /// Takes the slots of `mask`, all or none; false means busy.
+    /// Takes all slots of `mask` or none; false means busy.
     pub(crate) fn lock(&mut self, handle: HandleId, mask: u8, exclusive: bool) -> bool {
         let conflicts = self.held.iter().filter(|(other, _)| **other != handle).any(|(_, slots)| {
             let in_the_way = if exclusive { slots.shared | slots.exclusive } else { slots.exclusive };
@@ -104,7 +103,7 @@ impl ShmLocks {
         !conflicts
     }
 
-    /// Gives the slots of `mask` back, however they were held.
+    /// Releases the slots of `mask`, shared or exclusive.
     pub(crate) fn unlock(&mut self, handle: HandleId, mask: u8) {
         if let Some(own) = self.held.get_mut(&handle) {
             own.shared &= !mask;
@@ -112,7 +111,7 @@ impl ShmLocks {
         }
     }
 
-    /// Gives everything back.
+    /// Releases all slots of a handle.
     pub(crate) fn forget(&mut self, handle: HandleId) {
         self.held.remove(&handle);
     }

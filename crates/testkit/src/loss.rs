@@ -1,40 +1,40 @@
 use crate::rng::Rng;
 
-/// What becomes of unsynced changes when the power fails. Synced ones always survive.
+/// The fate of unsynced changes in a power loss. Synced changes always survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Every sector of every unsynced write, every change of a file's size and every created, renamed or
-    /// removed name survives or vanishes by itself, so writes are dropped, torn and reordered. The odds are
-    /// drawn per file, from nothing to everything, and in some files writes survive or vanish whole.
+    /// Each sector of each unsynced write, each change of a file's size and each created, renamed or removed name
+    /// survives or is lost on its own, so writes are dropped, torn and reordered. The odds are drawn per file, from
+    /// none to all, and in some files each write survives or is lost as a whole.
     Random,
-    /// Nothing unsynced survives.
+    /// All unsynced changes are lost.
     DropUnsynced,
-    /// Everything survives, as if only the processes had died.
+    /// All changes survive, as if only the processes had died.
     KeepUnsynced,
-    /// The first `n` unsynced changes in the order in which they were made survive as a whole, the others
-    /// vanish; see [`crate::SimMachine::unsynced_changes`].
+    /// The first `n` unsynced changes, in the order in which they were made, survive as a whole, and the others are
+    /// lost; see [`crate::SimMachine::unsynced_changes`].
     Prefix(u64),
 }
 
-/// What a power loss did, for messages of failed tests. Counts sectors, size changes and names.
+/// Effect of a power loss, for messages of failed tests. Counts sectors, size changes and names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossReport {
     /// Unsynced changes that survived.
     pub survived: u64,
-    /// Unsynced changes that did not.
+    /// Unsynced changes that were lost.
     pub lost: u64,
 }
 
-/// Decides, one change after the other, what survives.
+/// Decides for one change after the other whether it survives.
 pub(crate) struct Verdict<'a> {
     loss: Loss,
     /// In [`Loss::Prefix`]: changes with a smaller order number survive.
     end_of_prefix: u64,
-    /// In [`Loss::Random`]: percentage of surviving pieces of the current file.
+    /// In [`Loss::Random`]: percentage of surviving sectors, size changes and names of the current file.
     odds: u64,
     /// In [`Loss::Random`]: writes of the current file are not torn, but still dropped and reordered.
     whole: bool,
-    /// The change decided last, and how.
+    /// Order number of the last change and whether it survived.
     last: Option<(u64, bool)>,
     rng: &'a mut Rng,
     pub(crate) report: LossReport,
@@ -58,7 +58,7 @@ impl<'a> Verdict<'a> {
         }
     }
 
-    /// Draws new odds. With even odds alone, a large write would practically never survive or vanish whole.
+    /// Draws new odds. With even odds alone, a large write would almost never survive or be lost as a whole.
     pub(crate) fn next_file(&mut self) {
         if self.loss == Loss::Random {
             self.odds = self.rng.pick(&[0, 10, 50, 90, 99, 100]).copied().unwrap_or(50);
@@ -66,7 +66,7 @@ impl<'a> Verdict<'a> {
         }
     }
 
-    /// Whether a piece of the change with this order number survives.
+    /// Whether a sector, or the whole, of the change with this order number survives.
     pub(crate) fn survives(&mut self, order: u64) -> bool {
         let survives = match self.loss {
             Loss::Random => match self.last {

@@ -13,7 +13,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// What every call returns, wrapped in an [`std::io::Error`], from the moment the power fails.
+/// The error of every call, wrapped in an [`std::io::Error`], from the moment the power fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerLoss;
 
@@ -25,21 +25,20 @@ impl std::fmt::Display for PowerLoss {
 
 impl std::error::Error for PowerLoss {}
 
-/// Whether an error is a simulated power loss and nothing else.
+/// Whether an error is a simulated power loss.
 pub fn is_power_loss(error: &Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<PowerLoss>())
 }
 
-/// Properties of a simulated machine's disk.
+/// Properties of the disk of a simulated machine.
 #[derive(Clone, Copy, Debug)]
 pub struct SimOptions {
-    /// What the VFS reports as sector size, in bytes: 512 or 4,096.
+    /// Sector size that the VFS reports, in bytes: 512 or 4,096.
     pub sector_size: u32,
-    /// Whether the VFS reports `SQLITE_IOCAP_POWERSAFE_OVERWRITE`, as the one for Unix does by default.
-    /// Without it SQLite pads what it syncs to whole sectors. The disk itself never damages bytes beside a
-    /// write, whatever is reported.
+    /// Whether the VFS reports `SQLITE_IOCAP_POWERSAFE_OVERWRITE`, as the Unix VFS does by default. Without it SQLite
+    /// pads what it syncs to whole sectors. The disk itself never damages bytes beside a write, whatever is reported.
     pub powersafe_overwrite: bool,
-    /// Bytes that all files together may have; writing more fails with `StorageFull` or `SQLITE_FULL`.
+    /// Limit for the total size of all files, in bytes; a write beyond it fails with `StorageFull` or `SQLITE_FULL`.
     pub capacity: u64,
 }
 
@@ -49,17 +48,17 @@ impl Default for SimOptions {
     }
 }
 
-/// Counts power-ups. A handle remembers the boot it was opened in and is dead in every other.
+/// Number of the current boot. A handle records the boot in which it was opened and is dead in every other.
 pub(crate) type Boot = u64;
 
-/// How far a call at a sync boundary gets.
+/// How far a call at a sync boundary takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// To the disk.
+    /// It is durable.
     Durable,
-    /// The power fails while it is under way.
+    /// The power fails while the call is in flight.
     InFlight,
-    /// Nowhere, but the caller is told that it did.
+    /// It has no effect on durability, but the caller gets success.
     Lied,
 }
 
@@ -74,7 +73,7 @@ pub(crate) struct State {
     powered: bool,
     lying: bool,
     capacity: u64,
-    /// Directories whose device is gone.
+    /// Directories whose device has failed.
     broken: BTreeSet<PathBuf>,
     last_handle: HandleId,
 }
@@ -84,7 +83,7 @@ impl State {
         self.tree.content(file).ok_or_else(|| Error::from(ErrorKind::NotFound))
     }
 
-    /// Writes, unsynced, if there is room.
+    /// Writes unsynced. Fails when there is no room.
     pub(crate) fn write(&mut self, file: FileId, offset: u64, data: &[u8]) -> Result<()> {
         self.reserve(file, offset + data.len() as u64)?;
         if let Some((content, order)) = self.tree.content_mut(file) {
@@ -93,7 +92,7 @@ impl State {
         Ok(())
     }
 
-    /// Writes durably, if there is room.
+    /// Writes durably. Fails when there is no room.
     pub(crate) fn write_through(&mut self, file: FileId, offset: u64, data: &[u8]) -> Result<()> {
         self.reserve(file, offset + data.len() as u64)?;
         if let Some((content, _)) = self.tree.content_mut(file) {
@@ -102,7 +101,7 @@ impl State {
         Ok(())
     }
 
-    /// Cuts or extends, unsynced, if there is room.
+    /// Truncates or extends, unsynced. Fails when there is no room.
     pub(crate) fn resize(&mut self, file: FileId, size: u64) -> Result<()> {
         self.reserve(file, size)?;
         if let Some((content, order)) = self.tree.content_mut(file) {
@@ -120,7 +119,7 @@ impl State {
         self.capacity.saturating_sub(self.tree.bytes())
     }
 
-    /// `EIO` for everything in a directory whose device is gone.
+    /// Fails with `EIO` for every path in a directory whose device has failed.
     pub(crate) fn reach(&self, path: &Path) -> Result<()> {
         let path = normal(path);
         match self.broken.iter().any(|directory| path.starts_with(directory)) {
@@ -139,7 +138,7 @@ impl State {
     }
 }
 
-/// One simulated host with a disk that loses power. Thread-safe; deterministic when used by one thread.
+/// One simulated host with a disk that loses power. Thread-safe; deterministic when only one thread uses it.
 #[derive(Debug)]
 pub struct SimMachine {
     pub(crate) options: SimOptions,
@@ -149,13 +148,13 @@ pub struct SimMachine {
 }
 
 impl SimMachine {
-    /// A machine with an empty disk. `seed` determines SQLite's `xRandomness` and what becomes of a call that
-    /// fails or crashes half-way.
+    /// Makes a machine with an empty disk. `seed` determines SQLite's `xRandomness` and the effect of a call that fails
+    /// or crashes half-way.
     pub fn new(seed: u64) -> Arc<SimMachine> {
         SimMachine::with_options(seed, SimOptions::default())
     }
 
-    /// As [`SimMachine::new`], with other properties.
+    /// Makes a machine like [`SimMachine::new`] with these properties.
     pub fn with_options(seed: u64, options: SimOptions) -> Arc<SimMachine> {
         let state = State {
             tree: FileTree::default(),
@@ -174,8 +173,8 @@ impl SimMachine {
         Arc::new(SimMachine { options, clock, state, vfs: OnceLock::new() })
     }
 
-    /// A second machine with the same disk, unsynced changes included, and nothing open: to try several power
-    /// losses at one and the same instant. It is powered and has no crash planned.
+    /// Makes a second machine with the same disk, including unsynced changes, and no open files: for trying several
+    /// power losses at the same instant. It is powered and has no planned crash.
     pub fn copy(&self, seed: u64) -> Arc<SimMachine> {
         let copy = SimMachine::with_options(seed, self.options);
         let (mut there, here) = (copy.lock(), self.lock());
@@ -185,72 +184,72 @@ impl SimMachine {
         copy
     }
 
-    /// The disk as the redo stations see it. The handle dies with the next power loss.
+    /// The disk for the redo stages. The handle is dead after the next power loss.
     pub fn disk(self: &Arc<Self>) -> SimDisk {
         SimDisk::new(Arc::clone(self), self.boot())
     }
 
-    /// Name of this machine's VFS in the SQLite that is compiled in, registered at the first call. It is
-    /// unregistered when the machine and everything open on it is gone.
+    /// Name of this machine's VFS in the SQLite that is compiled in, registered at the first call. It is unregistered
+    /// when the machine and everything open on it is dropped.
     ///
-    /// Open files are dead after a power loss, but opening and deleting by name cannot be told apart by boot:
-    /// drop the connections of a crashed run before [`SimMachine::power_loss`], as the death of a process does.
+    /// Open files are dead after a power loss, but opening and deleting by name cannot be assigned to a boot: drop the
+    /// connections of a crashed run before [`SimMachine::power_loss`], as the death of a process does.
     pub fn vfs_name(self: &Arc<Self>) -> &str {
         self.vfs.get_or_init(|| Registration::new(self)).name()
     }
 
-    /// The machine's clock. Sleeping connections advance it.
+    /// The machine's clock. A sleeping connection advances it.
     pub fn clock(&self) -> &SimClock {
         &self.clock
     }
 
-    /// Number of sync boundaries since the machine was made: durable writes, syncs (`xSync` too), and the
-    /// durable directory operations create, replace, rename and remove.
+    /// Number of sync boundaries since the machine was made: durable writes, syncs (including `xSync`), and the durable
+    /// directory operations create, replace, rename and remove.
     pub fn boundaries(&self) -> u64 {
         self.lock().schedule.reached()
     }
 
-    /// Lets the power fail at the `n`th sync boundary from now; 1 is the next one. That call and every later
-    /// one returns [`PowerLoss`] or `SQLITE_IOERR` until [`SimMachine::power_loss`] or [`SimMachine::reboot`].
-    /// Replaces what was planned before.
+    /// Makes the power fail at the `n`th sync boundary from now; 1 is the next one. That call and every later one
+    /// returns [`PowerLoss`] or `SQLITE_IOERR` until [`SimMachine::power_loss`] or [`SimMachine::reboot`]. Replaces any
+    /// earlier plan.
     pub fn crash_at(&self, n: u64, place: CrashPlace) {
         self.lock().schedule.plan(n, Event::Crash(place));
     }
 
-    /// Lets the `n`th sync boundary from now fail with `EIO`, once, the power staying on. As on a real disk,
-    /// what the call should have made durable may or may not survive a later power loss.
+    /// Makes the `n`th sync boundary from now fail once with `EIO`; the power stays on. As on a real disk, the bytes
+    /// that the call should have made durable may or may not survive a later power loss.
     pub fn fail_at(&self, n: u64) {
         self.lock().schedule.plan(n, Event::Fail);
     }
 
-    /// Runs `work` at the `n`th sync boundary from now, before the call that reaches it does anything. It may use
-    /// the machine. Replaces what was planned before.
+    /// Runs `work` at the `n`th sync boundary from now, before the call at that boundary takes effect. `work` may use
+    /// the machine. Replaces any earlier plan.
     pub fn at_boundary(&self, n: u64, work: impl FnOnce() + Send + 'static) {
         self.lock().schedule.plan(n, Event::Run(Box::new(work)));
     }
 
-    /// Forgets a planned crash, failure or work.
+    /// Cancels a planned crash, failure or work.
     pub fn cancel_crash(&self) {
         self.lock().schedule.cancel();
     }
 
-    /// A lying disk reports syncs and durable writes as done and leaves them unsynced.
+    /// Sets whether the disk lies: it then reports syncs and durable writes as done and leaves them unsynced.
     pub fn set_lying(&self, lying: bool) {
         self.lock().lying = lying;
     }
 
-    /// Changes the room for all files together, in bytes.
+    /// Sets the limit for the total size of all files, in bytes.
     pub fn set_capacity(&self, bytes: u64) {
         self.lock().capacity = bytes;
     }
 
-    /// The device of `directory` fails while the power is on: every call of a [`SimDisk`] that concerns a file in it
-    /// fails with `EIO`, and a write that fails may still leave something, which no power loss spares for sure.
+    /// Makes the device of `directory` fail while the power is on: every call of a [`SimDisk`] for a file in it fails
+    /// with `EIO`. A failed write may still leave some bytes, which may or may not survive a power loss.
     pub fn break_directory(&self, directory: impl AsRef<Path>) {
         self.lock().broken.insert(normal(directory.as_ref()));
     }
 
-    /// The devices of all directories work again, with what they held.
+    /// Makes the devices of all directories work again, with their content.
     pub fn mend_directories(&self) {
         self.lock().broken.clear();
     }
@@ -260,18 +259,17 @@ impl SimMachine {
         !self.lock().broken.is_empty()
     }
 
-    /// The power fails now; the disk stays as it is until [`SimMachine::power_loss`] decides what survived.
+    /// Makes the power fail now; the disk stays as it is until [`SimMachine::power_loss`] decides what survives.
     pub fn cut_power(&self) {
         self.lock().powered = false;
     }
 
-    /// Whether the machine runs.
     pub fn is_powered(&self) -> bool {
         self.lock().powered
     }
 
-    /// Loses power (if it has not yet), decides what survives of everything unsynced, and boots. Handles,
-    /// locks and shared memory from before are dead; a planned crash is forgotten.
+    /// Loses power (if it has not yet), decides which unsynced changes survive, and boots. Handles, locks and shared
+    /// memory from before are dead; a planned crash is cancelled.
     pub fn power_loss(&self, loss: Loss, rng: &mut Rng) -> LossReport {
         let mut state = self.lock();
         let orders = state.tree.orders();
@@ -286,7 +284,7 @@ impl SimMachine {
         report
     }
 
-    /// [`SimMachine::power_loss`] with [`Loss::Random`] and the machine's own generator.
+    /// Calls [`SimMachine::power_loss`] with [`Loss::Random`] and the machine's own generator.
     pub fn reboot(&self) -> LossReport {
         let mut rng = self.lock().rng.fork();
         self.power_loss(Loss::Random, &mut rng)
@@ -297,24 +295,24 @@ impl SimMachine {
         self.lock().tree.orders().len() as u64
     }
 
-    /// Number of open files, of SQLite and of [`SimDisk`].
+    /// Number of open files, of SQLite and of [`SimDisk`] together.
     pub fn open_files(&self) -> u64 {
         self.lock().tree.handles()
     }
 
-    /// What the running system sees in a file.
+    /// Content of a file for the running system; None when the file does not exist.
     pub fn contents(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         let state = self.lock();
         Some(state.tree.content(state.tree.find(path.as_ref())?)?.seen().to_vec())
     }
 
-    /// What is durable of a file that the running system sees.
+    /// Durable content of a file that exists in the running system.
     pub fn durable_contents(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         let state = self.lock();
         Some(state.tree.content(state.tree.find(path.as_ref())?)?.durable().to_vec())
     }
 
-    /// Puts a file on the disk, durable at once and without passing a boundary, whatever the power is.
+    /// Puts a file on the disk, durable immediately and without a boundary, with or without power.
     pub fn install(&self, path: impl AsRef<Path>, bytes: &[u8]) {
         let tree = &mut self.lock().tree;
         let file = tree.create(path.as_ref());
@@ -324,7 +322,7 @@ impl SimMachine {
         tree.sync(file);
     }
 
-    /// A sum over all names and contents that the running system sees: equal for equal disks.
+    /// Hash over all names and contents that the running system sees: equal for equal disks.
     pub fn fingerprint(&self) -> u64 {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let state = self.lock();
@@ -337,12 +335,12 @@ impl SimMachine {
         self.lock().boot
     }
 
-    /// The state, dead or alive: for bookkeeping that must work after a power loss, such as closing.
+    /// The state, with or without power: for bookkeeping that must work after a power loss, such as closing.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs an ordinary call of a handle that was opened in `boot`.
+    /// Runs a call, without a sync boundary, of a handle that was opened in `boot`.
     pub(crate) fn call<T>(&self, boot: Boot, call: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         call(&mut *self.powered(boot)?)
     }
@@ -368,7 +366,7 @@ impl SimMachine {
             }
             Event::Crash(place) => place,
         };
-        // The caller learns nothing of the outcome: the power is off.
+        // The caller does not get the result: the power is off.
         let _ = match crash {
             CrashPlace::Before => None,
             CrashPlace::During => call(&mut state, Reach::InFlight).ok(),

@@ -1,18 +1,18 @@
-//! Ports for servers under test.
+//! Loopback ports for servers under test.
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{Error, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Mutex;
 
-/// A port of the loopback interface that the system gives to nobody else until this process ends: who names it can
-/// listen on it, again and again, and no connection that some other test opens meanwhile begins there.
+/// Reserves a port of the loopback interface until this process ends: the system gives it to no other socket. A test
+/// can listen on it by its number any number of times, and no connection of another test uses it as its local port.
 ///
 /// # Errors
-/// When there is none.
+/// When the system has no free port.
 pub fn reserved_port() -> Result<u16> {
-    // Bound with SO_REUSEADDR and never listened on: in the way of those who ask for any port, and of nobody who also sets
-    // it, as servers do (ip(7), and bind(2) of the kernel's TCP).
+    // The socket is bound with SO_REUSEADDR and never listens. It blocks sockets that ask for any port, but not sockets
+    // that also set SO_REUSEADDR, as servers do (ip(7), and bind(2) of the kernel's TCP).
     static RESERVED: Mutex<Vec<Socket>> = Mutex::new(Vec::new());
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_address(true)?;

@@ -1,12 +1,12 @@
-/// A small generator (splitmix64): the same seed gives the same numbers on every machine and in every version.
-/// Not for secrets.
+/// A small generator (splitmix64): the same seed gives the same numbers on every machine and in every version. Not for
+/// secrets.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// A generator whose whole sequence is determined by `seed`.
+    /// Makes a generator; `seed` determines its whole sequence.
     pub fn new(seed: u64) -> Rng {
         Rng { state: seed }
     }
@@ -36,7 +36,7 @@ impl Rng {
         self.below(100) < percent
     }
 
-    /// One element of `items`, or None when there is none.
+    /// Returns a random element of `items`; None when `items` is empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         items.get(self.below(items.len() as u64) as usize)
     }
@@ -49,21 +49,19 @@ impl Rng {
         }
     }
 
-    /// `count` random bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut out = vec![0; count];
         self.fill(&mut out);
         out
     }
 
-    /// Puts `items` into a random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
         }
     }
 
-    /// An independent generator, for a part of a test whose number of draws must not shift the others.
+    /// Makes an independent generator, for a part of a test whose number of draws must not shift the other parts.
     pub fn fork(&mut self) -> Rng {
         Rng::new(self.next_u64())
     }

@@ -1,23 +1,23 @@
-//! When the power fails, or a sync, or something else happens: at counted sync boundaries.
+//! Schedules a power failure, a failed sync or other work at a counted sync boundary.
 
-/// Where, within one call at a sync boundary, the power fails.
+/// The point within a call at a sync boundary at which the power fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPlace {
-    /// Nothing of the call has reached the disk.
+    /// No effect of the call has reached the disk.
     Before,
-    /// The call is under way: what it makes durable counts as unsynced, so any sectors of a durable write may
-    /// survive, a replaced file has the old or the new content and may leave its `.new` file behind.
+    /// The call is in flight: what it should make durable counts as unsynced, so any sectors of a durable write may
+    /// survive, and a replaced file has the old or the new content and may leave its `.new` file behind.
     During,
-    /// Everything is durable, but the caller never hears of it.
+    /// Everything is durable, but the caller does not get the result.
     After,
 }
 
 impl CrashPlace {
-    /// All of them, for tests that try every place.
+    /// All places, for tests that try each of them.
     pub const ALL: [CrashPlace; 3] = [CrashPlace::Before, CrashPlace::During, CrashPlace::After];
 }
 
-/// What happens at the boundary that was just reached.
+/// Event at the boundary that was just reached.
 pub(crate) enum Event {
     Nothing,
     Crash(CrashPlace),
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Event {
     }
 }
 
-/// Counts boundaries and knows which one is the last.
+/// Counts boundaries and holds the planned event.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     reached: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// `event` happens at the `n`th boundary from now, 1 being the next; it replaces what was planned.
+    /// Plans `event` at the `n`th boundary from now, 1 being the next; replaces any earlier plan.
     pub(crate) fn plan(&mut self, n: u64, event: Event) {
         self.planned = Some((self.reached + n, event));
     }

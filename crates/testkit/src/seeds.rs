@@ -1,8 +1,8 @@
-//! Which seeds a test runs, and how to run one again.
+//! The seeds that a test runs, and the command that replays one.
 
 use std::ops::Range;
 
-/// The seeds a test should run: `0..count`, or `0..$STANDFAST_SEEDS` for a longer or shorter campaign, or only
+/// Returns the seeds for a test: `0..count`, or `0..$STANDFAST_SEEDS` for a longer or shorter campaign, or only
 /// `$STANDFAST_SEED` to replay one.
 pub fn seeds(count: u64) -> Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -13,7 +13,7 @@ pub fn seeds(count: u64) -> Range<u64> {
     }
 }
 
-/// What to print beside a failure so that a reader can run the same seed again.
+/// Returns a line for the message of a failure: the command that runs the same seed again.
 pub fn crash_replay_line(seed: u64) -> String {
     let test = std::thread::current().name().unwrap_or("TEST").to_owned();
     format!("replay with: STANDFAST_SEED={seed} cargo test {test} -- --nocapture")

@@ -1,4 +1,4 @@
-//! The `standfast-io` doors to a simulated machine.
+//! Implements the `standfast-io` traits on a simulated machine.
 
 use crate::SECTOR_BYTES;
 use crate::file_tree::FileId;
@@ -9,8 +9,8 @@ use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The disk of a simulated machine in one boot: after a power loss every call fails, and
-/// [`SimMachine::disk`] gives a new one. Directories need not be created.
+/// The disk of a simulated machine in one boot. After a power loss every call fails, and [`SimMachine::disk`] returns a
+/// new disk. Directories need not be created.
 #[derive(Clone, Debug)]
 pub struct SimDisk {
     machine: Arc<SimMachine>,
@@ -36,7 +36,7 @@ fn existing(state: &State, path: &Path) -> Result<FileId> {
         .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no file {}", path.display())))
 }
 
-/// Makes the names durable unless the call is cut short.
+/// Makes the names durable unless the call is in flight or the disk lies.
 fn sync_names(state: &mut State, reach: Reach) {
     if reach == Reach::Durable {
         state.tree.sync_names();
@@ -62,7 +62,7 @@ impl Disk for SimDisk {
         });
         match created {
             Err(error) if error.raw_os_error() == Some(libc::EIO) => {
-                // The real disk removes what it could not finish.
+                // Like the real disk, remove the file that could not be completed.
                 let _ = self.machine.call(self.boot, |state| {
                     state.reach(path)?;
                     Ok(state.tree.remove(path))
@@ -86,8 +86,8 @@ impl Disk for SimDisk {
         self.machine.call(self.boot, |state| Ok(state.content(existing(state, path)?)?.seen().to_vec()))
     }
 
-    /// As on the real disk: a file `PATH.new` is written, synced and renamed. A power loss on the way may leave
-    /// it behind.
+    /// Writes, syncs and renames a file `PATH.new`, like the real disk. A power loss in between may leave that file
+    /// behind.
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         let mut fresh = path.file_name().ok_or_else(|| Error::from(ErrorKind::InvalidInput))?.to_owned();
         fresh.push(".new");
@@ -140,7 +140,7 @@ impl Disk for SimDisk {
         true
     }
 
-    /// The content stands for the time.
+    /// Returns a hash of the content in place of the time.
     fn last_write(&self, path: &Path) -> Result<Option<(u64, u64)>> {
         self.machine.call(self.boot, |state| {
             let file = existing(state, path)?;
@@ -222,7 +222,7 @@ impl LogFile for SimLogFile {
 
 impl Drop for SimLogFile {
     fn drop(&mut self) {
-        // Handles of an earlier boot were forgotten with it.
+        // Handles of an earlier boot are no longer counted.
         let mut state = self.machine.lock();
         if state.is_boot(self.boot) {
             state.tree.closed(self.file);

@@ -1,4 +1,4 @@
-//! One open file of SQLite on a simulated machine: what the VFS does, without its calling convention. Errors are
+//! One open file of SQLite on a simulated machine: the behaviour of the VFS without its calling convention. Errors are
 //! SQLite result codes.
 
 use crate::file_tree::{FileId, normal};
@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) type Code<T> = Result<T, c_int>;
 
-/// The code of an operation that failed, except for a full disk, which has its own everywhere.
+/// Maps errors of an operation to its result code, except for a full disk, which has the same code everywhere.
 fn code(of_operation: c_int) -> impl Fn(Error) -> c_int {
     move |error| if error.kind() == ErrorKind::StorageFull { ffi::SQLITE_FULL } else { of_operation }
 }
 
-/// A file behind one `sqlite3_file`.
+/// The state behind one `sqlite3_file`.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     machine: Arc<SimMachine>,
@@ -26,12 +26,13 @@ pub(crate) struct OpenFile {
     file: FileId,
     handle: HandleId,
     delete_on_close: Option<PathBuf>,
-    /// Mapped shared memory. A mutex only for the sake of `&self`: SQLite never calls one file twice at once.
+    /// Mapped shared memory. The mutex is only needed because methods take `&self`: SQLite never runs two calls on one
+    /// file in parallel.
     shm: Mutex<Option<Arc<Shm>>>,
 }
 
 impl OpenFile {
-    /// Opens `path`, or a new temporary file when there is none, as the `SQLITE_OPEN_` bits of `flags` say.
+    /// Opens `path`, or a new temporary file when it is None, according to the `SQLITE_OPEN_` bits of `flags`.
     pub(crate) fn open(machine: &Arc<SimMachine>, path: Option<&Path>, flags: c_int) -> Code<OpenFile> {
         let boot = machine.boot();
         let wants = |flag| flags & flag != 0;
@@ -65,7 +66,7 @@ impl OpenFile {
         })
     }
 
-    /// Reads what is there and fills the rest of `out` with zeros, which is `SQLITE_IOERR_SHORT_READ`.
+    /// Reads the bytes that exist and fills the rest of `out` with zeros, which is `SQLITE_IOERR_SHORT_READ`.
     pub(crate) fn read(&self, out: &mut [u8], offset: u64) -> Code<()> {
         let copied = self.machine.call(self.boot, |state| {
             let bytes = state.content(self.file)?.seen();
@@ -114,7 +115,7 @@ impl OpenFile {
         granted_or_busy(granted.map_err(code(ffi::SQLITE_IOERR_LOCK))?)
     }
 
-    /// Works on a machine without power too, as does everything that gives back.
+    /// Takes effect on a machine without power too, like every call that releases something.
     pub(crate) fn unlock(&self, level: c_int) -> Code<()> {
         let Some(level) = LockLevel::from_number(level) else { return Err(ffi::SQLITE_MISUSE) };
         self.give_back(|state| {
@@ -140,7 +141,7 @@ impl OpenFile {
         if self.machine.options.powersafe_overwrite { ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE } else { 0 }
     }
 
-    /// Address of a region of the shared memory; None when it does not exist and `extend` is false.
+    /// Address of a region of the shared memory; None when the region does not exist and `extend` is false.
     pub(crate) fn shm_map(&self, region: usize, bytes: usize, extend: bool) -> Code<Option<*mut c_void>> {
         let shm = self.machine.call(self.boot, |state| {
             let mut mapped = self.shm.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,13 +168,13 @@ impl OpenFile {
         granted_or_busy(taken.map_err(code(ffi::SQLITE_IOERR_SHMLOCK))?)
     }
 
-    /// Unmaps; the last connection to do so drops the memory, so there is nothing to delete beside it.
+    /// Unmaps the shared memory. The last connection that unmaps it drops it, so there is no file to delete.
     pub(crate) fn shm_unmap(&self) {
         let shm = self.shm.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(shm) = shm else { return };
         shm.locks(|locks| locks.forget(self.handle));
         self.give_back(|state| {
-            // Mapping happens under the same lock: one reference is the map's and one is ours.
+            // Mapping happens under the same lock: one reference is the map's and one is `shm`.
             if Arc::strong_count(&shm) == 2 {
                 state.shm.remove(&self.file);
             }
@@ -184,7 +185,7 @@ impl OpenFile {
         self.shm.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Bookkeeping in the boot of this file; later boots know nothing of it.
+    /// Runs bookkeeping only in the boot of this file; later boots have no state of it.
     fn give_back(&self, forget: impl FnOnce(&mut State)) {
         let mut state = self.machine.lock();
         if state.is_boot(self.boot) {
@@ -212,7 +213,7 @@ fn granted_or_busy(granted: bool) -> Code<()> {
     if granted { Ok(()) } else { Err(ffi::SQLITE_BUSY) }
 }
 
-/// `xDelete`: durable, and a sync boundary, when `sync_directory` asks for it.
+/// `xDelete`: durable, and a sync boundary, when `sync_directory` is set.
 pub(crate) fn delete(machine: &SimMachine, path: &Path, sync_directory: bool) -> Code<()> {
     let remove = |state: &mut State| {
         if state.tree.remove(path) { Ok(()) } else { Err(Error::from(ErrorKind::NotFound)) }
@@ -234,7 +235,7 @@ pub(crate) fn delete(machine: &SimMachine, path: &Path, sync_directory: bool) ->
     })
 }
 
-/// `xAccess`. A file without bytes does not exist for SQLite, as in its VFS for Unix.
+/// `xAccess`. An empty file does not exist for SQLite, as in its Unix VFS.
 pub(crate) fn access(machine: &SimMachine, path: &Path, flags: c_int) -> Code<bool> {
     let found = machine.call(machine.boot(), |state| {
         let size =

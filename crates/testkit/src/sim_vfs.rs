@@ -1,5 +1,5 @@
-//! The C side of the simulated machine's VFS: every `unsafe` line that SQLite's calling convention needs, and
-//! no decision. What the calls do is in `sim_file.rs`.
+//! The C side of the simulated machine's VFS: all `unsafe` code that SQLite's calling convention needs, and no
+//! decisions. The behaviour of the calls is in `sim_file.rs`.
 
 use crate::file_tree::normal;
 use crate::machine::SimMachine;
@@ -13,21 +13,22 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Longest path, in bytes with its closing NUL.
+/// Longest path, in bytes including its NUL.
 const PATH_BYTES_MAX: c_int = 512;
 
-/// The VFS of one machine, registered until it is dropped.
+/// The VFS of one machine, registered until dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
     name: String,
-    /// Points to memory that is never freed: SQLite cannot say when the last wrapper or connection has let go
-    /// of a VFS. That is some 300 bytes for each machine that was used with SQLite.
+    /// Points to memory that is never freed: SQLite does not report when the last wrapper or connection has released a
+    /// VFS. That costs some 300 bytes for each machine that was used with SQLite.
     vfs: *mut ffi::sqlite3_vfs,
 }
 
 // SAFETY: the pointer is only passed to sqlite3_vfs_register and sqlite3_vfs_unregister, which lock.
 unsafe impl Send for Registration {}
-// SAFETY: as above; no method reads through the pointer.
+// SAFETY: the pointer is only passed to sqlite3_vfs_register and sqlite3_vfs_unregister, which lock; no method reads
+// through it.
 unsafe impl Sync for Registration {}
 
 impl Registration {
@@ -60,7 +61,7 @@ impl Registration {
             xGetSystemCall: None,
             xNextSystemCall: None,
         }));
-        // SAFETY: the structure is complete and lives for ever. It fails only when SQLite cannot initialise, and
+        // SAFETY: the structure is complete and lives for ever. The call only fails when SQLite cannot initialise, and
         // then no connection opens either.
         unsafe { ffi::sqlite3_vfs_register(vfs, 0) };
         Registration { name, vfs }
@@ -73,12 +74,12 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: registered in new(). Whoever still holds the pointer finds a machine that is gone.
+        // SAFETY: registered in new(). A caller that still holds the pointer finds that the machine no longer exists.
         unsafe { ffi::sqlite3_vfs_unregister(self.vfs) };
     }
 }
 
-/// Our `sqlite3_file`; SQLite allocates it. Invariant: `methods` is set if and only if `open` owns an
+/// The `sqlite3_file` of this VFS; SQLite allocates it. Invariant: `methods` is set if and only if `open` owns an
 /// [`OpenFile`].
 #[repr(C)]
 struct SimFile {
@@ -112,14 +113,14 @@ fn rc(result: Code<()>) -> c_int {
     result.err().unwrap_or(ffi::SQLITE_OK)
 }
 
-/// Stores the value of an answer behind `out`.
+/// Stores the value of a successful result behind `out`; returns the result code.
 ///
 /// # Safety
 /// `out` must be valid for a write.
 unsafe fn answer<T>(result: Code<T>, out: *mut T) -> c_int {
     match result {
         Ok(value) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `out` is valid for a write.
             unsafe { out.write(value) };
             ffi::SQLITE_OK
         }
@@ -130,20 +131,20 @@ unsafe fn answer<T>(result: Code<T>, out: *mut T) -> c_int {
 /// # Safety
 /// `vfs` must be one that [`Registration`] made.
 unsafe fn machine_of(vfs: *mut ffi::sqlite3_vfs) -> Option<Arc<SimMachine>> {
-    // SAFETY: pAppData of our structures points to a Weak that is never freed.
+    // SAFETY: pAppData of a structure that Registration made points to a Weak that is never freed.
     unsafe { &*(*vfs).pAppData.cast::<Weak<SimMachine>>() }.upgrade()
 }
 
 /// # Safety
 /// `name` must be NUL-terminated and outlive the result.
 unsafe fn path_of<'a>(name: *const c_char) -> &'a Path {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a NUL-terminated string that outlives the result.
     Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()))
 }
 
 /// # Safety
-/// `file` must have been opened by [`x_open`] and not be closed while the result is used. SQLite passes only
-/// such files to the methods, and closes a file after all other calls.
+/// `file` must have been opened by [`x_open`] and must not be closed while the result is used. SQLite only passes such
+/// files to the methods, and closes a file after all other calls.
 unsafe fn opened<'a>(file: *mut ffi::sqlite3_file) -> &'a OpenFile {
     // SAFETY: by the invariant of SimFile, `open` is valid; OpenFile needs no unique access.
     unsafe { &*(*file.cast::<SimFile>()).open }
@@ -157,16 +158,16 @@ unsafe extern "C" fn x_open(
     flags_out: *mut c_int,
 ) -> c_int {
     let ours = file.cast::<SimFile>();
-    // SAFETY: SQLite gives szOsFile bytes for the file. Without methods it will not be closed.
+    // SAFETY: SQLite provides szOsFile bytes for the file. A file without methods is not closed.
     unsafe { ours.write(SimFile { methods: ptr::null(), open: ptr::null_mut() }) };
-    // SAFETY: called through our structure; a name, if any, is a valid string during the call.
+    // SAFETY: called through a structure that Registration made; a name, if any, is a valid string during the call.
     let (machine, path) = unsafe { (machine_of(vfs), (!name.is_null()).then(|| path_of(name))) };
     let Some(machine) = machine else { return ffi::SQLITE_CANTOPEN };
     match OpenFile::open(&machine, path, flags) {
         Err(code) => code,
         Ok(open) => {
             let open = Box::into_raw(Box::new(open));
-            // SAFETY: as for the first write; flags_out may be null.
+            // SAFETY: SQLite provides szOsFile bytes for the file; flags_out is checked for null before the write.
             unsafe {
                 ours.write(SimFile { methods: &METHODS, open });
                 if !flags_out.is_null() {
@@ -179,7 +180,7 @@ unsafe extern "C" fn x_open(
 }
 
 unsafe extern "C" fn x_close(file: *mut ffi::sqlite3_file) -> c_int {
-    // SAFETY: opened by x_open and closed once; nobody uses the file afterwards.
+    // SAFETY: the file was opened by x_open and is closed once; SQLite does not use it afterwards.
     let open = unsafe {
         let ours = &mut *file.cast::<SimFile>();
         ours.methods = ptr::null();
@@ -190,7 +191,7 @@ unsafe extern "C" fn x_close(file: *mut ffi::sqlite3_file) -> c_int {
 }
 
 unsafe extern "C" fn x_read(file: *mut ffi::sqlite3_file, out: *mut c_void, bytes: c_int, at: i64) -> c_int {
-    // SAFETY: SQLite's buffer has `bytes` bytes; see `opened`. It may be uninitialised: it is zeroed first.
+    // SAFETY: SQLite's buffer has `bytes` bytes; see `opened`. The buffer may be uninitialised: it is zeroed first.
     let (file, out) = unsafe {
         out.write_bytes(0, bytes as usize);
         (opened(file), std::slice::from_raw_parts_mut(out.cast::<u8>(), bytes as usize))
@@ -261,7 +262,7 @@ unsafe extern "C" fn x_shm_map(
     extend: c_int,
     out: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: see `opened`; `out` is valid for a write, and the region stays until the file unmaps it.
+    // SAFETY: see `opened`; `out` is valid for a write, and the region stays valid until the file unmaps it.
     unsafe {
         out.write(ptr::null_mut());
         let region = opened(file).shm_map(region as usize, bytes as usize, extend != 0);
@@ -290,7 +291,7 @@ unsafe extern "C" fn x_shm_unmap(file: *mut ffi::sqlite3_file, _delete: c_int) -
 }
 
 unsafe extern "C" fn x_delete(vfs: *mut ffi::sqlite3_vfs, name: *const c_char, sync_dir: c_int) -> c_int {
-    // SAFETY: called through our structure with a valid string.
+    // SAFETY: called through a structure that Registration made, with a valid string.
     let (machine, path) = unsafe { (machine_of(vfs), path_of(name)) };
     machine.map_or(ffi::SQLITE_IOERR_DELETE, |machine| rc(sim_file::delete(&machine, path, sync_dir != 0)))
 }
@@ -301,7 +302,7 @@ unsafe extern "C" fn x_access(
     flags: c_int,
     out: *mut c_int,
 ) -> c_int {
-    // SAFETY: called through our structure with a valid string.
+    // SAFETY: called through a structure that Registration made, with a valid string.
     let (machine, path) = unsafe { (machine_of(vfs), path_of(name)) };
     let Some(machine) = machine else { return ffi::SQLITE_IOERR_ACCESS };
     // SAFETY: `out` is valid for a write.
@@ -314,7 +315,7 @@ unsafe extern "C" fn x_full_pathname(
     bytes: c_int,
     out: *mut c_char,
 ) -> c_int {
-    // SAFETY: a valid string.
+    // SAFETY: SQLite passes a valid string.
     let full: PathBuf = normal(unsafe { path_of(name) });
     let full = full.as_os_str().as_bytes();
     if full.len() >= bytes as usize {
@@ -350,7 +351,8 @@ unsafe extern "C" fn x_dl_sym(
 unsafe extern "C" fn x_dl_close(_vfs: *mut ffi::sqlite3_vfs, _library: *mut c_void) {}
 
 unsafe extern "C" fn x_randomness(vfs: *mut ffi::sqlite3_vfs, bytes: c_int, out: *mut c_char) -> c_int {
-    // SAFETY: `out` has room for `bytes` bytes, zeroed before use; called through our structure.
+    // SAFETY: `out` has room for `bytes` bytes and is zeroed before use; called through a structure that Registration
+    // made.
     let (machine, out) = unsafe {
         out.write_bytes(0, bytes as usize);
         (machine_of(vfs), std::slice::from_raw_parts_mut(out.cast::<u8>(), bytes as usize))
@@ -362,23 +364,23 @@ unsafe extern "C" fn x_randomness(vfs: *mut ffi::sqlite3_vfs, bytes: c_int, out:
 }
 
 unsafe extern "C" fn x_sleep(vfs: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
-    // SAFETY: called through our structure.
+    // SAFETY: called through a structure that Registration made.
     if let Some(machine) = unsafe { machine_of(vfs) } {
         machine.clock().advance(microseconds.max(0) as u64);
-        // Simulated time is enough for one thread; several real ones need a chance to finish.
+        // Simulated time is enough for one thread; other real threads need a chance to run.
         std::thread::yield_now();
     }
     microseconds
 }
 
 unsafe extern "C" fn x_current_time_int64(vfs: *mut ffi::sqlite3_vfs, out: *mut i64) -> c_int {
-    // SAFETY: called through our structure; `out` is valid for a write.
+    // SAFETY: called through a structure that Registration made; `out` is valid for a write.
     unsafe { answer(machine_of(vfs).map(|m| m.clock().julian_ms() as i64).ok_or(ffi::SQLITE_ERROR), out) }
 }
 
 unsafe extern "C" fn x_current_time(vfs: *mut ffi::sqlite3_vfs, out: *mut f64) -> c_int {
     let days = |machine: Arc<SimMachine>| machine.clock().julian_ms() as f64 / 86_400_000.0;
-    // SAFETY: called through our structure; `out` is valid for a write.
+    // SAFETY: called through a structure that Registration made; `out` is valid for a write.
     unsafe { answer(machine_of(vfs).map(days).ok_or(ffi::SQLITE_ERROR), out) }
 }
 

@@ -3,17 +3,17 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
-/// The shared memory beside one database file: the wal-index and its locks. It lives as long as a connection
-/// has it mapped, also through a power loss, because SQLite still reads its mappings while it gives up.
+/// The shared memory of one database file: the wal-index and its locks. It lives as long as a connection has it mapped,
+/// also through a power loss, because SQLite still reads its mappings while it shuts down.
 #[derive(Debug, Default)]
 pub(crate) struct Shm {
-    /// Atomics only because several connections write through raw pointers; nobody uses them as numbers.
+    /// Atomics only because several connections write through raw pointers; their values are never used as numbers.
     regions: Mutex<Vec<Box<[AtomicU64]>>>,
     locks: Mutex<ShmLocks>,
 }
 
 impl Shm {
-    /// Address of region `index` of `bytes` bytes, zeroed when it is new; None when it does not exist and
+    /// Address of region `index` of `bytes` bytes, zeroed when it is new; None when the region does not exist and
     /// `extend` is false. The address stays valid while this `Shm` lives.
     pub(crate) fn region(&self, index: usize, bytes: usize, extend: bool) -> Option<*mut c_void> {
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -23,14 +23,13 @@ impl Shm {
         regions.get(index).map(|region| region.as_ptr().cast_mut().cast())
     }
 
-    /// Orders what this thread wrote before against what it reads after.
+    /// Orders earlier writes of this thread before its later reads.
     pub(crate) fn barrier() {
         fence(Ordering::SeqCst);
     }
 
-    /// Runs `decide` on the locks.
     pub(crate) fn locks<T>(&self, decide: impl FnOnce(&mut ShmLocks) -> T) -> T {
-        // Taking and releasing the mutex also publishes what one connection wrote to the next one.
+        // Taking and releasing the mutex also makes the writes of one connection visible to the next one.
         decide(&mut self.locks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -2,15 +2,15 @@ use std::io::Result;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A fresh directory under the system's temporary directory, removed with its content on drop.
-/// `STANDFAST_KEEP_TEMP=1` keeps it and prints where it is.
+/// A new directory under the system's temporary directory, removed with its content on drop. `STANDFAST_KEEP_TEMP=1`
+/// keeps it and prints its path.
 #[derive(Debug)]
 pub struct TempDir {
     path: PathBuf,
 }
 
 impl TempDir {
-    /// Creates a directory whose name contains `label`, the process id and a number of its own.
+    /// Creates a directory whose name contains `label`, the process id and a unique number.
     pub fn new(label: &str) -> Result<TempDir> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         loop {
@@ -18,14 +18,13 @@ impl TempDir {
             let name = format!("standfast-{label}-{}-{number}", std::process::id());
             let path = std::env::temp_dir().join(name);
             match std::fs::create_dir(&path) {
-                // Left behind by a killed process that had the same id.
+                // Left behind by a killed process that had the same pid.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
                 other => return other.map(|()| TempDir { path }),
             }
         }
     }
 
-    /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

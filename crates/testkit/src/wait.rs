@@ -1,12 +1,12 @@
 use std::time::{Duration, Instant};
 
-/// Waits until `condition` holds, looking every millisecond or so.
+/// Waits until `condition` holds, and polls it at least every 5 ms.
 ///
-/// For conditions in other threads or processes that offer nothing to wait on; where there is a channel or a
-/// join handle, wait on that instead.
+/// For conditions in other threads or processes that offer no way to wait; where there is a channel or a join handle,
+/// wait on that instead.
 ///
 /// # Panics
-/// When `timeout` has passed; the message names `what`.
+/// When `timeout` has passed; the message contains `what`.
 #[track_caller]
 pub fn wait_until(what: &str, timeout: Duration, mut condition: impl FnMut() -> bool) {
     let started = Instant::now();

@@ -1,5 +1,5 @@
-//! The same seed twice: identical bytes. Alone in its process, because SQLite's generator is shared by all
-//! connections of a process.
+//! Runs the same seed twice and compares the bytes. Runs alone in its process, because all connections of a process
+//! share SQLite's generator.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The contract of the `standfast-io` doors on the simulated disk.
+//! The contract of the `standfast-io` traits on the simulated disk.
 
 use standfast_io::{AlignedBuf, Disk, LogFile};
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine, is_power_loss};

@@ -1,5 +1,5 @@
-//! SQLite itself as the subject: what it promises must hold on the simulated machine, and what it does not
-//! promise must break, or the simulator proves nothing.
+//! SQLite itself as the subject: its guarantees must hold on the simulated machine, and what it does not guarantee must
+//! break there, or the simulator proves nothing.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const FULL: Setup = Setup { journal: "WAL", synchronous: "FULL" };
 const OFF: Setup = Setup { journal: "WAL", synchronous: "OFF" };
-/// In DELETE mode only EXTRA syncs the directory after the journal is deleted, which is the commit.
+/// In DELETE mode only EXTRA syncs the directory after the deletion of the journal, which is the commit.
 const ROLLBACK: Setup = Setup { journal: "DELETE", synchronous: "EXTRA" };
 
 fn try_every_boundary(setup: Setup, seed: u64, transactions: u32) {
@@ -63,7 +63,7 @@ fn full_commits_survive_every_prefix_of_unsynced_changes() {
     }
 }
 
-/// Several crashes at random places, each history going on where the recovery of the one before ended.
+/// Crashes several times at random places; each history continues from the recovered state.
 fn crash_repeatedly(machine: &Arc<SimMachine>, setup: Setup, seed: u64) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let mut rows = Rows::new();

@@ -1,4 +1,4 @@
-//! The simulated machine's VFS as SQLite's connections see it: locks, death, a full disk, threads.
+//! The simulated machine's VFS from the view of SQLite connections: locks, power loss, a full disk, threads.
 
 mod common;
 
@@ -138,7 +138,7 @@ fn threads_share_a_database() {
     drop(with_table(&machine, "WAL"));
     let writer = |machine: &Arc<SimMachine>| {
         let connection = connect(machine).unwrap();
-        // Simulated time: in real time the wait is short, and the number of attempts is what counts.
+        // Simulated time: the real wait is short, and the number of attempts counts.
         connection.busy_timeout(std::time::Duration::from_secs(1_000_000)).unwrap();
         for _ in 0..40 {
             connection.execute_batch("INSERT INTO t VALUES (1)").unwrap();

@@ -10,14 +10,14 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
 use std::time::Duration;
 
-/// For how long a certificate of an instance is valid, unless it is said.
+/// Validity of an instance's certificate unless another one is given, days.
 pub const VALID_DAYS: u64 = 365;
 const VALID_SECONDS: u64 = VALID_DAYS * 86_400;
 const AUTHORITY_VALID_SECONDS: u64 = 20 * 365 * 86_400;
-/// Certificates are valid from a day before they are made: clocks of hosts differ.
+/// Certificates are valid from a day before they are made, because the clocks of hosts differ.
 pub(crate) const BEFORE_SECONDS: u64 = 86_400;
 
-/// Signs the certificates of a family. Holds the most valuable key there is: with it anybody can be any instance.
+/// Signs the certificates of a family. Holds the most valuable key: its holder can be any instance.
 pub struct Authority {
     certificate: CertificateDer<'static>,
     certificate_pem: String,
@@ -25,10 +25,10 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new one.
+    /// Creates an authority with a new key.
     ///
     /// # Errors
-    /// `Making`.
+    /// `Making` when key or certificate cannot be made.
     pub fn create(family: &str, now: u64) -> Result<Authority, TlsError> {
         let key = new_key()?;
         let mut params = params(&format!("standfast family {family} {now:x}"), now, AUTHORITY_VALID_SECONDS);
@@ -39,13 +39,13 @@ impl Authority {
         Ok(Authority { certificate: der, certificate_pem: pem, issuer: Issuer::new(params, key) })
     }
 
-    /// From its certificate, the first in `certificates`, and its key, both PEM.
+    /// Reads an authority from its certificate, the first in `certificates`, and its key, both PEM.
     ///
     /// # Errors
-    /// `Unusable`, also when the two do not belong together.
+    /// `Unusable`, also when certificate and key do not belong together.
     pub fn from_pem(certificates: &str, key: &str) -> Result<Authority, TlsError> {
         let certificate = first_certificate(certificates)?;
-        // The parser's text could repeat parts of the key.
+        // The parser's error could repeat parts of the key.
         let key = KeyPair::from_pem(key)
             .map_err(|_| TlsError::unusable("the authority's key", "it is not a private key in PEM form"))?;
         let belongs = x509_parser::parse_x509_certificate(&certificate)
@@ -59,34 +59,35 @@ impl Authority {
         Ok(Authority { certificate, certificate_pem, issuer })
     }
 
-    /// Its certificate, which every member of the family trusts.
+    /// Returns its certificate, which every member of the family trusts.
     pub fn certificate_pem(&self) -> &str {
         &self.certificate_pem
     }
 
-    /// Its key. It is a secret.
+    /// Returns its key, which is a secret.
     pub fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }
 
-    /// What tokens pin.
+    /// Returns the fingerprint that tokens pin.
     pub fn fingerprint(&self) -> Fingerprint {
         fingerprint(&self.certificate)
     }
 
-    /// A certificate for the instance `name` and the key that signed `request` (PKCS#10), valid for [`VALID_DAYS`].
-    /// Everything else in the request is ignored: what a certificate may be used for is decided here.
+    /// Returns a certificate for the instance `name` and the key that signed `request` (PKCS#10), valid for
+    /// [`VALID_DAYS`]. Everything else in the request is ignored: this function decides what a certificate may be used
+    /// for.
     ///
     /// # Errors
-    /// `Request` when it is not signed by its own key, `Making`.
+    /// `Request` when the request is not signed by its own key, `Making` when the certificate cannot be made.
     pub fn sign(&self, name: &str, request: &[u8], now: u64) -> Result<String, TlsError> {
         self.sign_for(name, request, now, VALID_SECONDS)
     }
 
-    /// As [`Authority::sign`], valid until `now` + `seconds`.
+    /// Signs like [`Authority::sign`], valid until `now` + `seconds`.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Authority::sign`].
     pub fn sign_for(&self, name: &str, request: &[u8], now: u64, seconds: u64) -> Result<String, TlsError> {
         let request = CertificateSigningRequestDer::from(request);
         let mut request = CertificateSigningRequestParams::from_der(&request)
@@ -107,32 +108,33 @@ impl std::fmt::Debug for Authority {
     }
 }
 
-/// A new key on its way to a certificate.
+/// A new key, and the request for its certificate.
 pub struct Request {
     key: KeyPair,
     request: Vec<u8>,
 }
 
 impl Request {
-    /// With a new key; `name` is what is asked for.
+    /// Makes a new key and a request for a certificate of `name`.
     ///
     /// # Errors
-    /// `Making`.
+    /// `Making` when key or request cannot be made.
     pub fn create(name: &str) -> Result<Request, TlsError> {
         let key = new_key()?;
         let request = params(name, 0, VALID_SECONDS).serialize_request(&key).map_err(making)?;
         Ok(Request { key, request: request.der().to_vec() })
     }
 
-    /// What the authority is sent (PKCS#10). No secret.
+    /// Returns the request for the authority (PKCS#10). It is not a secret.
     pub fn der(&self) -> &[u8] {
         &self.request
     }
 
-    /// Key and certificate in one PEM text, when the certificate is for this key and for `name`. It is a secret.
+    /// Returns key and certificate as one PEM text, which is a secret, when the certificate is for this key and for
+    /// `name`.
     ///
     /// # Errors
-    /// `Unusable`.
+    /// `Unusable` when the certificate is for another key or name, or cannot be read.
     pub fn identity_pem(&self, certificate: &str, name: &str) -> Result<String, TlsError> {
         let der = first_certificate(certificate)?;
         let info = CertificateInfo::of(&der)?;
@@ -170,7 +172,7 @@ fn making(error: rcgen::Error) -> TlsError {
     TlsError::Making(error.to_string())
 }
 
-/// A certificate as PEM text.
+/// Returns a certificate as PEM text.
 pub(crate) fn pem_of(certificate: &CertificateDer<'_>) -> String {
     let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
     pem::encode_config(&pem::Pem::new("CERTIFICATE", certificate.to_vec()), config)

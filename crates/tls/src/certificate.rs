@@ -1,4 +1,4 @@
-//! What a certificate says.
+//! The content of a certificate.
 
 use crate::error::TlsError;
 use crate::token::{Fingerprint, hex};
@@ -10,23 +10,23 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 /// The parts of a certificate that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateInfo {
-    /// Its subject's common name: the `db_unique_name` of an instance.
+    /// Common name of its subject: the `db_unique_name` of an instance.
     pub name: String,
-    /// The common name of who signed it.
+    /// Common name of its issuer; empty unless there is exactly one.
     pub issuer: String,
     /// First second of its validity.
     pub not_before: u64,
     /// Last second of its validity.
     pub not_after: u64,
-    /// SHA-256 of the whole.
+    /// SHA-256 of the whole certificate.
     pub fingerprint: Fingerprint,
 }
 
 impl CertificateInfo {
-    /// Of a certificate.
+    /// Reads a certificate.
     ///
     /// # Errors
-    /// `Unusable` when it is none, or has not exactly one common name.
+    /// `Unusable` when it is not a certificate, or its subject has not exactly one common name.
     pub fn of(certificate: &CertificateDer<'_>) -> Result<CertificateInfo, TlsError> {
         let unusable = |why: &str| TlsError::unusable("a certificate", why);
         let (rest, parsed) = X509Certificate::from_der(certificate)
@@ -50,36 +50,37 @@ impl CertificateInfo {
         })
     }
 
-    /// The fingerprint as text.
+    /// Returns the fingerprint in hexadecimal.
     pub fn fingerprint_text(&self) -> String {
         hex(&self.fingerprint)
     }
 
-    /// Second in which it was made, by the clock of who made it: its validity begins a day earlier.
+    /// Returns the second in which it was made, by its issuer's clock: its validity begins a day earlier.
     pub fn made(&self) -> u64 {
         (self.not_before + crate::authority::BEFORE_SECONDS).min(self.not_after)
     }
 
-    /// Second in which two thirds of its life are over, from when it was made: it is to be renewed from then on.
+    /// Returns the second in which two thirds of its life are over, counted from when it was made: renewal is due from
+    /// then on.
     pub fn renew_at(&self) -> u64 {
         let made = self.made();
         made + (self.not_after - made) / 3 * 2 + (self.not_after - made) % 3 * 2 / 3
     }
 
-    /// Whole days of validity that are left at `now`; negative when it has expired.
+    /// Returns the whole days of validity that are left at `now`; negative when it has expired.
     pub fn days_left(&self, now: u64) -> i64 {
         (self.not_after as i64 - now as i64).div_euclid(86_400)
     }
 }
 
-/// SHA-256 of a certificate.
+/// Returns the SHA-256 of a certificate.
 pub fn fingerprint(certificate: &CertificateDer<'_>) -> Fingerprint {
     let mut out = [0; 32];
     out.copy_from_slice(digest::digest(&digest::SHA256, certificate).as_ref());
     out
 }
 
-/// The first certificate in a PEM text.
+/// Returns the first certificate in a PEM text.
 ///
 /// # Errors
 /// `Unusable` when there is none.

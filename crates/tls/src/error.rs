@@ -1,4 +1,4 @@
-//! What can be wrong with certificates and tokens. No text repeats a secret.
+//! Errors of certificates and tokens. No text repeats a secret.
 
 /// Errors of this crate, with their remedy.
 #[derive(Debug, thiserror::Error)]
@@ -6,21 +6,21 @@ pub enum TlsError {
     /// The system gives no random numbers.
     #[error("the system gives no random numbers")]
     Random,
-    /// A text that is no token.
+    /// A text that is not a token.
     #[error("this is not a join token\nhint: use the whole line that `standfast standby token` printed")]
     Token,
-    /// A file of certificates that cannot be used.
+    /// A file or message with certificates or a key that cannot be used.
     #[error("{what} cannot be used: {why}\nhint: see docs/security.md, \"A lost or damaged key\"")]
     Unusable {
-        /// Which file or message.
+        /// The file or message.
         what: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A certificate or request could not be made.
     #[error("a certificate cannot be made: {0}")]
     Making(String),
-    /// A request for a certificate that is not in order.
+    /// An invalid request for a certificate.
     #[error("the request for a certificate is refused: {0}")]
     Request(String),
 }

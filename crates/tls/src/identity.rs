@@ -17,16 +17,16 @@ use rustls::{
 use std::fmt;
 use std::sync::Arc;
 
-/// What both ends name as their protocol: a connection that was meant for another service fails.
+/// The protocol that both ends name: a connection that was meant for another service fails.
 pub const ALPN: &[u8] = b"standfast/1";
 
-/// What time it is, for the validity of certificates.
+/// Time source for the validity of certificates.
 pub type Clock = Arc<dyn TimeProvider>;
 
 /// The system's time.
 pub use rustls::time_provider::DefaultTimeProvider as SystemClock;
 
-/// A time that stands still: seconds since the Unix epoch.
+/// A clock that stands still: seconds since the Unix epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct FixedClock(pub u64);
 
@@ -36,7 +36,7 @@ impl TimeProvider for FixedClock {
     }
 }
 
-/// An instance as the others of its family see it.
+/// An instance as the other instances of its family see it.
 #[derive(Clone)]
 pub struct Identity {
     info: CertificateInfo,
@@ -45,11 +45,12 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// From key and certificate of the instance and the certificates of the authorities it trusts, all PEM. The
-    /// certificate must be signed by one of them; whether it is valid at the moment is for its peers to say.
+    /// Builds an identity from key and certificate of the instance and the certificates of the authorities it trusts,
+    /// all PEM. One of them must have signed the certificate; whether it is valid at the moment is for the peers to
+    /// check.
     ///
     /// # Errors
-    /// `Unusable`.
+    /// `Unusable` when one of them cannot be used, or none of the authorities has signed the certificate.
     pub fn from_pem(identity: &str, authorities: &str, clock: &Clock) -> Result<Identity, TlsError> {
         let what = "the instance's certificate";
         let failed = |error: Error| TlsError::unusable(what, error);
@@ -65,7 +66,7 @@ impl Identity {
         let roots = Arc::new(roots);
         let provider = Arc::new(suites());
         check_signed(&own[0], &roots, &info, &provider)?;
-        // The authority goes along: who joins knows nothing but its fingerprint.
+        // The authority goes along: a joining host knows nothing but its fingerprint.
         let chain = vec![own[0].clone(), issuer_of(&info, &trusted)];
 
         let verifier =
@@ -78,7 +79,7 @@ impl Identity {
             .with_client_auth_cert(chain.clone(), key.clone_key())
             .map_err(failed)?;
 
-        // Who has no certificate yet may ask for one, and for nothing else.
+        // A client without a certificate may request one, and nothing else.
         let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
             .allow_unauthenticated()
             .build()
@@ -89,24 +90,24 @@ impl Identity {
             .with_client_cert_verifier(clients)
             .with_single_cert(chain, key)
             .map_err(failed)?;
-        // Every connection shows certificates: none lives on in a ticket after it was replaced.
+        // Every connection presents certificates: no session ticket outlives the replacement of a certificate.
         server.send_tls13_tickets = 0;
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.alpn_protocols = vec![ALPN.to_vec()];
         Ok(Identity { info, client: Arc::new(finished(client)), server: Arc::new(server) })
     }
 
-    /// Its certificate.
     pub fn info(&self) -> &CertificateInfo {
         &self.info
     }
 
-    /// For connections that it opens: shows its certificate, accepts those of its family.
+    /// Returns the configuration for connections that it opens: presents its certificate, accepts those of its family.
     pub fn client(&self) -> &Arc<ClientConfig> {
         &self.client
     }
 
-    /// For connections that it accepts: shows its certificate, accepts those of its family and none at all.
+    /// Returns the configuration for connections that it accepts: presents its certificate, accepts those of its family
+    /// and clients without one.
     pub fn server(&self) -> &Arc<ServerConfig> {
         &self.server
     }
@@ -118,10 +119,11 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// For a host that has no certificate yet and knows the fingerprint of the authority from its token.
+/// Returns the configuration of a host that has no certificate yet and knows the authority's fingerprint from its
+/// token.
 ///
 /// # Errors
-/// `Unusable`.
+/// `Unusable` when TLS cannot be configured.
 pub fn joining(authority: Fingerprint, clock: &Clock) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = Arc::new(suites());
     let verifier = FamilyVerifier { trust: Trust::Pinned(authority), algorithms: algorithms(&provider) };
@@ -136,13 +138,13 @@ pub fn joining(authority: Fingerprint, clock: &Clock) -> Result<Arc<ClientConfig
 
 fn finished(mut client: ClientConfig) -> ClientConfig {
     client.resumption = Resumption::disabled();
-    // The name of the host says nothing: the certificate says which instance it is.
+    // The host name says nothing: the certificate says which instance it is.
     client.enable_sni = false;
     client.alpn_protocols = vec![ALPN.to_vec()];
     client
 }
 
-/// AES-128 first: as safe here as the others, and the fastest where the processor has instructions for it.
+/// Lists AES-128 first: as safe here as the others, and the fastest where the processor has instructions for it.
 fn suites() -> CryptoProvider {
     let cipher_suites = vec![
         provider::cipher_suite::TLS13_AES_128_GCM_SHA256,
@@ -165,7 +167,7 @@ pub(crate) fn certificates(pem: &str, what: &'static str) -> Result<Vec<Certific
 /// Checks that one of `authorities` has signed the certificate of an instance.
 ///
 /// # Errors
-/// `Unusable`.
+/// `Unusable` when none of them has, or an authority's certificate cannot be used.
 pub(crate) fn is_signed_by(
     certificate: &CertificateDer<'_>,
     authorities: &[CertificateDer<'static>],
@@ -185,7 +187,7 @@ fn check_signed(
     info: &CertificateInfo,
     provider: &CryptoProvider,
 ) -> Result<(), TlsError> {
-    // At a moment at which it is valid, whatever the time is now.
+    // Verified at a moment at which it is valid, whatever the time is now.
     let then = UnixTime::since_unix_epoch(std::time::Duration::from_secs(info.not_after));
     ParsedCertificate::try_from(own)
         .and_then(|parsed| {
@@ -194,7 +196,8 @@ fn check_signed(
         .map_err(|error| TlsError::unusable("the instance's certificate", error))
 }
 
-/// The authority that signed it, by name; there may be several of the same name, and the newest comes first.
+/// Returns the authority that signed the certificate, by name; of several with the same name the first, which is the
+/// newest.
 fn issuer_of(info: &CertificateInfo, trusted: &[CertificateDer<'static>]) -> CertificateDer<'static> {
     let named = |certificate: &&CertificateDer<'static>| {
         CertificateInfo::of(certificate).is_ok_and(|authority| authority.name == info.issuer)
@@ -208,7 +211,7 @@ enum Trust {
     Pinned(Fingerprint),
 }
 
-/// Accepts a member of the family, whatever the host is called: which member it is, is compared by the caller.
+/// Accepts any member of the family, whatever the host is called; the caller checks which member it is.
 #[derive(Debug)]
 struct FamilyVerifier {
     trust: Trust,

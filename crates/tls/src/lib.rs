@@ -1,4 +1,4 @@
-//! Who an instance is to the others: certificates, the authority that signs them, and join tokens.
+//! The identity of an instance towards others: certificates, the authority that signs them, and join tokens.
 //!
 //! ```text
 //!  Authority (one a family) ── signs ──> certificate of `oslo` ── with its key: Identity ──> TLS 1.3 configurations
@@ -6,8 +6,8 @@
 //!       └── Token: shown once, public key kept ┘  proves the right to the first certificate
 //! ```
 //!
-//! Everything here is text and bytes: files, sockets and threads are elsewhere. Times are seconds since the Unix epoch
-//! and given by the caller. No type that holds a secret shows it in `Debug`, and no error repeats one.
+//! Everything here is text and bytes: files, sockets and threads are elsewhere. Times are seconds since the Unix epoch,
+//! given by the caller. No type that holds a secret shows it in `Debug`, and no error repeats one.
 
 mod authority;
 mod certificate;

@@ -1,6 +1,7 @@
-//! Signatures of members and authorities over what others pass on: who has become primary, and which authority follows.
+//! Signatures of members and authorities over what others pass on: which instance has become primary, and which
+//! authority follows.
 //!
-//! A signature says for which purpose it was made, so that none is of use for anything else.
+//! A signature covers the purpose for which it was made, so that it is of no use for another purpose.
 
 use crate::certificate::{CertificateInfo, fingerprint, first_certificate};
 use crate::error::TlsError;
@@ -15,7 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 const AUTHORITY: &str = "standfast authority 1";
 
-/// What a member has signed, with the certificate that says who it is; both in hexadecimal.
+/// A member's signature, with the certificate that says which member it is; both in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// The certificate of the signer, DER.
@@ -24,32 +25,32 @@ pub struct Signature {
     pub signature: String,
 }
 
-/// That one authority vouches for another.
+/// The endorsement of one authority by another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endorsement {
-    /// Fingerprint of the authority that vouches, in hexadecimal.
+    /// Fingerprint of the endorsing authority, in hexadecimal.
     pub by: String,
-    /// Fingerprint of the one that it vouches for, in hexadecimal.
+    /// Fingerprint of the endorsed authority, in hexadecimal.
     pub of: String,
-    /// Signature of the first over the certificate of the second, in hexadecimal.
+    /// Signature of the endorsing authority over the certificate of the endorsed one, in hexadecimal.
     pub signature: String,
 }
 
 /// Signs as the member whose key and certificate are in `identity` (PEM).
 ///
 /// # Errors
-/// `Unusable`, `Random`.
+/// `Unusable` when `identity` cannot be used, `Random` when the system gives no random numbers.
 pub fn sign(identity: &str, purpose: &str, message: &[u8]) -> Result<Signature, TlsError> {
     let certificate = first_certificate(identity)?;
     let signature = sign_with(identity, purpose, message)?;
     Ok(Signature { certificate: hex(&certificate), signature: hex(&signature) })
 }
 
-/// The name in the certificate of who has signed this, when one of `authorities` (PEM) has signed that certificate.
-/// Whether it has expired meanwhile does not matter: what was signed was done then.
+/// Returns the name in the signer's certificate, when one of `authorities` (PEM) has signed that certificate. Whether
+/// the certificate has expired since does not matter: the message was signed before.
 ///
 /// # Errors
-/// `Unusable`.
+/// `Unusable` when the certificate or the signature is not valid.
 pub fn signer(
     signed: &Signature,
     authorities: &str,
@@ -68,19 +69,20 @@ pub fn signer(
     Ok(info.name)
 }
 
-/// The authority `by`, whose key is `key` (both PEM), vouches for the authority `of` (PEM).
+/// Endorses the authority `of` (PEM) as the authority `by`, whose key is `key` (both PEM).
 ///
 /// # Errors
-/// `Unusable`, `Random`.
+/// `Unusable` when a certificate or the key cannot be used, `Random` when the system gives no random numbers.
 pub fn endorse(by: &str, key: &str, of: &str) -> Result<Endorsement, TlsError> {
     let (by, of) = (first_certificate(by)?, first_certificate(of)?);
     let signature = sign_with(key, AUTHORITY, &of)?;
     Ok(Endorsement { by: hex(&fingerprint(&by)), of: hex(&fingerprint(&of)), signature: hex(&signature) })
 }
 
-/// Which of the authorities `offered` (PEM) may be trusted by whom trusts `trusted` (PEM) already: those that are among
-/// these, and those for which one of them vouches, directly or by way of others. Returns all that are trusted then, in the
-/// order in which they were offered and then those that were not, as PEM, and the certificates that may not be trusted.
+/// Decides which of the authorities `offered` (PEM) may be trusted where `trusted` (PEM) are trusted already: those
+/// that are among these, and those that one of them endorses, directly or through others. Returns all that are trusted
+/// from then on as PEM, first the offered ones in their order and then the others, and the certificates that may not be
+/// trusted.
 ///
 /// # Errors
 /// `Unusable` when a certificate cannot be read.
@@ -114,7 +116,7 @@ pub fn grown(
 }
 
 fn sign_with(key: &str, purpose: &str, message: &[u8]) -> Result<Vec<u8>, TlsError> {
-    // The parser's text could repeat parts of the key.
+    // The parser's error could repeat parts of the key.
     let unusable = || TlsError::unusable("the key", "it is not a private key in PEM form");
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| unusable())?;
     let random = SystemRandom::new();
@@ -133,7 +135,7 @@ fn is_of(certificate: &CertificateDer<'_>, purpose: &str, message: &[u8], signat
     })
 }
 
-/// No purpose is the begin of another one: its length comes first.
+/// Returns the bytes to sign. The length comes first, so that no purpose is the beginning of another one.
 fn text(purpose: &str, message: &[u8]) -> Vec<u8> {
     [&(purpose.len() as u64).to_le_bytes()[..], purpose.as_bytes(), message].concat()
 }

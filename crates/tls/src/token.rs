@@ -1,10 +1,10 @@
 //! One-time tokens with which a new host gets its first certificate.
 //!
 //! A token is text: `sft1.` and 64 random or fixed bytes in hexadecimal: the SHA-256 of the authority's certificate
-//! (the new host accepts no other authority), a number and a secret. The secret is the seed of a key pair (Ed25519). The
-//! issuer keeps the public key alone: with it a proof is checked and none is made, so a reader of the issuer's file gets
-//! nothing. The new host never sends the secret: it signs the TLS session, the name it asks for and its request. So a proof
-//! is worth nothing in another session, and a man in the middle gets nothing.
+//! (the new host accepts no other authority), a number and a secret. Number and secret give the seed of a key pair
+//! (Ed25519). The issuer keeps only the public key, which checks a proof but cannot make one, so that a reader of the
+//! issuer's file gains nothing. The new host never sends the secret: it signs the TLS session, the name it asks for and
+//! its request. A proof is therefore worth nothing in another session, and a man in the middle gains nothing.
 
 use crate::error::TlsError;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
@@ -15,31 +15,31 @@ const PREFIX: &str = "sft1.";
 const NUMBER_BYTES: usize = 8;
 const SECRET_BYTES: usize = 24;
 const TOKEN_BYTES: usize = 32 + NUMBER_BYTES + SECRET_BYTES;
-/// What is proved; another use of the same secret would have another text.
+/// Purpose of the proof; another use of the same secret would have another text.
 const PURPOSE: &[u8] = b"standfast join 1";
 
 /// SHA-256 of a certificate.
 pub type Fingerprint = [u8; 32];
 
-/// A token as its bearer has it.
+/// A token with its secret, as its bearer has it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     /// The authority that issued it.
     pub authority: Fingerprint,
-    /// Which one it is.
+    /// Identifies the token.
     pub number: [u8; NUMBER_BYTES],
     secret: [u8; SECRET_BYTES],
 }
 
-/// What the issuer keeps: the public key, enough to check a proof, and of no use to make one.
+/// The public key that the issuer keeps: it checks a proof but cannot make one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenKey([u8; 32]);
 
 impl Token {
-    /// A new one for members of the family of `authority`.
+    /// Generates a token for members of the family of `authority`.
     ///
     /// # Errors
-    /// `Random`.
+    /// `Random` when the system gives no random numbers.
     pub fn generate(authority: Fingerprint) -> Result<Token, TlsError> {
         let random = rand::SystemRandom::new();
         let mut token = Token { authority, number: [0; NUMBER_BYTES], secret: [0; SECRET_BYTES] };
@@ -49,15 +49,15 @@ impl Token {
         Ok(token)
     }
 
-    /// The text that is handed over. It is a secret.
+    /// Returns the text that is handed over, which is a secret.
     pub fn reveal(&self) -> String {
         format!("{PREFIX}{}{}{}", hex(&self.authority), hex(&self.number), hex(&self.secret))
     }
 
-    /// From its text; white space around it does not matter.
+    /// Parses a token; white space around it does not matter.
     ///
     /// # Errors
-    /// `Token`; the text is not repeated there.
+    /// `Token`; the error does not repeat the text.
     pub fn parse(text: &str) -> Result<Token, TlsError> {
         let bytes = text.trim().strip_prefix(PREFIX).and_then(unhex).ok_or(TlsError::Token)?;
         let whole: [u8; TOKEN_BYTES] = bytes.try_into().map_err(|_| TlsError::Token)?;
@@ -70,15 +70,16 @@ impl Token {
         Ok(token)
     }
 
-    /// What the issuer keeps.
+    /// Returns the key that the issuer keeps.
     ///
     /// # Errors
-    /// `Token`, which no secret brings about.
+    /// `Token`, which no secret causes.
     pub fn key(&self) -> Result<TokenKey, TlsError> {
         TokenKey::of_seed(&self.seed())
     }
 
-    /// Hashed, so that releases that kept this hash have kept the seed of the same key.
+    /// Returns the seed of the key pair. It is a hash, because earlier releases kept this hash: they have thereby kept
+    /// the seed of the same key.
     fn seed(&self) -> [u8; 32] {
         let mut context = digest::Context::new(&digest::SHA256);
         context.update(PURPOSE);
@@ -89,10 +90,10 @@ impl Token {
         seed
     }
 
-    /// Proves possession in the TLS session that has exported `session`, for `name` and `request`.
+    /// Proves possession in the TLS session that exported `session`, for `name` and `request`.
     ///
     /// # Errors
-    /// `Token`, which no secret brings about.
+    /// `Token`, which no secret causes.
     pub fn prove(&self, session: &[u8; 32], name: &str, request: &[u8]) -> Result<Vec<u8>, TlsError> {
         Ok(pair(&self.seed())?.sign(&message(session, name, request)).as_ref().to_vec())
     }
@@ -109,29 +110,29 @@ impl TokenKey {
         Ok(TokenKey(key))
     }
 
-    /// Whether `proof` was made with the token, in this session and for this request.
+    /// Returns whether `proof` was made with the token, in this session, for this name and this request.
     pub fn accepts(&self, proof: &[u8], session: &[u8; 32], name: &str, request: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, self.0).verify(&message(session, name, request), proof).is_ok()
     }
 
-    /// For the issuer's file.
+    /// Returns the key in hexadecimal, for the issuer's file.
     pub fn to_hex(&self) -> String {
         hex(&self.0)
     }
 
-    /// From the issuer's file.
+    /// Reads the key from the issuer's file; `None` when the text is something else.
     pub fn from_hex(text: &str) -> Option<TokenKey> {
         unhex(text)?.try_into().ok().map(TokenKey)
     }
 
-    /// From what earlier releases kept, with which a proof could be made. It is a secret.
+    /// Returns the key from the text that earlier releases kept. That text is a secret: a proof could be made with it.
     pub fn from_old_hex(text: &str) -> Option<TokenKey> {
         let seed: [u8; 32] = unhex(text)?.try_into().ok()?;
         TokenKey::of_seed(&seed).ok()
     }
 }
 
-/// What is proved. Lengths come first: no two different inputs give the same bytes.
+/// Returns the bytes that a proof signs. Lengths come first, so that no two different inputs give the same bytes.
 fn message(session: &[u8; 32], name: &str, request: &[u8]) -> Vec<u8> {
     let mut bytes = [PURPOSE, session].concat();
     for part in [name.as_bytes(), request] {
@@ -153,12 +154,12 @@ impl fmt::Debug for TokenKey {
     }
 }
 
-/// Bytes in hexadecimal.
+/// Returns bytes in hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// And back; `None` when the text is something else.
+/// Reads bytes from hexadecimal; `None` when the text is something else.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
@@ -210,7 +211,7 @@ mod tests {
         let token = Token::generate([7; 32]).unwrap();
         let kept = token.key().unwrap();
         let text = message(&[1; 32], "oslo", b"request");
-        // As a seed, and as the key of the code that proofs were in earlier releases.
+        // Forged with the kept key as a seed, and as the key of the HMAC that proofs were in earlier releases.
         let seeded = pair(&kept.0).unwrap().sign(&text);
         let code = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &kept.0), &text);
         for forged in [seeded.as_ref(), code.as_ref(), &kept.0] {

@@ -1,4 +1,4 @@
-//! Who is believed to be whom: certificates in handshakes without a network.
+//! Authentication of members: certificates in handshakes without a network.
 #![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use rustls::pki_types::ServerName;
@@ -26,7 +26,7 @@ fn member(authority: &Authority, name: &str, now: u64) -> Identity {
     Identity::from_pem(&identity_pem(authority, name), authority.certificate_pem(), &at(now)).unwrap()
 }
 
-/// Carries bytes between the two until both are silent. The errors of each end, client first.
+/// Carries bytes between the two ends until both are silent. Returns the error of each end, client first.
 fn shake_hands(client: &mut Connection, server: &mut Connection) -> (Option<String>, Option<String>) {
     let (mut client_error, mut server_error) = (None, None);
     loop {
@@ -97,7 +97,7 @@ fn another_authority_of_the_same_name_is_no_authority() {
         &at(NOW),
     );
     let (_, _, [_, server]) = connect(trusting.unwrap().client(), &paris);
-    // The server looks, too.
+    // The server checks, too.
     no_member(server);
 }
 
@@ -141,7 +141,7 @@ fn a_member_is_no_authority() {
         &[&certificate, authority.certificate_pem()].concat(),
         &at(NOW),
     );
-    // The forger may believe itself; nobody else does.
+    // The forger may load its own identity; no other member accepts it.
     if let Ok(forged) = forged {
         let (_, _, [_, server]) = connect(forged.client(), &member(&authority, "oslo", NOW));
         assert!(server.is_some());
@@ -198,14 +198,15 @@ fn an_authority_is_trusted_only_when_a_trusted_one_vouches_for_it() {
     assert_eq!(trusted, format!("{}{}", new.certificate_pem(), old.certificate_pem()));
     assert_eq!(refused.len(), 1);
     assert!(refused[0].name.contains("evil"), "{refused:?}");
-    // Without the word of the old one the new one is a stranger, and so is one that vouches for itself or lies.
+    // Without the old authority's endorsement the new one is not trusted, and neither is one that endorses itself or
+    // lies.
     let own = endorse(foreign.certificate_pem(), &foreign.key_pem(), foreign.certificate_pem()).unwrap();
     let lie = Endorsement { by: vouched.by.clone(), ..own.clone() };
     for endorsements in [vec![], vec![own, lie]] {
         let (trusted, refused) = grown(old.certificate_pem(), &all, &endorsements).unwrap();
         assert_eq!((trusted.as_str(), refused.len()), (old.certificate_pem(), 2));
     }
-    // What was trusted stays trusted when it is not offered.
+    // A trusted authority stays trusted when it is not offered.
     let (trusted, _) = grown(old.certificate_pem(), new.certificate_pem(), &[vouched]).unwrap();
     assert_eq!(trusted, format!("{}{}", new.certificate_pem(), old.certificate_pem()));
 }

@@ -1,6 +1,6 @@
 //! The dashboard in a terminal: `standfast top`.
 //!
-//! [`screen`] says what is shown, as lines of text; this file draws them and hears keys.
+//! [`screen`] makes the lines of text that are shown; this file draws them and reads keys.
 
 pub mod screen;
 mod time;
@@ -15,17 +15,17 @@ use std::io;
 use std::time::{Duration, Instant};
 use view::{Key, View};
 
-/// A screen as plain text, for scripts.
+/// Returns a screen as plain text, for scripts.
 pub fn plain(dashboard: &Dashboard, width: usize, height: usize) -> String {
     let lines = screen(dashboard, &View::default(), None, width, height);
     lines.iter().map(|line| format!("{}\n", line.text.trim_end())).collect()
 }
 
-/// Shows what `ask` says, every `interval`, until `q` is pressed. What cannot be asked for is said, and the age of what is
-/// shown.
+/// Shows the answer of `ask`, every `interval`, until `q` is pressed. When `ask` fails, the screen says why, and how
+/// old its data is.
 ///
 /// # Errors
-/// When the terminal cannot be used.
+/// When the first `ask` fails, or the terminal cannot be used.
 pub fn run(
     mut ask: impl FnMut() -> Result<Dashboard, String>,
     interval: Duration,
@@ -58,7 +58,7 @@ pub fn run(
     result
 }
 
-/// Since when nothing new has come, and why.
+/// Since when no new data has come, and why.
 struct Lost {
     asked: Instant,
     heard: Instant,
@@ -90,7 +90,7 @@ impl Lost {
     }
 }
 
-/// Waits for a key, no longer than `interval`; false: it is time to end.
+/// Waits for a key, at most `interval`; returns false when the program shall end.
 fn keys(interval: Duration, view: &mut View) -> io::Result<bool> {
     if !event::poll(interval)? {
         return Ok(true);
@@ -114,7 +114,7 @@ fn keys(interval: Duration, view: &mut View) -> io::Result<bool> {
     Ok(view.press(known))
 }
 
-/// Bold and underlined also without colours.
+/// Draws a line. Bold also works without colours.
 fn row(line: &Line, colours: bool) -> Row<'_> {
     let colour = match line.tone {
         Tone::Plain | Tone::Title => None,

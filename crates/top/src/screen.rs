@@ -1,29 +1,24 @@
-//! The dashboard as lines of text: all that is shown is in the words, colour only repeats it.
+//! The dashboard as lines of text. The words say everything; colour only repeats it.
 
 use crate::view::View;
 use standfast_live::{Dashboard, Figure, Severity};
 
-/// How a line is meant, for terminals with colours.
+/// Meaning of a line, for terminals with colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// As it is.
     Plain,
-    /// A title.
     Title,
     /// All is well.
     Good,
-    /// To be looked at.
+    /// Needs attention.
     Warning,
-    /// To be looked at now.
+    /// Needs attention now.
     Bad,
 }
 
-/// A line of the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// How it is meant.
     pub tone: Tone,
-    /// What it says.
     pub text: String,
 }
 
@@ -64,7 +59,8 @@ const HELP: [&str; 16] = [
     "Rates are those of the last ten seconds.",
 ];
 
-/// The screen, at most `height` lines of at most `width` characters. `lost`: why nothing new comes, and since when.
+/// Returns the screen, at most `height` lines of at most `width` characters. `lost` says why no new data comes, and
+/// since when.
 pub fn screen(
     dashboard: &Dashboard,
     view: &View,
@@ -103,14 +99,14 @@ fn foot(view: &View) -> Line {
     title(filter)
 }
 
-/// What does not fit is marked.
+/// Truncates a text that does not fit, and marks it.
 fn cut(text: &mut String, width: usize) {
     if text.chars().count() > width {
         *text = text.chars().take(width.saturating_sub(1)).chain(['>']).collect();
     }
 }
 
-/// The title stays.
+/// Scrolls the rows; the title stays.
 fn scrolled(mut lines: Vec<Line>, above: usize, room: usize) -> Vec<Line> {
     let most = lines.len().saturating_sub(room);
     lines.drain(1..1 + above.min(most).min(lines.len().saturating_sub(1)));
@@ -122,7 +118,7 @@ fn kept(lines: impl IntoIterator<Item = Line>, view: &View) -> Vec<Line> {
     lines.into_iter().filter(|line| line.text.to_lowercase().contains(&wanted)).collect()
 }
 
-/// So many of them, and how many there are besides.
+/// Returns at most `most` lines; when there are more, the last line gives the number of the others.
 fn first(lines: Vec<Line>, most: usize) -> Vec<Line> {
     let more = lines.len().saturating_sub(most);
     let mut shown: Vec<Line> = lines.into_iter().take(if more > 0 { most - 1 } else { most }).collect();
@@ -237,7 +233,7 @@ fn standbys(dashboard: &Dashboard) -> Vec<Line> {
     dashboard.standbys.iter().map(row).collect()
 }
 
-/// Each with what has no room in a column.
+/// Returns the rows of the standbys, each with a second line for the figures that have no room in a column.
 fn standby_details(dashboard: &Dashboard) -> Vec<Line> {
     let more = |at: &standfast_live::StandbyState| {
         let text =
@@ -255,7 +251,7 @@ fn commit_lines(dashboard: &Dashboard) -> Vec<Line> {
     vec![plain(waits), plain(format!("  critical path: {}", commit.critical_path))]
 }
 
-/// The largest parts, as many as fit.
+/// Returns the largest parts of commit time, as many as fit.
 fn shares(dashboard: &Dashboard, width: usize) -> String {
     let mut parts: Vec<_> =
         dashboard.commit.parts.iter().filter_map(|at| Some((at.share.value?, at))).collect();

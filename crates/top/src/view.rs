@@ -1,15 +1,14 @@
-//! What of the dashboard is looked at, and what keys do.
+//! Which part of the dashboard is shown, and what keys do.
 
-/// A key, as far as it means something.
+/// A key that has a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// A character.
     Char(char),
-    /// Ends a filter, keeping it.
+    /// Ends a filter and keeps it.
     Enter,
-    /// Ends whatever is open.
+    /// Closes the innermost of what is open.
     Escape,
-    /// Takes back a character.
+    /// Deletes a character.
     Backspace,
     /// Moves up a line.
     Up,
@@ -17,25 +16,25 @@ pub enum Key {
     Down,
 }
 
-/// What is looked at.
+/// What is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// A part, 1 to 7; `None`: all of them in short.
+    /// A part, 1 to 7; `None` shows all of them in short.
     pub part: Option<u8>,
-    /// Rows without this text are left out.
+    /// Rows without this text are hidden.
     pub filter: String,
-    /// The filter is being written.
+    /// The filter is being typed.
     pub writes_filter: bool,
-    /// Nothing new is shown.
+    /// No new data is shown.
     pub paused: bool,
     /// The help is open.
     pub help: bool,
-    /// Rows of a part that are above the screen.
+    /// Rows of a part that are scrolled above the screen.
     pub above: usize,
 }
 
 impl View {
-    /// A key was pressed; false: it is time to end.
+    /// Handles a key; returns false when the program shall end.
     pub fn press(&mut self, key: Key) -> bool {
         if self.writes_filter {
             self.write_filter(key);
@@ -60,7 +59,7 @@ impl View {
         (self.part, self.help, self.above) = (part, false, 0);
     }
 
-    /// The innermost thing first.
+    /// Closes the innermost of what is open.
     fn close(&mut self) {
         if self.help {
             self.help = false;

@@ -1,4 +1,4 @@
-//! What stands on a terminal of 80 columns and 24 lines, compared with files. STANDFAST_BLESS=1 writes them anew.
+//! Screens on a terminal of 80 columns and 24 lines, compared with files. STANDFAST_BLESS=1 rewrites the files.
 
 #![allow(clippy::unwrap_used)]
 

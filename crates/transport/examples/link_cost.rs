@@ -1,5 +1,5 @@
-//! What encryption costs on this machine: a synchronous commit's round trip and the throughput of a stream, plain and
-//! over TLS in turns, with redo and standby log in memory.
+//! Measures the cost of encryption on this machine: a synchronous commit's round trip and the throughput of a stream,
+//! alternating between plain TCP and TLS, with redo and standby log in memory.
 //!
 //! ```text
 //! cargo run --release -p standfast-transport --example link_cost
@@ -55,7 +55,7 @@ fn stream(tls: bool, mode: TransportMode) -> Stream {
     Stream { source, sender, _receiver: receiver, standby }
 }
 
-/// Microseconds of a commit's way there and back: median and 99th percentile.
+/// Returns the round trip of a commit in microseconds: median and 99th percentile.
 fn round_trips(tls: bool) -> (f64, f64) {
     let stream = stream(tls, TransportMode::SyncAffirm);
     let bytes = redo(Scn::START, COMMIT_BYTES, 1);
@@ -74,10 +74,10 @@ fn round_trips(tls: bool) -> (f64, f64) {
     (times[COMMITS / 2], times[COMMITS * 99 / 100])
 }
 
-/// Megabytes a second of redo.
+/// Returns megabytes of redo per second.
 fn throughput(tls: bool) -> f64 {
     let stream = stream(tls, TransportMode::Async);
-    // Out of the logs, in large pieces.
+    // From the logs, in large chunks.
     stream.source.0.change(|state| state.buffer_from = Scn(u64::MAX));
     let bytes = redo(Scn::START, BULK_BYTES, 1);
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! Times what transport alone adds to a commit on this machine: the offer, and offer to acknowledgement, against a
-//! standby log that writes nothing. `cargo run --release --example round_trip [COMMITS] [BYTES]`.
+//! Measures the time that transport alone adds to a commit on this machine: the offer, and offer to acknowledgement,
+//! with a standby log that writes nothing. `cargo run --release --example round_trip [COMMITS] [BYTES]`.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

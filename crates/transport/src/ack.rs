@@ -1,4 +1,4 @@
-//! Acknowledgements on their way from a receiver.
+//! Acknowledgements that a receiver sends.
 
 use crate::link::LinkEnd;
 use crate::lock;
@@ -11,12 +11,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Where the time went on the standby; payload of every `Ack`.
+/// Times on the standby; payload of every `Ack`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AckTimes {
     /// When the newest redo answered had arrived, microseconds since the Unix epoch (the standby's clock).
     pub received_us: u64,
-    /// How long it took to write it to the standby log; 0 when nothing was written.
+    /// Duration of the write to the standby log; 0 when nothing was written.
     pub write_ns: u64,
 }
 
@@ -24,7 +24,6 @@ impl AckTimes {
     /// Bytes of the encoded form: two little-endian u64.
     pub const BYTES: usize = 16;
 
-    /// The payload.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.received_us.to_le_bytes());
@@ -32,7 +31,7 @@ impl AckTimes {
         bytes
     }
 
-    /// From a payload; `None` when it has another length.
+    /// Decodes a payload; `None` when it has another length.
     pub fn decode(payload: &[u8]) -> Option<AckTimes> {
         let (received, write) = payload.split_first_chunk::<8>()?;
         let write = write.try_into().ok()?;
@@ -40,13 +39,12 @@ impl AckTimes {
     }
 }
 
-/// One acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ack {
     pub received: Scn,
     pub hardened: Scn,
     pub applied: Scn,
-    /// `c` of the newest frame answered.
+    /// `c` of the oldest `Redo` answered, or else of the newest frame; 0: answers no frame.
     pub echo_us: u64,
     pub times: AckTimes,
 }
@@ -65,7 +63,7 @@ impl Ack {
     }
 }
 
-/// Sends frames to the primary, at once or, to emulate a distant standby on one machine, each a fixed time later.
+/// Sends frames to the primary, immediately or, to emulate a distant standby on one machine, each after a fixed delay.
 pub(crate) enum AckSender {
     Direct(LinkEnd),
     Delayed(DelayLine),
@@ -101,7 +99,7 @@ struct Queue {
     failed: Option<ErrorKind>,
 }
 
-/// A queue whose entries leave a fixed time after they came, by a thread of its own: throughput is unaffected.
+/// A queue whose entries are sent a fixed time after they came, by a separate thread: throughput is unaffected.
 pub(crate) struct DelayLine {
     line: Arc<Line>,
     delay: Duration,
@@ -134,7 +132,7 @@ impl Drop for DelayLine {
         lock(&self.line.queue).closed = true;
         self.line.filled.notify_one();
         if let Some(thread) = self.thread.take() {
-            // It ends within one delay; a panic there was reported by the runtime.
+            // The thread ends within one delay; the runtime has reported a panic of it.
             let _ = thread.join();
         }
     }
@@ -154,7 +152,7 @@ fn drain(line: &Line, mut stream: LinkEnd) {
     }
 }
 
-/// The next entry in order; `None` when the line is closed: what is left in it is dropped with the connection.
+/// Returns the next entry in order; `None` when the line is closed: the entries left are dropped with the connection.
 fn next(line: &Line) -> Option<(Instant, Box<[u8]>)> {
     let mut queue = lock(&line.queue);
     loop {

@@ -1,4 +1,4 @@
-//! Certificates over the wire: the first one, with a token, and the next one, with the present one.
+//! Requests for certificates: for the first one with a token, for the next one with the current certificate.
 
 use crate::error::TransportError;
 use crate::framing::{FrameReader, FrameWriter};
@@ -11,28 +11,28 @@ use standfast_format::FrameKind;
 use standfast_tls::{Token, hex};
 use std::time::{Duration, Instant};
 
-/// Silence after which a request is given up.
+/// Silence after which a request is abandoned.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// What is asked for.
+/// A request for a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateRequest {
-    /// `db_unique_name` of the instance that asks.
+    /// `db_unique_name` of the client.
     #[serde(deserialize_with = "crate::hello::foreign_name")]
     pub name: String,
     /// PKCS#10, in hexadecimal.
     #[serde(rename = "pkcs10")]
     pub request: String,
-    /// For the first certificate.
+    /// Present in a request for the first certificate.
     #[serde(default)]
     pub token: Option<TokenProof>,
-    /// What the clock of who asks shows, seconds since the Unix epoch; for messages only.
+    /// Time on the client's clock, seconds since the Unix epoch; for messages only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<u64>,
 }
 
 impl CertificateRequest {
-    /// By the right of the present certificate, which is for `name`; `request` is PKCS#10.
+    /// A renewal, by the right of the current certificate, which is for `name`; `request` is PKCS#10.
     pub fn renewal(name: &str, request: &[u8]) -> CertificateRequest {
         CertificateRequest {
             name: name.into(),
@@ -43,66 +43,65 @@ impl CertificateRequest {
     }
 }
 
-/// That a token is there, without the token.
+/// Proof that the client has a token, without the token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenProof {
-    /// Which token, in hexadecimal.
+    /// Number of the token, in hexadecimal.
     pub number: String,
-    /// Over this TLS session, name and request, in hexadecimal; of no use elsewhere.
+    /// Proof over this TLS session, name and request, in hexadecimal; not valid elsewhere.
     pub proof: String,
 }
 
-/// What is given.
+/// A granted certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateGrant {
     /// The certificate, PEM.
     pub certificate: String,
     /// The authorities that the family trusts, PEM.
     pub authorities: String,
-    /// `db_unique_name` of who gave it.
+    /// `db_unique_name` of the issuer.
     #[serde(deserialize_with = "crate::hello::foreign_name")]
     pub issuer: String,
-    /// Instances of the family, the issuer among them.
+    /// Instances of the family, the issuer included.
     #[serde(deserialize_with = "crate::hello::foreign_names")]
     pub peers: Vec<String>,
-    /// All members that the issuer knows, with what each may do; empty: a release that only says `peers`.
+    /// All members that the issuer knows, with their rights; empty: a release that only sends `peers`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<MemberRights>,
-    /// Which authorities vouch for which.
+    /// Which authorities endorse which.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endorsements: Vec<AuthorityEndorsement>,
 }
 
-/// That one authority vouches for another, see [`standfast_tls::Endorsement`]; all in hexadecimal.
+/// Endorsement of one authority by another, see [`standfast_tls::Endorsement`]; all in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuthorityEndorsement {
-    /// Fingerprint of the authority that vouches.
+    /// Fingerprint of the endorsing authority.
     pub by: String,
-    /// Fingerprint of the one that it vouches for.
+    /// Fingerprint of the endorsed authority.
     pub of: String,
-    /// Signature of the first over the certificate of the second.
+    /// Signature of the endorsing authority over the certificate of the endorsed one.
     pub signature: String,
 }
 
-/// By what right a certificate is asked for. The receiver has checked that the connection is encrypted, and in the
-/// second case that the certificate is valid and bears the name that is asked for.
+/// By what right a certificate is requested. The receiver has checked that the connection is encrypted and, for
+/// `Certificate`, that the certificate is valid and has the requested name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateRight {
-    /// A token; whether the proof holds is for the instance to say.
+    /// A token. The instance checks the proof.
     Token {
-        /// Which one.
+        /// Number of the token.
         number: String,
-        /// The proof.
         proof: Vec<u8>,
-        /// What the TLS session exports.
+        /// Bytes exported from the TLS session.
         session: [u8; 32],
     },
-    /// The present certificate.
+    /// The current certificate.
     Certificate,
 }
 
-/// Asks the instance at `address` for a certificate of the name `name`, with a token or by the right of the present
-/// certificate. `request` is PKCS#10. `expected`: the name that the instance there must have.
+/// Requests a certificate for the name `name` from the instance at `address`, with a token or by the right of the
+/// current certificate. `request` is PKCS#10. `expected`: the name that the instance there must have.
 ///
 /// # Errors
 /// When it cannot be reached or refuses.
@@ -141,7 +140,7 @@ fn prove(stream: &LinkEnd, token: &Token, name: &str, request: &[u8]) -> Result<
     Ok(TokenProof { number: hex(&token.number), proof: hex(&proof) })
 }
 
-/// Seconds since the Unix epoch, as certificates count.
+/// Returns seconds since the Unix epoch, the unit of certificates.
 pub fn now_seconds() -> u64 {
     now_us() / 1_000_000
 }

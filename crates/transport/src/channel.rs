@@ -1,8 +1,8 @@
-//! Certificates over a stream that is open. Either end asks the other one, between redo and acknowledgements, so that a member
-//! that its issuer cannot be dialled from is renewed as well.
+//! Certificates over an open stream. Either end requests one from the other, between redo and acknowledgements, so that
+//! a member that cannot dial its issuer is renewed too.
 //!
-//! Whether an end answers is in its Hello (`renews`); it does so by the right of the certificate that the stream began with, for
-//! that name only.
+//! The Hello of an end says whether it answers (`renews`). The right to a certificate is the certificate with which the
+//! stream began, for its name only.
 
 use crate::certificate::{CertificateGrant, CertificateRequest};
 use crate::error::{Refusal, RefuseCode, TransportError};
@@ -15,30 +15,30 @@ use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Requests of one stream that are answered are at least so far apart; others are dropped.
+/// Minimum interval between two answers on one stream; requests in between are dropped.
 const ANSWERS_APART: Duration = Duration::from_secs(1);
-/// The same at the end that asks, with room for a network on which frames bunch.
+/// Minimum interval between two requests; longer, because a network may deliver frames in bursts.
 const REQUESTS_APART: Duration = Duration::from_secs(2);
 
-/// Puts a whole frame on its way; must not wait for the other end to read it for longer than the stream lets it.
+/// Sends a whole frame. Must not wait for the other end to read it for longer than the stream allows.
 type Send = Box<dyn Fn(&[u8]) -> std::io::Result<()> + std::marker::Send + Sync>;
-/// Decides about a request of the peer, whose name the request bears.
+/// Decides about a request of the peer, which names the peer itself.
 type Certify =
     Box<dyn Fn(&CertificateRequest) -> Result<CertificateGrant, Refusal> + std::marker::Send + Sync>;
 
-/// The other end of a live stream over TLS, as one that gives certificates and wants them.
+/// The other end of an open stream over TLS, as issuer and as client of certificates.
 pub struct CertificateChannel {
     peer: String,
     send: Send,
     certify: Certify,
-    /// Held while this end asks.
+    /// Time of the last request; locked while this end requests.
     turn: Mutex<Option<Instant>>,
     asked: Mutex<Asked>,
     changed: Condvar,
     answering: Mutex<Answering>,
 }
 
-/// What this end has asked.
+/// Requests of this end.
 #[derive(Default)]
 struct Asked {
     number: u64,
@@ -46,7 +46,7 @@ struct Asked {
     closed: bool,
 }
 
-/// What the other end has asked.
+/// Requests of the other end.
 #[derive(Default)]
 struct Answering {
     busy: bool,
@@ -62,7 +62,7 @@ enum Answer {
 }
 
 impl CertificateChannel {
-    /// Of a stream whose other end has proved to be `peer`.
+    /// A channel over a stream whose other end has proved to be `peer`.
     pub(crate) fn open(peer: &str, send: Send, certify: Certify) -> OpenChannel {
         OpenChannel(Arc::new(CertificateChannel {
             peer: peer.to_owned(),
@@ -75,7 +75,7 @@ impl CertificateChannel {
         }))
     }
 
-    /// `db_unique_name` of the other end, as its certificate says.
+    /// `db_unique_name` of the other end, from its certificate.
     pub fn peer(&self) -> &str {
         &self.peer
     }
@@ -85,10 +85,11 @@ impl CertificateChannel {
         lock(&self.asked).closed
     }
 
-    /// Asks the other end for a certificate and waits at most `timeout` for it, after the time that requests are apart.
+    /// Requests a certificate from the other end. Waits at most `timeout` for it, after waiting for the minimum
+    /// interval between requests.
     ///
     /// # Errors
-    /// `Refused` by the other end; else there was no answer, because the stream ended or the time was over.
+    /// `Refused` by the other end. Otherwise there was no answer: the stream ended or the timeout passed.
     pub fn ask(
         &self,
         wish: &CertificateRequest,
@@ -121,7 +122,7 @@ impl CertificateChannel {
         }
     }
 
-    /// Takes a `CertificateAnswer` in. One that nothing waits for is dropped.
+    /// Takes a `CertificateAnswer`. Drops one that this end does not wait for.
     ///
     /// # Errors
     /// `Protocol` when it is malformed.
@@ -135,8 +136,8 @@ impl CertificateChannel {
         Ok(())
     }
 
-    /// Takes a `CertificateRequest` in and answers it from a thread of its own: neither signing nor the files of the list hold
-    /// the stream up.
+    /// Takes a `CertificateRequest` and answers it from a separate thread: neither signing nor reading the files of the
+    /// member list blocks the stream.
     ///
     /// # Errors
     /// `Protocol` when it is malformed.
@@ -145,7 +146,7 @@ impl CertificateChannel {
         let number = frame.header.a;
         {
             let mut answering = lock(&self.answering);
-            // Dropped: answers to a peer that does not read them would pile up.
+            // Dropped: answers to a peer that does not read them would accumulate.
             if answering.busy || answering.last.is_some_and(|last| last.elapsed() < ANSWERS_APART) {
                 return Ok(());
             }
@@ -156,7 +157,7 @@ impl CertificateChannel {
             me.answer(number, &wish);
             lock(&me.answering).busy = false;
         });
-        // Without a thread there is no answer; the other end asks again.
+        // Without a thread there is no answer; the other end repeats its request.
         if spawned.is_err() {
             lock(&self.answering).busy = false;
         }
@@ -174,7 +175,7 @@ impl CertificateChannel {
             encode(FrameKind::CertificateAnswer, number, &refusal)
         });
         if let Some(frame) = frame {
-            // When it cannot be sent the stream is dead, which its own threads see.
+            // If it cannot be sent, the stream is dead, and its own threads find that out.
             let _ = (self.send)(&frame);
         }
     }
@@ -196,7 +197,7 @@ impl CertificateChannel {
     }
 }
 
-/// Held by the thread that reads the stream: the channel is closed with it.
+/// Held by the thread that reads the stream; dropping it closes the channel.
 pub(crate) struct OpenChannel(Arc<CertificateChannel>);
 
 impl Deref for OpenChannel {
@@ -213,7 +214,7 @@ impl Drop for OpenChannel {
     }
 }
 
-/// A whole frame; `None` when it is larger than the other end takes from who acknowledges.
+/// Returns a whole frame; `None` when it is larger than a sender accepts from the acknowledging end.
 pub(crate) fn encode(kind: FrameKind, number: u64, message: &impl Serialize) -> Option<Vec<u8>> {
     let payload = serde_json::to_vec(message).ok().filter(|payload| payload.len() <= HELLO_BYTES_MAX)?;
     let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + payload.len());
@@ -244,7 +245,8 @@ mod tests {
         CertificateRequest { name: name.into(), request: "00".into(), token: None, time: None }
     }
 
-    /// Two ends of a stream that hands over each frame at once: oslo asks paris, whose answers `certify` gives.
+    /// Two ends of a stream that delivers each frame immediately: oslo requests from paris, whose answers `certify`
+    /// gives.
     struct Ends {
         oslo: OpenChannel,
         paris: Arc<OnceLock<OpenChannel>>,
@@ -276,7 +278,7 @@ mod tests {
     fn a_certificate_comes_over_the_stream_for_the_peer_s_own_name_only() {
         let ends = ends(|| Ok(grant("a")));
         assert_eq!(ends.oslo.ask(&wish("oslo"), WITHIN).unwrap(), grant("a"));
-        // Directly: requests right after each other are dropped.
+        // Called directly, because requests right after each other are dropped.
         let refused = |wish: &CertificateRequest| {
             ends.paris.get().unwrap().decide(wish).err().map(|refusal| refusal.code)
         };

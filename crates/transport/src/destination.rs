@@ -1,5 +1,5 @@
-//! The state of one destination, as a pure machine: events in, events for the alert log out. It knows no
-//! socket, thread or clock; `now` is the time since any fixed moment.
+//! The state of one destination, as a pure machine: takes events, returns events for the alert log. It has no socket,
+//! thread or clock; `now` is the time since any fixed moment.
 //!
 //! ```text
 //!               connect_due            resolved                  logged / buffered
@@ -8,11 +8,12 @@
 //!     └── after reopen ── Failed <── refused, max_failure
 //! ```
 //!
-//! Apart from the phase stands whether commits wait for it (`Standing`). A synchronous destination is required from its
-//! first synchronisation, which its primary remembers over restarts, until it has kept a commit waiting for the net
-//! timeout or has announced that it stops; then, as configured, it is degraded until it has caught up, or commits stall.
-//! Both are reported. What the instance does itself (it stops, changes its role, takes another configuration, cannot read
-//! its own redo) is no failure of the destination.
+//! Whether commits wait for the destination (`Standing`) is independent of the phase. A synchronous destination is
+//! required from its first synchronisation on, which the primary remembers across restarts. It stays required until it
+//! has kept a commit waiting for the net timeout (or `sync_latency`), has been refused for good or abandoned, or has
+//! announced its stop. Then, as configured, it is degraded until it has caught up, or commits stall; both are reported.
+//! Actions of the instance itself (it stops, changes its role or configuration, or cannot read its own redo) are no
+//! failure of the destination.
 
 use crate::error::{Refusal, RefusalKind, RefuseCode};
 use crate::event::SenderEvent;
@@ -26,83 +27,81 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
-/// Different reasons why attempts fail that are reported while a destination stays away.
+/// Number of different reasons for failed attempts that are reported while a destination stays away.
 const REASONS_SAID_MAX: usize = 4;
-/// The wait of a commit is known to the net timeout divided by this.
+/// How long a commit has waited is known with a resolution of the net timeout divided by this.
 const MARKS_PER_TIMEOUT: u32 = 16;
 
 /// When a destination counts as having redo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransportMode {
-    /// When it is in the standby log on disk.
+    /// When the redo is in the standby log on disk.
     SyncAffirm,
-    /// When it is in the standby's memory.
+    /// When the redo is in the standby's memory.
     #[serde(rename = "fastsync")]
     FastSync,
-    /// Commits never wait for it.
+    /// Commits never wait for the destination.
     Async,
 }
 
-/// What happens when a synchronous destination has kept a commit waiting for the net timeout.
+/// Action when a synchronous destination has kept a commit waiting for the net timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnTimeout {
-    /// Commits go on without it until it has caught up (as Oracle's maximum availability).
+    /// Commits continue without it until it has caught up (Oracle's maximum availability).
     Degrade,
-    /// Commits wait as long as it takes.
+    /// Commits wait without limit.
     Stall,
-    /// As `Degrade` while another destination protects them, else as `Stall` (maximum protection).
+    /// `Degrade` while another destination protects commits, else `Stall` (maximum protection).
     StallIfLast,
 }
 
-/// The attributes of a destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DestinationConfig {
-    /// Its name in messages.
+    /// Name in messages.
     pub name: String,
-    /// When it counts as having redo.
     pub mode: TransportMode,
     /// Longest wait of a commit for it, and longest silence of a connection.
     pub net_timeout: Duration,
-    /// Longest pause between two attempts to connect; they begin at 50 ms and double.
+    /// Longest pause between two attempts to connect; pauses begin at 50 ms and double.
     pub reopen: Duration,
-    /// Attempts in a row that may fail before it is given up; 0 = any number.
+    /// Consecutive failed attempts after which it is abandoned; 0 = no limit.
     pub max_failure: u32,
-    /// Another one of its group takes over when it is given up: until then commits wait on, up to the net timeout.
+    /// Another destination of its group takes over when it is abandoned. Until then commits keep waiting, up to the net
+    /// timeout.
     pub grouped: bool,
-    /// When the net timeout passes.
     pub on_timeout: OnTimeout,
-    /// Longest wait for it after another synchronous destination has acknowledged (DATA_GUARD_SYNC_LATENCY); zero: as
-    /// long as the net timeout.
+    /// Longest wait for it after another synchronous destination has acknowledged (DATA_GUARD_SYNC_LATENCY); zero: the
+    /// net timeout.
     pub sync_latency: Duration,
 }
 
-/// What is going on with the connection.
+/// State of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Waiting for the next attempt, or in it.
     Connecting {
-        /// Not before.
+        /// Time of the next attempt.
         retry_at: Duration,
     },
-    /// Connected; both ends find out where to go on.
+    /// Connected; the two ends agree on where to continue.
     Resolving,
     /// Fed from the log buffer.
     Streaming,
     /// Fed from the logs.
     CatchingUp,
-    /// Refused or given up.
+    /// Refused or abandoned.
     Failed {
-        /// Why; `None` when `max_failure` was reached.
+        /// The reason; `None` when `max_failure` was reached.
         code: Option<RefuseCode>,
-        /// Next attempt; `None` when only `enable` brings one.
+        /// Time of the next attempt; `None`: only `enable` starts one.
         retry_at: Option<Duration>,
     },
 }
 
 impl Phase {
-    /// One word for status output.
+    /// Returns one word for status output.
     pub fn word(&self) -> &'static str {
         match self {
             Phase::Connecting { .. } => "connecting",
@@ -118,21 +117,21 @@ impl Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// It is asynchronous: never.
+    /// No: it is asynchronous.
     Optional,
-    /// They do.
+    /// Yes.
     Required,
-    /// They do, and have for longer than the net timeout.
+    /// Yes, and they have waited for longer than the net timeout.
     Stalled,
-    /// They do not yet: it has not been synchronised since it was configured. They will when it has caught up.
+    /// Not yet: it has never been synchronised since it was configured. They wait for it once it has caught up.
     New,
-    /// They did, until it kept them waiting too long. They will again when it has caught up.
+    /// Not any more: it kept them waiting too long, failed or left. They wait for it again once it has caught up.
     Degraded,
     /// It follows another primary: no commit may return any more.
     Fenced,
 }
 
-/// See the module.
+/// State machine of one destination, see the module.
 #[derive(Debug)]
 pub struct Destination {
     config: DestinationConfig,
@@ -142,36 +141,38 @@ pub struct Destination {
     hardened: Scn,
     applied: Scn,
     passed: Option<Scn>,
-    /// As last heard, also of a connection before.
+    /// As last reported, also over an earlier connection.
     stopped: StoppedDatabases,
     verified: VerifiedDatabases,
     captured: Scn,
-    /// Positions not acknowledged with the time by which they were captured, oldest first, at least
-    /// net_timeout / MARKS_PER_TIMEOUT apart.
+    /// Positions not acknowledged, each with a time by which it was captured, oldest first, at least net_timeout /
+    /// MARKS_PER_TIMEOUT apart.
     outstanding: VecDeque<(Scn, Duration)>,
-    /// As last seen, before any decision to go on without this one.
+    /// The other destinations, as read before the last decision that could degrade this one.
     others: Others,
-    /// Since when another one has what the oldest of `outstanding` waits for.
+    /// Since when another destination has acknowledged the oldest position of `outstanding`.
     others_had: Option<Duration>,
-    /// While degraded: a captured position and when; its quick acknowledgement shows that it has caught up.
+    /// While degraded or new: a captured position and its time. If it is acknowledged soon, the destination has caught
+    /// up.
     catch_up: Option<(Scn, Duration)>,
     heard: Duration,
     backoff: Duration,
     failures: u32,
     last_refusal: Option<Refusal>,
-    /// Why the instance itself last ended a stream, until the next acknowledgement.
+    /// Why the instance itself last ended a stream; cleared by the next acknowledgement.
     own_trouble: Option<String>,
-    /// Why attempts have failed since it last answered, as far as that was reported.
+    /// Reported reasons of the attempts that failed since it last answered.
     said: Vec<String>,
-    /// The instance has ended this destination: nothing decides about commits any more.
+    /// The instance has ended this destination: it no longer affects any decision about commits.
     ended: bool,
     events: Vec<SenderEvent>,
 }
 
 impl Destination {
-    /// A destination that may be connected at once. A synchronous one that `counts` is required from the start, so that a
-    /// primary that restarts beside an unreachable standby does not acknowledge anything unprotected before the net
-    /// timeout has passed. One that has never been synchronised does not count: nothing is protected by waiting for it.
+    /// Creates a destination that may be connected immediately. A synchronous destination with `counts` is required
+    /// from the start: a primary that restarts while the standby is unreachable then acknowledges nothing unprotected
+    /// before the net timeout has passed. A destination that has never been synchronised does not count: waiting for it
+    /// protects nothing.
     pub fn new(config: DestinationConfig, counts: bool, now: Duration) -> Destination {
         let standing = match config.mode {
             TransportMode::Async => Standing::Optional,
@@ -204,12 +205,10 @@ impl Destination {
         }
     }
 
-    /// The attributes.
     pub fn config(&self) -> &DestinationConfig {
         &self.config
     }
 
-    /// What is going on with the connection.
     pub fn phase(&self) -> &Phase {
         &self.phase
     }
@@ -219,28 +218,29 @@ impl Destination {
         self.standing
     }
 
-    /// Whether commits wait for it.
     pub fn is_required(&self) -> bool {
         matches!(self.standing, Standing::Required | Standing::Stalled | Standing::Fenced)
     }
 
-    /// The primary goes on without it no sooner than this after a commit has begun to wait, unless an operator at the primary
-    /// says so, or the standby itself has refused redo. Zero: at once, or it does so already.
+    /// Shortest time from the begin of a commit's wait until the primary continues without this destination, unless an
+    /// operator at the primary decides otherwise or the standby itself has refused redo. Zero: the primary may continue
+    /// immediately, or already does.
     pub fn shortest_wait(&self) -> Duration {
         let DestinationConfig { net_timeout, sync_latency, max_failure, grouped, .. } = self.config;
-        // A connection that is lost may be enough for a destination with MAX_FAILURE, or one of a group.
+        // With MAX_FAILURE or in a group, a lost connection may be enough.
         if self.standing != Standing::Required || self.ended || grouped || max_failure > 0 {
             return Duration::ZERO;
         }
         if sync_latency.is_zero() { net_timeout } else { net_timeout.min(sync_latency) }
     }
 
-    /// Since when the oldest commit has waited for it that does, by the caller's clock.
+    /// Since when the oldest commit that waits for it has waited, on the caller's clock.
     pub fn waited_for_since(&self) -> Option<Duration> {
         self.outstanding.front().map(|(_, since)| *since)
     }
 
-    /// Newest position that it has, in the sense of its mode. It falls when a standby comes back with less.
+    /// Newest position that it has, received or hardened depending on the mode. Falls when a standby comes back with
+    /// less.
     pub fn acknowledged(&self) -> Scn {
         match (self.standing, self.config.mode) {
             (Standing::Fenced, _) => Scn::ZERO,
@@ -249,32 +249,32 @@ impl Destination {
         }
     }
 
-    /// Databases there of which `applied` does not speak, as last heard.
+    /// Databases there for which `applied` does not hold, as last reported.
     pub fn stopped_databases(&self) -> &StoppedDatabases {
         &self.stopped
     }
 
-    /// When it was last heard, by the clock of the caller; `None`: never in this connection or one before.
+    /// When it last answered, on the caller's clock; `None`: never, over any connection.
     pub fn last_heard(&self) -> Option<Duration> {
         (self.received > Scn::ZERO).then_some(self.heard)
     }
 
-    /// Received, hardened and applied there, as last heard.
+    /// Received, hardened and applied there, as last reported.
     pub fn positions(&self) -> (Scn, Scn, Scn) {
         (self.received, self.hardened, self.applied)
     }
 
-    /// Failures in a row.
+    /// Consecutive failures.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Events since the last call, in order.
+    /// Takes the events since the last call, in order.
     pub fn take_events(&mut self) -> Vec<SenderEvent> {
         std::mem::take(&mut self.events)
     }
 
-    /// Whether an attempt to connect is due, else when to ask again; `None`: not before `enable`.
+    /// Time until the next attempt to connect, zero when it is due; `None`: none before `enable`, or it is connected.
     pub fn connect_due(&self, now: Duration) -> Option<Duration> {
         let (Phase::Connecting { retry_at } | Phase::Failed { retry_at: Some(retry_at), .. }) = self.phase
         else {
@@ -283,18 +283,20 @@ impl Destination {
         Some(retry_at.saturating_sub(now))
     }
 
-    /// A connection stands; the handshake begins.
+    /// A connection is open; the handshake begins.
     pub fn connected(&mut self, now: Duration) {
         self.phase = Phase::Resolving;
         self.heard = now;
     }
 
-    /// What the standby has is acknowledged only up to `passed`: it forwards synchronously. To be called before `resolved`.
+    /// Limits the acknowledged part of the redo that the standby holds to `passed`, because the standby forwards
+    /// synchronously. Must be called before `resolved`.
     pub fn passes_on(&mut self, passed: Option<Scn>) {
         self.passed = passed;
     }
 
-    /// The handshake is done. What the standby held beyond `from` counts again only when it has compared it.
+    /// The handshake is complete. Redo that the standby holds beyond `from` counts only after the standby has compared
+    /// it.
     pub fn resolved(&mut self, now: Duration, from: Scn, held_end: Scn, applied: Scn, captured: Scn) {
         self.captured = self.captured.max(captured);
         self.phase = Phase::Streaming;
@@ -337,32 +339,32 @@ impl Destination {
         self.progress(now);
     }
 
-    /// The standby has said which databases redo is not applied to. Each is reported when it stops and when it
-    /// goes on, not when it is only told again.
+    /// The standby has reported the databases to which redo is not applied. Each one is an event when it stops and when
+    /// it continues, not when it is only reported again.
     pub fn stopped(&mut self, now: StoppedDatabases) {
         self.events.extend(now.news_since(&self.stopped));
         self.stopped = now;
     }
 
-    /// The standby has said what verification has found of its databases. Reported as [`Destination::stopped`] is.
+    /// The standby has reported its verification findings. Events as for [`Destination::stopped`].
     pub fn verified(&mut self, now: VerifiedDatabases) {
         self.events.extend(now.news_since(&self.verified));
         self.verified = now;
     }
 
-    /// What verification has found of the databases of the standby, as it was last told.
+    /// The standby's verification findings, as last reported.
     pub fn verified_databases(&self) -> &VerifiedDatabases {
         &self.verified
     }
 
-    /// The instance ends this destination: it stops, changes its role, or ships in another way from now on. That is no
-    /// failure, and what commits wait for does not change by anything that follows: only an acknowledgement that was on
-    /// its way can still release some.
+    /// The instance ends this destination: the instance stops, changes its role, or ships redo in another way from now
+    /// on. This is no failure. Nothing that follows changes whether commits wait for the destination; only an
+    /// acknowledgement already on its way can still release commits.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Whether nothing is decided about this destination any more.
+    /// Whether nothing more is decided about this destination.
     fn is_settled(&self) -> bool {
         self.ended || self.standing == Standing::Fenced
     }
@@ -382,8 +384,8 @@ impl Destination {
         if was_connected || self.failures == 0 {
             self.said.clear();
         }
-        // A destination that stays away is reported once for each reason, not at every attempt. That there is no listener says
-        // nothing of what it will refuse later.
+        // While a destination stays away, each reason is reported once, not at every attempt. The reasons differ: first
+        // nothing listens, later it may refuse.
         let is_news = self.said.len() < REASONS_SAID_MAX && !self.said.contains(&reason);
         if is_news {
             self.said.push(reason.clone());
@@ -391,20 +393,20 @@ impl Destination {
         self.lose(now, reason, is_news);
     }
 
-    /// The connection has ended because another stream is needed from here on, or because this instance could not go on
-    /// with it: no failure of the destination.
+    /// The connection ended because another stream is needed, or because this instance could not continue the stream.
+    /// No failure of the destination.
     pub fn begins_anew(&mut self, now: Duration, reason: impl Into<String>) {
         if self.is_settled() {
             return;
         }
         let reason = reason.into();
-        // A stream that had begun is reported every time, as its begin was.
+        // The end of a stream is reported every time, as its begin was.
         if self.is_connected() || self.own_trouble.as_ref() != Some(&reason) {
             self.events.push(SenderEvent::Disconnected { reason: reason.clone() });
             self.own_trouble = Some(reason);
         }
         self.catch_up = None;
-        // REOPEN=0 asks for one attempt after a failure; this is none, and what ends the stream may last a moment.
+        // REOPEN=0 asks for one attempt after a failure. This is no failure, and its cause may last a moment.
         self.phase = Phase::Connecting { retry_at: now + self.next_pause().max(FIRST_BACKOFF) };
     }
 
@@ -425,7 +427,7 @@ impl Destination {
         self.phase = Phase::Connecting { retry_at: now + self.next_pause() };
     }
 
-    /// One end refused to go on.
+    /// One end refused to continue.
     pub fn refused(&mut self, now: Duration, refusal: Refusal) {
         if self.is_settled() {
             return;
@@ -456,12 +458,12 @@ impl Destination {
         }
     }
 
-    /// The standby has announced that it stops in good order: no failure, and nothing to wait for.
+    /// The standby has announced a clean shutdown: no failure, and no reason to wait for it.
     fn leaves(&mut self, now: Duration, refusal: Refusal) {
         self.events.push(SenderEvent::Disconnected { reason: refusal.to_string() });
         self.catch_up = None;
         self.phase = Phase::Connecting { retry_at: now + self.next_pause().max(FIRST_BACKOFF) };
-        // In a group another one takes over: until then commits wait on.
+        // In a group another destination takes over; until then commits keep waiting.
         if !self.config.grouped {
             self.degrade("it is being stopped");
         }
@@ -480,18 +482,19 @@ impl Destination {
         self.events.push(SenderEvent::Fenced { incarnation, peer: peer.into() });
     }
 
-    /// To be told under the lock of all siblings before `tick`, `lost` and `refused`: these may let this one go.
+    /// Records the other destinations. Must be called under the lock of the destination set before `tick`, `lost` and
+    /// `refused`, which may degrade this one.
     pub fn see(&mut self, others: Others) {
         self.others = others;
     }
 
-    /// Other rules from now on; a destination for which commits do not wait at the moment stays so.
+    /// Changes the rules from now on. A destination that commits do not wait for at the moment stays so.
     pub fn set_policy(&mut self, on_timeout: OnTimeout, sync_latency: Duration) {
         self.config.on_timeout = on_timeout;
         self.config.sync_latency = sync_latency;
     }
 
-    /// Another one of its group does its work: commits do not wait for it before it has caught up.
+    /// Another destination of its group is in use: commits wait for this one only after it has caught up.
     pub fn let_go(&mut self) {
         if !self.ended && matches!(self.standing, Standing::Required | Standing::Stalled) {
             self.standing = Standing::Degraded;
@@ -502,7 +505,7 @@ impl Destination {
         }
     }
 
-    /// Whether commits wait for it and it keeps up. One that this instance has ended is nothing to count on.
+    /// Whether commits wait for it and it keeps up. False for a destination that this instance has ended.
     pub fn is_synchronised(&self) -> bool {
         self.standing == Standing::Required && !self.ended
     }
@@ -518,7 +521,8 @@ impl Destination {
         }
     }
 
-    /// To be called every net_timeout / 16 or so. Returns why the connection is to be closed, when it is.
+    /// Checks the timeouts; must be called about every net_timeout / 16. Returns why the connection must be closed, if
+    /// so.
     pub fn tick(&mut self, now: Duration, captured: Scn) -> Option<String> {
         self.captured = self.captured.max(captured);
         if self.ended {
@@ -563,7 +567,7 @@ impl Destination {
         }
     }
 
-    /// Whether what the oldest commit waits for has been elsewhere for longer than the latency that is allowed.
+    /// Whether another destination has had the oldest outstanding position for longer than `sync_latency`.
     fn is_later_than_others(&mut self, now: Duration) -> bool {
         let oldest = self.outstanding.front().map(|(scn, _)| *scn);
         let had = oldest.is_some_and(|scn| self.others.acknowledged >= scn);
@@ -573,7 +577,7 @@ impl Destination {
         !latency.is_zero() && since.is_some_and(|since| now.saturating_sub(since) >= latency)
     }
 
-    /// Whether commits may go on without it.
+    /// Whether commits may continue without it.
     fn may_be_let_go(&self) -> bool {
         match (self.standing, self.config.on_timeout) {
             (Standing::Required, OnTimeout::Degrade) => true,
@@ -607,7 +611,7 @@ impl Destination {
         }
     }
 
-    /// Draws the conclusions from a new acknowledged position.
+    /// Updates the state for a new acknowledged position.
     fn progress(&mut self, now: Duration) {
         let acknowledged = self.acknowledged();
         while self.outstanding.front().is_some_and(|(scn, _)| *scn <= acknowledged) {
@@ -627,8 +631,8 @@ impl Destination {
         }
     }
 
-    /// Under load the newest position is never acknowledged yet; it has caught up when a position that was the
-    /// newest is acknowledged soon after.
+    /// Under load the newest position is never acknowledged yet. The destination has caught up when a position that was
+    /// the newest is acknowledged soon after.
     fn check_catch_up(&mut self, now: Duration, acknowledged: Scn) {
         let soon = (self.config.net_timeout / 4).clamp(Duration::from_millis(50), Duration::from_secs(1));
         let (scn, since) = *self.catch_up.get_or_insert((self.captured, now));

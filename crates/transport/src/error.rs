@@ -5,89 +5,88 @@ use serde::{Deserialize, Serialize};
 use standfast_types::Scn;
 use std::fmt;
 
-/// Version of the conversation; both ends must speak the same.
+/// Version of the protocol; both ends must have the same.
 pub const PROTOCOL_VERSION: u64 = 5;
 
-/// An error of a station behind one of this crate's traits. Its text says cause and remedy.
+/// An error of a stage behind one of this crate's traits. Its text says cause and remedy.
 pub type StationError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a redo source cannot give what was asked.
+/// Why a redo source cannot serve a request.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The log that held the position exists no more.
+    /// The log that held the position no longer exists.
     #[error("redo from {wanted} on is gone; the oldest log here begins at {oldest}")]
     Gone {
-        /// Position asked for.
+        /// Position requested.
         wanted: Scn,
         /// Start of the oldest log.
         oldest: Scn,
     },
-    /// The taker of a snapshot failed.
+    /// The sink of a snapshot failed.
     #[error("the copy could not be handed on: {0}")]
     Sink(#[source] std::io::Error),
-    /// Anything else; the text says cause and remedy.
+    /// Any other failure; the text says cause and remedy.
     #[error("{0}")]
     Failed(#[source] StationError),
 }
 
-/// Why one end ends a conversation for good.
+/// Why one end ends a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefuseCode {
-    /// The two speak different versions of the protocol.
+    /// The two ends speak different versions of the protocol.
     Version,
-    /// It is another instance than the one expected, or of another family.
+    /// The peer is not the expected instance, or is of another family.
     WrongPeer,
     /// The peer is a primary and takes no redo.
     NotStandby,
     /// The peer takes redo of a newer incarnation: this primary has been replaced.
     Fenced,
-    /// The two hold different redo at positions that were applied.
+    /// The two ends hold different redo at positions that may have been applied.
     Diverged,
-    /// The redo that the standby needs next exists no more.
+    /// The redo that the standby needs next no longer exists.
     Gap,
     /// A frame does not continue the stream.
     OutOfOrder,
     /// The standby has no log at the moment: it starts, stops or changes its role.
     Starting,
-    /// The standby stops in good order: it is away until it is started again, and says so before it goes.
+    /// The standby announces a clean shutdown: it is away until it is started again.
     Stopping,
-    /// The stream of another source is live, or the log is in use.
+    /// The stream of another source is open, or the log is in use.
     Busy,
-    /// The redo comes from the standby itself, by way of others.
+    /// The redo comes from the standby itself, through others.
     Loop,
-    /// The standby that forwards has less redo, or an older incarnation, than its destination.
+    /// The forwarding standby has less redo, or an older incarnation, than its destination.
     Behind,
     /// The standby cannot write its log.
     StandbyLog,
     /// The instance cannot read its redo or its databases.
     Source,
-    /// A message that makes no sense where it stands.
+    /// A message that is not allowed at this point.
     Protocol,
     /// Plain TCP where it is not allowed, or TLS where there is no certificate.
     Tls,
-    /// The peer is who it says, and may not do what it asks for.
+    /// The peer's identity is proved, and it lacks the right to its request.
     NotAllowed,
 }
 
-/// What a refusal means for commits and for the next attempt.
+/// Meaning of a refusal for commits and for the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// As a lost connection: it passes by itself.
+    /// Treated like a lost connection: it passes by itself.
     NoAnswerYet,
-    /// The standby goes, on purpose. Waiting would only delay commits: they go on without it at once, where the
-    /// configuration allows that, and it is no failure.
+    /// The standby leaves on purpose. Waiting would only delay commits: they continue without it immediately, where the
+    /// configuration allows that. Not a failure.
     Leaving,
-    /// The standby is there but cannot take redo. A restart or room on its volume may mend that within the net
-    /// timeout, and until then what was acknowledged must not be on one machine: commits wait as for a silent one.
+    /// The standby is there but cannot take redo. A restart or free space on its volume may repair that within the net
+    /// timeout. Until then acknowledged redo must not be on one machine only: commits wait as for a silent standby.
     Unable,
-    /// Nothing but an operator brings this destination back, and no time makes it answer otherwise: to let commits
-    /// wait would only delay them. They go on without it at once, where the configuration allows that.
+    /// Only an operator can bring this destination back. Waiting would only delay commits: they continue without it
+    /// immediately, where the configuration allows that.
     ForGood,
 }
 
 impl RefuseCode {
-    /// All of them.
     pub const ALL: [RefuseCode; 17] = [
         RefuseCode::Version,
         RefuseCode::WrongPeer,
@@ -108,8 +107,8 @@ impl RefuseCode {
         RefuseCode::NotAllowed,
     ];
 
-    /// What it means. A code is [`RefusalKind::ForGood`] only when it says who the peer is or what redo it holds;
-    /// `docs/protocol.md` has the list.
+    /// Returns the meaning of the code. A code is [`RefusalKind::ForGood`] only when it states who the peer is or what
+    /// redo it holds; `docs/protocol.md` has the list.
     pub fn kind(self) -> RefusalKind {
         use RefuseCode::*;
         match self {
@@ -151,18 +150,17 @@ impl fmt::Display for RefuseCode {
 pub struct Refusal {
     /// For programs.
     pub code: RefuseCode,
-    /// For people: cause and remedy. Of a peer: one printable line of bounded length.
+    /// For operators: cause and remedy. From a peer: one printable line of bounded length.
     #[serde(deserialize_with = "crate::hello::foreign_text")]
     pub message: String,
 }
 
 impl Refusal {
-    /// A refusal with its text.
     pub fn new(code: RefuseCode, message: impl Into<String>) -> Refusal {
         Refusal { code, message: message.into() }
     }
 
-    /// The other end speaks `theirs`.
+    /// Refusal because the other end speaks version `theirs`.
     pub fn version(theirs: u64) -> Refusal {
         Refusal::new(
             RefuseCode::Version,
@@ -177,17 +175,16 @@ impl Refusal {
 /// Why a sender, receiver or request cannot do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// The address does not lead anywhere.
+    /// The address cannot be used.
     #[error(
         "cannot use address `{address}`: {source}; it must be HOST:PORT of this machine or one it can reach"
     )]
     Address {
         /// As configured.
         address: String,
-        /// What the system says.
         source: std::io::Error,
     },
-    /// Neither a certificate nor the leave to use plain TCP.
+    /// There is neither a certificate nor the permission to use plain TCP.
     #[error(
         "`{address}` cannot be used: this instance has no certificate, and plain TCP can be read and written by everyone who \
          reaches it; get a certificate with a token (`standfast cert join`), or set `insecure = true` in [instance] at both \
@@ -200,7 +197,7 @@ pub enum TransportError {
     /// The two ends cannot agree on an encrypted connection.
     #[error("no TLS with {peer}: {what}")]
     Tls {
-        /// Its address.
+        /// Address of the other end.
         peer: String,
         /// Cause and remedy.
         what: String,
@@ -211,24 +208,23 @@ pub enum TransportError {
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system says.
         source: std::io::Error,
     },
-    /// The conversation broke.
+    /// No further frame could be read.
     #[error("{0}")]
     Framing(#[from] FramingError),
     /// The other end refused.
     #[error("refused by the other end: {0}")]
     Refused(#[from] Refusal),
-    /// The other end sent something that is not allowed there.
+    /// The other end sent something that is not allowed at this point.
     #[error("the other end broke the protocol: {0}; install the same release of Standfast on both machines")]
     Protocol(String),
 }
 
 impl TransportError {
-    /// For `map_err` on system calls.
+    /// Returns a function for `map_err` on system calls.
     pub fn io(what: &'static str) -> impl Fn(std::io::Error) -> TransportError {
         move |source| TransportError::Io { what, source }
     }

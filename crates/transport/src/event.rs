@@ -1,5 +1,5 @@
-//! What transport reports to the alert log. Their text is what an operator reads: it says what, why and, where
-//! something is to be done, what.
+//! Events that transport reports to the alert log. Their text is for operators: the event, its cause and, where action
+//! is needed, the remedy.
 
 use crate::error::{Refusal, RefuseCode};
 use crate::gap::GapStatus;
@@ -11,18 +11,18 @@ use standfast_types::Scn;
 use std::fmt;
 use std::time::Duration;
 
-/// Of a sender.
+/// Events of a sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SenderEvent {
     /// The stream begins.
     Connected {
         /// First position sent.
         from: Scn,
-        /// End of what the standby holds when the stream starts over before it: it may hold redo that a crash
-        /// of this primary has lost, and compares.
+        /// End of the redo that the standby holds, if the stream starts over before it. The standby may hold redo that
+        /// a crash of this primary has lost, and compares.
         held_end: Option<Scn>,
     },
-    /// What comes next is no longer in the log buffer.
+    /// The next redo is no longer in the log buffer.
     CatchingUp {
         /// First position read from the logs.
         from: Scn,
@@ -32,82 +32,63 @@ pub enum SenderEvent {
         /// First position read from the log buffer.
         from: Scn,
     },
-    /// The standby lacks whole archived logs: they are sent over connections of their own, and the stream goes on beyond.
+    /// The standby lacks whole archived logs: they are sent over separate connections, and the stream continues beyond
+    /// them.
     GapFound(GapStatus),
-    /// It has them all.
+    /// The standby has all logs of the gap.
     GapResolved {
-        /// As it was found.
+        /// The gap as it was found.
         gap: GapStatus,
-        /// How long it took.
         took: Duration,
     },
-    /// An archived log that the standby lacks cannot be sent; what it holds is left to the stream.
-    ArchiveUnusable {
-        /// Its sequence.
-        sequence: u64,
-        /// Why.
-        reason: String,
-    },
+    /// An archived log that the standby lacks cannot be sent; its redo comes over the stream.
+    ArchiveUnusable { sequence: u64, reason: String },
     /// The connection is lost; a new attempt follows.
-    Disconnected {
-        /// What was seen of it.
-        reason: String,
-    },
+    Disconnected { reason: String },
     /// Commits no longer wait for this destination.
     Degraded {
-        /// Why.
         reason: String,
-        /// Newest position it has acknowledged.
+        /// Newest position acknowledged by it.
         acknowledged: Scn,
-        /// Newest position captured.
         captured: Scn,
     },
-    /// Commits wait for this destination longer than the net timeout, as configured.
+    /// Commits have waited for this destination longer than the net timeout and, as configured, keep waiting.
     Stalled {
-        /// Newest position it has acknowledged.
+        /// Newest position acknowledged by it.
         acknowledged: Scn,
-        /// Newest position captured.
         captured: Scn,
         /// How long the oldest commit has waited.
         waited: Duration,
     },
     /// The stall is over.
     StallEnded {
-        /// Newest position it has acknowledged.
+        /// Newest position acknowledged by it.
         acknowledged: Scn,
     },
     /// The destination has caught up for the first time: commits wait for it from now on, also after a restart.
     Synchronised {
-        /// Newest position it has acknowledged.
+        /// Newest position acknowledged by it.
         acknowledged: Scn,
     },
     /// The destination has caught up: commits wait for it again.
     Resynchronised {
-        /// Newest position it has acknowledged.
+        /// Newest position acknowledged by it.
         acknowledged: Scn,
     },
     /// Redo is not applied to a database of the standby.
     ApplyStopped(StoppedDatabase),
-    /// It is again, or the database is gone.
-    ApplyGoesOn {
-        /// Its name.
-        database: String,
-    },
-    /// Verification has found pages of the standby that are not what this instance has.
+    /// Redo is applied to the database again, or the database no longer exists.
+    ApplyGoesOn { database: String },
+    /// Verification has found pages of the standby that differ from this instance's.
     PagesDiffer {
-        /// Name of the database.
         database: String,
-        /// How many.
+        /// Number of differing pages.
         pages: u64,
-        /// The first of them.
         first: PageDifference,
     },
-    /// All pages that differed are what this instance has again, or were replaced.
-    PagesAgree {
-        /// Name of the database.
-        database: String,
-    },
-    /// One end refused to go on.
+    /// No page of the database differs any more: the pages agree again or were replaced.
+    PagesAgree { database: String },
+    /// One end refused to continue.
     Refused(Refusal),
     /// The standby takes redo of a newer incarnation. This instance must accept no more commits.
     Fenced {
@@ -116,9 +97,9 @@ pub enum SenderEvent {
         /// `db_unique_name` of the peer that knows it.
         peer: String,
     },
-    /// `max_failure` attempts in a row have failed; there is no further one.
+    /// `max_failure` consecutive attempts have failed; no further attempt follows.
     GaveUp {
-        /// Attempts.
+        /// Number of attempts.
         failures: u32,
     },
 }
@@ -207,7 +188,7 @@ impl fmt::Display for SenderEvent {
     }
 }
 
-/// Of a receiver.
+/// Events of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiverEvent {
     /// A stream begins.
@@ -217,24 +198,23 @@ pub enum ReceiverEvent {
         /// First position that will arrive.
         from: Scn,
     },
-    /// Redo was dropped that the primary never made durable or that belongs to an abandoned branch. None of it
-    /// was applied.
+    /// Redo was dropped that the primary never made durable or that belongs to an abandoned branch. None of it was
+    /// applied.
     Cut {
         /// First position dropped.
         at: Scn,
-        /// End of what was held.
+        /// End of the redo held before.
         end: Scn,
     },
-    /// Whole logs are missing: they are fetched over connections of their own.
+    /// Whole logs are missing: they are fetched over separate connections.
     GapFound(GapStatus),
-    /// All of them are there.
+    /// All logs of the gap have arrived.
     GapResolved {
-        /// As it was found.
+        /// The gap as it was found.
         gap: GapStatus,
-        /// How long it took.
         took: Duration,
     },
-    /// The stream ended before a gap was filled; what had come beyond it was dropped and will be sent again.
+    /// The stream ended before a gap was filled; the redo beyond the gap was dropped and will be sent again.
     GapGivenUp(GivenUp),
     /// A stream has ended.
     Ended {
@@ -242,10 +222,9 @@ pub enum ReceiverEvent {
         primary: String,
         /// End of the redo held.
         received: Scn,
-        /// Why.
         reason: String,
     },
-    /// A peer knows a newer incarnation than this instance: nothing of the older one is acknowledged any more.
+    /// A peer knows a newer incarnation than this instance: nothing of an older one is acknowledged any more.
     Superseded {
         /// `db_unique_name` of the peer.
         peer: String,
@@ -256,30 +235,29 @@ pub enum ReceiverEvent {
     Refused {
         /// Address or name of the peer.
         peer: String,
-        /// Why.
         refusal: Refusal,
     },
-    /// Refusals that are not said: others use up what they may cause in the alert log.
+    /// Refusals that are not reported one by one, because their budget in the alert log is used up.
     LeftOut {
-        /// How many within the hour.
+        /// Refusals within the hour.
         count: u64,
     },
     /// A copy for a new standby begins.
     SnapshotStarted {
-        /// `db_unique_name` of the standby to be.
+        /// `db_unique_name` of the new standby.
         standby: String,
     },
-    /// It is complete.
+    /// The copy for a new standby is complete.
     SnapshotDone {
-        /// `db_unique_name` of the standby to be.
+        /// `db_unique_name` of the new standby.
         standby: String,
-        /// Where its redo begins.
+        /// Start position of its redo.
         start: Scn,
     },
 }
 
 impl ReceiverEvent {
-    /// The code of a refusal.
+    /// The code if the event is a refusal.
     pub fn refused(&self) -> Option<RefuseCode> {
         match self {
             ReceiverEvent::Refused { refusal, .. } => Some(refusal.code),

@@ -1,4 +1,4 @@
-//! Frames on a byte stream: whole frames out of reads of any size, and whole frames into one write.
+//! Frames on a byte stream: whole frames from reads of any size, and whole frames in one write.
 
 use standfast_format::{
     DecodeError, FRAME_HEADER_BYTES, Frame, FrameHeader, FrameKind, StreamCrc, crc32c, encode_frame,
@@ -6,7 +6,7 @@ use standfast_format::{
 use standfast_types::BATCH_BYTES_MAX;
 use std::io::{ErrorKind, Read, Write};
 
-/// Largest payload accepted before the other end has introduced itself.
+/// Largest payload accepted from an unauthenticated peer.
 pub const HELLO_BYTES_MAX: usize = 64 * 1024;
 const FIRST_BUFFER_BYTES: usize = 4 * 1024;
 
@@ -16,21 +16,20 @@ pub enum FramingError {
     /// The other end closed the connection between two frames or inside one.
     #[error("the other end closed the connection")]
     Closed,
-    /// The time set on the socket passed without a byte.
+    /// The timeout of the socket passed without a byte.
     #[error("no answer in time")]
     TimedOut,
-    /// The connection failed.
     #[error("connection failed: {0}")]
     Io(std::io::Error),
     /// The bytes are not a frame of this protocol.
     #[error("{0}; a program that does not speak the Standfast protocol, or damage on the way")]
     Malformed(#[from] DecodeError),
-    /// A payload larger than what is allowed at this point of the conversation.
+    /// A frame larger than allowed at this point of the conversation.
     #[error("a frame of {bytes} bytes where at most {limit} are allowed")]
     Oversized {
         /// Bytes of the whole frame.
         bytes: usize,
-        /// Bytes allowed.
+        /// Bytes allowed for the whole frame.
         limit: usize,
     },
 }
@@ -46,23 +45,23 @@ pub struct FrameReader<R> {
 }
 
 impl<R: Read> FrameReader<R> {
-    /// A reader for the handshake: frames of at most [`HELLO_BYTES_MAX`].
+    /// A reader for the handshake: payloads of at most [`HELLO_BYTES_MAX`].
     pub fn new(inner: R) -> Self {
         let frame_bytes_max = HELLO_BYTES_MAX + FRAME_HEADER_BYTES;
         FrameReader { inner, buffer: vec![0; FIRST_BUFFER_BYTES], start: 0, end: 0, frame_bytes_max }
     }
 
-    /// After the handshake: frames of the size that redo may have, and reads as large as the socket has bytes.
+    /// Allows frames as large as redo may be, and reads as large as the socket has bytes. For use after the handshake.
     pub fn allow_redo(&mut self) {
         self.frame_bytes_max = BATCH_BYTES_MAX + FRAME_HEADER_BYTES;
     }
 
-    /// The stream under it.
+    /// The underlying stream.
     pub fn inner(&self) -> &R {
         &self.inner
     }
 
-    /// Reads once and keeps what came. May block as the stream does.
+    /// Reads once and keeps the bytes. Blocks as the stream does.
     ///
     /// # Errors
     /// `Closed`, `TimedOut`, `Io`.
@@ -82,7 +81,7 @@ impl<R: Read> FrameReader<R> {
                 Ok(0) => return Err(FramingError::Closed),
                 Ok(bytes) => {
                     self.end += bytes;
-                    // A read that filled the buffer had more behind it: the next one takes more at once.
+                    // A read that filled the buffer probably left bytes behind: make room for a larger one.
                     if self.end == self.buffer.len() && self.buffer.len() < self.frame_bytes_max {
                         self.buffer.resize((self.buffer.len() * 4).min(self.frame_bytes_max), 0);
                     }
@@ -97,7 +96,7 @@ impl<R: Read> FrameReader<R> {
         }
     }
 
-    /// The frame that starts `at` bytes behind the first unconsumed one, with its length, when it is complete.
+    /// Returns the frame that starts `at` bytes after the first unconsumed one, with its length, when it is complete.
     ///
     /// # Errors
     /// `Malformed`, `Oversized`: the connection must be closed.
@@ -114,7 +113,7 @@ impl<R: Read> FrameReader<R> {
         }
     }
 
-    /// Lets go of the first `bytes` unconsumed bytes.
+    /// Drops the first `bytes` unconsumed bytes.
     pub fn consume(&mut self, bytes: usize) {
         self.start = (self.start + bytes).min(self.end);
     }
@@ -124,10 +123,10 @@ impl<R: Read> FrameReader<R> {
         self.start == self.end
     }
 
-    /// The next whole frame, waiting for it as the stream does; it is consumed.
+    /// Returns and consumes the next whole frame; waits for it as the stream does.
     ///
     /// # Errors
-    /// Those of [`FrameReader::fill`] and [`FrameReader::peek`].
+    /// As [`FrameReader::fill`] and [`FrameReader::peek`].
     pub fn read(&mut self) -> Result<Frame<'_>, FramingError> {
         let length = loop {
             if let Some((_, length)) = self.peek(0)? {
@@ -152,7 +151,6 @@ pub struct FrameWriter<W> {
 }
 
 impl<W: Write> FrameWriter<W> {
-    /// A writer with an empty buffer.
     pub fn new(inner: W) -> Self {
         FrameWriter { inner, buffer: Vec::new() }
     }
@@ -160,7 +158,7 @@ impl<W: Write> FrameWriter<W> {
     /// Writes one whole frame.
     ///
     /// # Errors
-    /// What the stream says; the connection must then be closed.
+    /// The error of the stream; the connection must then be closed.
     pub fn write(&mut self, header: FrameHeader, payload: &[u8]) -> std::io::Result<()> {
         self.buffer.clear();
         encode_frame(header, payload, &mut self.buffer);
@@ -182,7 +180,7 @@ impl<W: Write> FrameWriter<W> {
     }
 }
 
-/// The encoded header of a frame whose payload lies in several slices, so that it need not be copied together.
+/// Returns the encoded header of a frame whose payload is in several slices, without copying them together.
 pub fn encode_header<'a>(
     header: FrameHeader,
     payload: impl Iterator<Item = &'a [u8]> + Clone,
@@ -201,7 +199,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Gives at most `step` bytes a read.
+    /// Returns at most `step` bytes per read.
     struct Trickle<'a> {
         bytes: &'a [u8],
         step: usize,

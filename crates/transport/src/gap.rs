@@ -1,8 +1,8 @@
-//! Redo that a standby lacks in whole archived logs, and how it comes there: over connections of their own, while the
-//! stream goes on beyond it. Pure.
+//! A gap: redo that a standby lacks in whole archived logs. It comes over separate connections, while the stream
+//! continues beyond it. Pure.
 //!
 //! ```text
-//!  standby's end              gap                      stream goes on here
+//!  standby's end              gap                  stream continues here
 //!        │<──────────────────────────────────────────────────>│
 //!  ───┬──┴──────┬───────────────┬───────────────┬─────────────┴──────
 //!     │ log s   │ log s+1       │ ...           │ log t
@@ -18,21 +18,19 @@ pub use units::{Unit, Units, UnitsProgress};
 use serde::{Deserialize, Serialize};
 use standfast_types::{IncarnationId, IncarnationNo, Scn};
 
-/// Most logs of one gap; the stream goes on after them, and what is still missing then is the next gap.
+/// Most logs of one gap. The stream continues after them; redo that is still missing then is the next gap.
 pub const GAP_LOGS_MAX: usize = 10_000;
-/// Smallest unit.
 pub const UNIT_BYTES_MIN: u64 = 64 * 1024;
-/// Largest unit.
 pub const UNIT_BYTES_MAX: u64 = 1 << 30;
 
-/// An archived log, as both ends speak of it.
+/// An archived log, as both ends identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchivedLogInfo {
     /// Number of its incarnation.
     pub incarnation: IncarnationNo,
     /// Identity of its incarnation.
     pub incarnation_id: IncarnationId,
-    /// Its sequence number there.
+    /// Sequence number within the incarnation.
     pub sequence: u64,
     /// Position of its first byte.
     pub first_scn: Scn,
@@ -40,26 +38,26 @@ pub struct ArchivedLogInfo {
     pub next_scn: Scn,
     /// Bytes of its file: the header and whole blocks.
     pub bytes: u64,
-    /// Running sum of the stream before its first byte.
+    /// Running checksum of the stream before its first byte.
     pub crc: u32,
 }
 
-/// A gap, from what is held to where the stream goes on.
+/// A gap, from the end of the redo held to the first position of the stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
-    /// End of what the standby holds.
+    /// End of the redo that the standby holds.
     pub from: Scn,
-    /// The stream goes on here: where a log begins.
+    /// First position of the stream: the begin of a log.
     pub to: Scn,
-    /// Running sum there.
+    /// Running checksum at `to`.
     pub crc: u32,
-    /// The archived logs that hold what is missing, in order.
+    /// The archived logs that hold the missing redo, in order.
     pub logs: Vec<ArchivedLogInfo>,
-    /// Bytes that are asked for at a time.
+    /// Bytes per request.
     pub unit_bytes: u64,
     /// Most connections that work on one log.
     pub per_log: u32,
-    /// Connections that its sender makes.
+    /// Connections that the sender opens.
     pub connections: u32,
 }
 
@@ -68,9 +66,8 @@ pub struct Gap {
 pub struct GapSettings {
     /// Connections at a time for all logs (`archive_processes`); 0: gaps are left to the stream.
     pub connections: u32,
-    /// And for one log (`max_connections`).
+    /// Connections at a time for one log (`max_connections`).
     pub per_log: u32,
-    /// Bytes of a unit.
     pub unit_bytes: u64,
 }
 
@@ -81,11 +78,12 @@ impl Default for GapSettings {
 }
 
 impl Gap {
-    /// Whether what a standby lacks from `from` on is a gap that is worth connections of its own. `chain` are archived
-    /// logs in order, the first of which contains `from`, and `end_crc` is the running sum after the last of them.
+    /// Returns the gap of a standby that holds redo up to `from`, if it is worth separate connections. `chain` are
+    /// archived logs in order, the first of which contains `from`; `end_crc` is the running checksum after the last of
+    /// them.
     ///
-    /// It is when at least two connections have something to do, and not much more than twice of what is missing has to
-    /// be transferred: the rest of a log that is nearly there comes sooner over the stream.
+    /// A gap is worth them when at least two connections have work and the logs to transfer are at most twice the
+    /// missing bytes plus one unit: the rest of a log that is mostly there comes sooner over the stream.
     pub fn find(from: Scn, chain: &[ArchivedLogInfo], end_crc: u32, settings: &GapSettings) -> Option<Gap> {
         let mut logs: Vec<_> = chain.iter().filter(|log| log.next_scn > from).copied().collect();
         let mut crc = end_crc;
@@ -107,10 +105,10 @@ impl Gap {
         gap.check(from).is_ok().then_some(gap)
     }
 
-    /// What is wrong with a gap that a standby is told of, which holds redo up to `end`.
+    /// Checks a gap that a primary has announced to a standby that holds redo up to `end`.
     ///
     /// # Errors
-    /// It.
+    /// The first fault found.
     pub fn check(&self, end: Scn) -> Result<(), &'static str> {
         if self.from != end || self.to <= self.from {
             return Err("it does not begin where the redo ends that is held");
@@ -130,7 +128,7 @@ impl Gap {
                 return Err("its logs do not follow each other");
             }
             let payload = log.next_scn.bytes_since(log.first_scn);
-            // Blocks of 512 bytes with 48 of header, and a block for the file header.
+            // A block has 512 bytes, 48 of them header; one more block holds the file header.
             if log.bytes <= payload || log.bytes > payload / 4 * 5 + (1 << 16) || log.bytes % 512 != 0 {
                 return Err("a log with more or fewer bytes than its redo can have");
             }
@@ -139,17 +137,17 @@ impl Gap {
         (at == self.to).then_some(()).ok_or("its logs do not lead to where the stream goes on")
     }
 
-    /// Sequence of the first log that is missing.
+    /// Sequence of the first missing log.
     pub fn low_sequence(&self) -> u64 {
         self.logs.first().map_or(0, |log| log.sequence)
     }
 
-    /// Sequence of the last one.
+    /// Sequence of the last missing log.
     pub fn high_sequence(&self) -> u64 {
         self.logs.last().map_or(0, |log| log.sequence)
     }
 
-    /// Bytes of all its logs.
+    /// Bytes of the files of all its logs.
     pub fn bytes(&self) -> u64 {
         self.logs.iter().map(|log| log.bytes).sum()
     }
@@ -158,17 +156,17 @@ impl Gap {
 /// A gap while it is resolved, for status output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GapStatus {
-    /// Sequence of the first log that is missing.
+    /// Sequence of the first missing log.
     pub low_sequence: u64,
-    /// Sequence of the last one.
+    /// Sequence of the last missing log.
     pub high_sequence: u64,
-    /// End of what was held when it was found.
+    /// End of the redo held when the gap was found.
     pub from: Scn,
-    /// Where the stream has gone on.
+    /// First position of the stream beyond the gap.
     pub to: Scn,
     /// Bytes of its archived logs.
     pub bytes: u64,
-    /// Of them, bytes that have not been transferred.
+    /// Bytes not transferred yet.
     pub bytes_left: u64,
     /// Connections that work on it.
     pub connections: u32,

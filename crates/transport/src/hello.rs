@@ -15,83 +15,80 @@ use standfast_format::{Frame, FrameKind, StreamCrc};
 use standfast_types::{DatabaseId, FOREIGN_NAME_MAX, FOREIGN_TEXT_MAX, InstanceId, Scn, printable};
 use std::time::{Duration, Instant};
 
-/// Names of instances in one message.
+/// Most instance names in one message.
 const NAMES_MAX: usize = 256;
-/// Silence after which a sender is given up, whatever it says.
+/// Upper limit of the silence after which a sender is dropped, whatever it asks for.
 pub(crate) const NET_TIMEOUT_MAX: Duration = Duration::from_secs(1200);
 
 /// First message of a sender.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SenderHello {
-    /// The primary.
     pub source: PeerIdentity,
-    /// How it wants to be acknowledged.
+    /// When it counts the redo as acknowledged.
     pub mode: TransportMode,
-    /// Silence, in milliseconds, after which it gives the connection up; the receiver does the same.
+    /// Silence, in milliseconds, after which it drops the connection; the receiver does the same.
     pub net_timeout_ms: u64,
-    /// Receive buffer that the socket of the receiver is to have; 0 = the system's own choice.
+    /// Receive buffer for the receiver's socket; 0 = the system's default.
     #[serde(default)]
     pub receive_buffer_bytes: u32,
-    /// How it packs the redo.
     #[serde(default)]
     pub compression: Compression,
     /// The connection is for archived logs of the gap that ends here, beside the stream of the same primary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archives_to: Option<Scn>,
-    /// Instances through which the redo comes to `source`, the primary first; empty when that is the primary.
+    /// Instances through which the redo comes to `source`, the primary first; empty when `source` is the primary.
     #[serde(default)]
     pub via: Vec<Hop>,
-    /// How long the standby is to hold redo back before it applies it, in milliseconds; `None`: the sender says nothing
-    /// about it, and the standby's own setting counts.
+    /// How long the standby holds redo back before it applies it, in milliseconds; `None`: the standby's own setting
+    /// applies.
     #[serde(default)]
     pub delay_ms: Option<u64>,
-    /// The primary's online logs, by which standby redo logs are sized.
+    /// The primary's online logs, which determine the size of the standby redo logs.
     #[serde(default)]
     pub logs: Option<LogGeometry>,
-    /// Instances that this primary vouches for: after a failover the receiver takes redo from them, too.
+    /// Instances that this primary endorses: after a failover the receiver accepts redo from them too.
     #[serde(default, deserialize_with = "foreign_names")]
     pub peers: Vec<String>,
-    /// All members that it knows, with what each may do; empty: a release that only says `peers`.
+    /// All members that it knows, with their rights; empty: a release that only sends `peers`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<MemberRights>,
-    /// Where certificates are renewed.
+    /// The instance that renews certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<IssuerAt>,
-    /// Requests for certificates are answered over this stream.
+    /// Whether this end answers requests for certificates over this stream.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub renews: bool,
 }
 
 impl SenderHello {
-    /// Silence after which the connection is given up, 1200 s at most, as configurations say.
+    /// Silence after which the connection is dropped, at most 1200 s, the same limit as in the configuration.
     pub fn net_timeout(&self) -> Duration {
         Duration::from_millis(self.net_timeout_ms).min(NET_TIMEOUT_MAX)
     }
 }
 
-/// An instance that gives certificates.
+/// An instance that issues certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IssuerAt {
-    /// Its `db_unique_name`.
+    /// `db_unique_name` of the issuer.
     pub name: String,
-    /// Where it listens, HOST:PORT. Without a host (`:PORT`): where the connection comes from.
+    /// HOST:PORT on which it listens. Without a host (`:PORT`): the address that the connection comes from.
     pub address: String,
 }
 
-/// An instance on the way of the redo.
+/// An instance that the redo passes through.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hop {
-    /// The instance.
     pub instance: InstanceId,
-    /// Its `db_unique_name`.
+    /// `db_unique_name` of the instance.
     #[serde(deserialize_with = "foreign_name")]
     pub name: String,
 }
 
-/// What the online redo log of a primary looks like.
+/// Geometry of the online redo log of a primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogGeometry {
-    /// Groups.
+    /// Number of groups.
     pub groups: usize,
     /// Bytes of its largest log file.
     pub group_bytes: u64,
@@ -102,119 +99,117 @@ pub struct LogGeometry {
 /// Answer of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiverHello {
-    /// The instance that answers.
     pub standby: PeerIdentity,
-    /// What it holds; `None` when it takes no redo from this sender.
+    /// Its positions; `None` when it takes no redo from this sender.
     pub positions: Option<StandbyPositions>,
-    /// Largest payload of a frame that it wants; 0 = as large as the protocol allows.
+    /// Largest payload of a frame that it accepts; 0 = as large as the protocol allows.
     #[serde(default)]
     pub sdu_bytes: u32,
-    /// Requests for certificates are answered over this stream.
+    /// Whether this end answers requests for certificates over this stream.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub renews: bool,
-    /// A list of members that has changed is taken over this stream; otherwise another stream has to begin with it.
+    /// Whether this end accepts a changed list of members over this stream; otherwise a changed list needs a new
+    /// stream.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lists: bool,
 }
 
-/// What a standby holds. They do not move until the stream has begun.
+/// The positions of a standby. They do not change until the stream has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandbyPositions {
     /// End of the redo held.
     pub end: PositionSum,
-    /// Position up to which the primary has confirmed and apply may be.
+    /// Position that the primary has confirmed; apply goes no further.
     pub confirmed: PositionSum,
-    /// How far apply is.
+    /// Applied SCN.
     pub applied: Scn,
-    /// No more than this is acknowledged, because the standby forwards synchronously; `None`: all that it holds.
+    /// Limit of the acknowledged redo, because the standby forwards synchronously; `None`: no limit.
     #[serde(default)]
     pub passed: Option<Scn>,
     /// The log that is being filled; `None` before the first one.
     pub log: Option<LogSwitch>,
 }
 
-/// A position with the running sum of the stream up to it.
+/// A position with the running checksum of the stream up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PositionSum {
-    /// The position.
     pub scn: Scn,
-    /// [`StreamCrc`] there.
+    /// Value of the [`StreamCrc`] there.
     pub crc: u32,
 }
 
 impl PositionSum {
-    /// Whether the stream known here has this sum there.
+    /// Whether the stream known here has this checksum there.
     pub fn matches(&self, known: Option<StreamCrc>) -> bool {
         known == Some(StreamCrc(self.crc))
     }
 }
 
-/// A question on a fresh connection.
+/// First message of a connection that asks for something other than a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
     /// Copies of all databases for a new standby.
     Snapshot {
-        /// `db_unique_name` of the standby to be, for the alert log.
+        /// `db_unique_name` of the new standby, for the alert log.
         #[serde(deserialize_with = "foreign_name")]
         name: String,
-        /// Only where its redo begins: it will have no databases.
+        /// Only the start position of its redo: it will have no databases.
         #[serde(default)]
         without_databases: bool,
-        /// Only this database, to make it again at its primary. A standby gives it, too: then it holds all commits before the
-        /// SCN that is said, and perhaps some of those after.
+        /// Only this database, to rebuild it at its primary. A standby serves this too; its copy holds all commits
+        /// before the reported SCN, and possibly later ones.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         only: Option<DatabaseId>,
     },
-    /// What can be observed of the instance.
+    /// The observation of the instance.
     Status {
-        /// With what it has noted of itself over time, which is long.
+        /// Whether to include its recorded history, which is long.
         #[serde(default)]
         history: bool,
     },
-    /// A certificate.
     Certificate(CertificateRequest),
 }
 
 /// Decodes the JSON payload of a frame.
 ///
 /// # Errors
-/// `Protocol` with what is wrong.
+/// `Protocol` with the fault.
 pub fn decode<T: DeserializeOwned>(frame: &Frame<'_>) -> Result<T, TransportError> {
     serde_json::from_slice(frame.payload).map_err(|error| {
-        // The parser repeats what it does not understand.
+        // The parser's message quotes the input.
         let error = printable(&error.to_string(), FOREIGN_TEXT_MAX);
         TransportError::Protocol(format!("{:?} message: {error}", frame.header.kind))
     })
 }
 
-/// A name that a peer says, as it may stand in messages: nothing that comes over a connection reaches a log, a terminal
-/// or a file otherwise. Names that are allowed stay as they are.
+/// Deserialises a name sent by a peer and makes it printable. Nothing that comes over a connection reaches a log, a
+/// terminal or a file in another form. Valid names stay unchanged.
 pub(crate) fn foreign_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     String::deserialize(from).map(|name| printable(&name, FOREIGN_NAME_MAX))
 }
 
-/// [`foreign_name`] of several; as many as a family can have.
+/// [`foreign_name`] for several names, at most as many as a family can have.
 pub(crate) fn foreign_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let names = Vec::<String>::deserialize(from)?;
     Ok(names.iter().take(NAMES_MAX).map(|name| printable(name, FOREIGN_NAME_MAX)).collect())
 }
 
-/// [`foreign_name`] of a text with a remedy, which may be on a line of its own.
+/// [`foreign_name`] for a text, whose remedy may be on a separate line.
 pub(crate) fn foreign_text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     String::deserialize(from).map(|text| one_line(&text))
 }
 
-/// What a peer says, for logs and terminals.
+/// Makes a text of a peer one printable line, for logs and terminals.
 pub(crate) fn one_line(text: &str) -> String {
     printable(&text.replace('\n', " | "), 2 * FOREIGN_TEXT_MAX)
 }
 
-/// Checks that a frame is of the kind expected and of our version where it carries one; a `Refuse` becomes the
-/// refusal it holds.
+/// Checks that a frame is of the expected kind and, where it carries one, of our version; returns the refusal of a
+/// `Refuse` as an error.
 ///
 /// # Errors
-/// `Refused` also for another version (then the other end has not been told).
+/// `Refused`, also for another version (in that case the other end has not been notified), or `Protocol`.
 pub fn expect(frame: &Frame<'_>, kind: FrameKind) -> Result<(), TransportError> {
     if frame.header.kind == FrameKind::Refuse {
         return Err(TransportError::Refused(decode::<Refusal>(frame)?));
@@ -229,7 +224,7 @@ pub fn expect(frame: &Frame<'_>, kind: FrameKind) -> Result<(), TransportError> 
     Ok(())
 }
 
-/// Waits until `deadline` for a whole frame; a peer that trickles bytes does not get more time.
+/// Waits until `deadline` for a whole frame; a peer that sends byte by byte gets no more time.
 ///
 /// # Errors
 /// `TimedOut` at the deadline, else as [`FrameReader::read`].

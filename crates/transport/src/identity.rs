@@ -1,4 +1,4 @@
-//! Who is at the other end, and on which branch of the redo stream.
+//! Identity of a peer, and its branch of the redo stream.
 
 use crate::source::LogSwitch;
 use serde::{Deserialize, Serialize};
@@ -9,21 +9,21 @@ use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
 pub struct Incarnation {
     /// 1 at `init`, one more at each opening of a standby as primary.
     pub number: IncarnationNo,
-    /// Random, so that two branches with the same number are told apart.
+    /// Random, to tell apart two branches with the same number.
     pub id: IncarnationId,
-    /// Where it left the incarnation before it: its own redo starts here.
+    /// Where it left the incarnation before it; its own redo starts here.
     pub branch: Scn,
 }
 
-/// What an instance is at the moment.
+/// Current role of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// It generates redo.
+    /// Generates redo.
     Primary,
-    /// It receives redo.
+    /// Receives redo.
     Standby,
-    /// It receives redo and forwards it, and has no databases.
+    /// Receives redo and forwards it; has no databases.
     FarSync,
 }
 
@@ -37,29 +37,30 @@ impl std::fmt::Display for Role {
     }
 }
 
-/// The record of a promotion: who began an incarnation, signed with its key, so that a member that forwards it need not be
-/// believed.
+/// The record of a promotion: which instance began an incarnation, signed with that instance's key. A member that
+/// forwards the record need not be trusted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promotion {
     /// The first incarnation of the family.
     pub family: IncarnationId,
-    /// The incarnation that began.
+    /// The incarnation that was begun.
     pub incarnation: Incarnation,
-    /// When, microseconds since the Unix epoch, by the clock of its host.
+    /// Microseconds since the Unix epoch, on the clock of the promoted instance's host.
     pub time_us: u64,
     /// `db_unique_name` of the instance that became primary.
     pub name: String,
-    /// Its certificate at that time, DER in hexadecimal.
+    /// Certificate of that instance at that time, DER in hexadecimal.
     pub certificate: String,
-    /// Its signature over [`Promotion::text`], in hexadecimal.
+    /// Signature of that instance over [`Promotion::text`], in hexadecimal.
     pub signature: String,
 }
 
 impl Promotion {
-    /// What a signature is for; no other one is of use as that of a promotion.
+    /// Purpose of the signature; a signature for another purpose is not valid for a promotion.
     pub const PURPOSE: &str = "standfast promotion 1";
 
-    /// What is signed: everything but certificate and signature. The name comes last, so no two records give the same bytes.
+    /// Returns the signed bytes: everything but certificate and signature. The name comes last, so that two records
+    /// never give the same bytes.
     pub fn text(&self) -> Vec<u8> {
         let Incarnation { number, id, branch } = self.incarnation;
         let mut text = self.family.0.to_vec();
@@ -75,21 +76,19 @@ impl Promotion {
 /// How an instance introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerIdentity {
-    /// The instance.
     pub instance: InstanceId,
-    /// Its `db_unique_name`.
+    /// `db_unique_name` of the instance.
     #[serde(deserialize_with = "crate::hello::foreign_name")]
     pub name: String,
-    /// Whose redo its logs say that they hold: the instance that was made with `init`, whichever is the primary now.
-    /// `None`: a release that does not say it.
+    /// The instance whose redo its logs name: the one made with `init`, whichever is the primary now. `None`: a release
+    /// that does not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<InstanceId>,
-    /// What it is at the moment.
     pub role: Role,
-    /// All incarnations it knows of, oldest first, never empty. The first one names the family of instances:
-    /// all copies of one primary share it.
+    /// All incarnations it knows, oldest first, never empty. The first one identifies the family: all copies of one
+    /// primary share it.
     pub incarnations: Vec<Incarnation>,
-    /// Who began the newest of them, if that was signed and is known here.
+    /// The record of the newest of them, if its begin was signed and the record is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promotion: Option<Promotion>,
 }
@@ -108,30 +107,31 @@ impl PeerIdentity {
         }
     }
 
-    /// Whether archived logs of `other` can be archived logs here: their headers name the same instance as ours. Unknown
+    /// Whether archived logs of `other` are valid archived logs here: their headers name the same instance. Unknown
     /// counts as yes.
     pub fn shares_logs_with(&self, other: &PeerIdentity) -> bool {
         self.family.zip(other.family).is_none_or(|(mine, theirs)| mine == theirs)
     }
 }
 
-/// What another instance is to this one, by the incarnations that both know of. It is asked before anything else of a
-/// connection, at both of its ends: who has been replaced must learn it whoever connects, and whatever else is wrong.
+/// Relation of another instance to this one, by the incarnations that both know. Both ends of a connection determine it
+/// before anything else: an instance that has been replaced must learn it whichever end connects, and whatever else is
+/// wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meeting {
     /// Another family, or a message without incarnations.
     Strangers,
     /// Both know the same newest incarnation.
     Same,
-    /// The other one knows none that is as new as ours: when it is a primary, it has been replaced.
+    /// The peer's newest incarnation is older than ours: if it is a primary, it has been replaced.
     Older,
-    /// The other one knows this incarnation, which is newer than ours: nothing of an older one counts from now on.
+    /// The peer knows this incarnation, which is newer than ours: nothing of an older one counts from now on.
     Newer(Incarnation),
-    /// Both know another incarnation of the same number.
+    /// Both know different incarnations with the same number.
     Rivals,
 }
 
-/// What `theirs` is to `mine`.
+/// Returns the relation of `theirs` to `mine`.
 pub fn meet(mine: &PeerIdentity, theirs: &PeerIdentity) -> Meeting {
     let (Some(ours), Some(other)) = (mine.current(), theirs.current()) else { return Meeting::Strangers };
     if !mine.is_family_of(theirs) {
@@ -145,13 +145,13 @@ pub fn meet(mine: &PeerIdentity, theirs: &PeerIdentity) -> Meeting {
     }
 }
 
-/// The incarnations that a stream which ends at `end` has entered.
+/// Returns the incarnations that a stream that ends at `end` has entered.
 pub fn history_at(incarnations: &[Incarnation], end: Scn) -> &[Incarnation] {
     let entered = incarnations.iter().skip(1).take_while(|incarnation| incarnation.branch <= end).count();
     &incarnations[..incarnations.len().min(1 + entered)]
 }
 
-/// The incarnation that a log belongs to. At a branch exactly one log begins: the new incarnation's first.
+/// Returns the incarnation of a log. Exactly one log begins at a branch: the first of the new incarnation.
 pub fn incarnation_of<'a>(incarnations: &'a [Incarnation], log: &LogSwitch) -> Option<&'a Incarnation> {
     let began = |incarnation: &&Incarnation| {
         incarnation.branch < log.first_scn || incarnation.branch == log.first_scn && log.sequence == 1

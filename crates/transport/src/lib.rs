@@ -1,18 +1,19 @@
-//! Redo on its way from a primary to its standbys.
+//! Redo transport from a primary to its standbys.
 //!
 //! ```text
 //!  log writer ── offer ──> Sender (one per destination) ══ TCP ══> Receiver ── append ──> StandbyLog ──> apply
 //!  commits <── release ── Destination <── Ack: received, hardened, applied ══════┘
 //! ```
 //!
-//! - [`Sender`]: the log writer offers each batch before its own disk write; what cannot go out at once is
-//!   sent by the sender's thread, from the log buffer or, after a gap, from the logs.
-//! - [`Receiver`]: on every instance; on a standby it writes redo to the [`StandbyLog`] and acknowledges, on a
+//! - [`Sender`]: the log writer offers each batch before its own disk write. The sender's thread sends the part that
+//!   the socket does not take immediately, from the log buffer or, once the log buffer no longer holds it, from the
+//!   logs.
+//! - [`Receiver`]: runs on every instance. On a standby it writes redo to the [`StandbyLog`] and acknowledges it; on a
 //!   primary it serves copies for new standbys ([`fetch_snapshot`]).
-//! - [`Destination`], [`resolve()`] and [`releasable`] hold the decisions; they know neither threads nor clocks.
+//! - [`Destination`], [`resolve()`] and [`releasable`] make the decisions, without threads and clocks.
 //!
-//! This crate knows neither the log nor apply: an instance connects them through the traits [`RedoSource`],
-//! [`SenderObserver`], [`StandbyLog`] and [`ReceiverService`]. `docs/protocol.md` draws the conversation.
+//! This crate depends neither on the log nor on apply: an instance connects them through the traits [`RedoSource`],
+//! [`SenderObserver`], [`StandbyLog`] and [`ReceiverService`]. `docs/protocol.md` describes the protocol.
 
 mod ack;
 mod certificate;
@@ -83,12 +84,12 @@ pub use verified::{PageDifference, VerifiedDatabase, VerifiedDatabases};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Locks also after a panic of another holder: what these locks guard is valid after every statement.
+/// Locks even if another holder has panicked: the data behind these locks is valid after every statement.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Microseconds since the Unix epoch.
+/// Returns microseconds since the Unix epoch.
 fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64)
 }

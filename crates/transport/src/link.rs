@@ -1,8 +1,8 @@
 //! A connection between two instances: plain TCP, or TLS 1.3 over it.
 //!
-//! A link has two halves that different threads use at the same time: one reads, others write. A write that has to
-//! wait never holds up the reader, and [`Link::send_now`] never waits at all, so that the log writer may call it.
-//! `dial` opens and accepts links; nothing else in this crate does.
+//! A link has two halves that different threads use at the same time: one reads, others write. A write that has to wait
+//! never blocks the reader. [`Link::send_now`] never waits at all, so that the log writer may call it. Only `dial`
+//! opens and accepts links in this crate.
 
 mod dial;
 mod session;
@@ -19,20 +19,19 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// One connection.
 pub struct Link {
     stream: TcpStream,
     /// Set once, when both ends have agreed on TLS.
     session: OnceLock<Session>,
-    /// How long a write over TLS waits for room, milliseconds; the socket's own timeout is for plain writes.
+    /// How long a write over TLS waits for room, milliseconds. Plain writes use the socket's own timeout.
     write_timeout_ms: AtomicU64,
 }
 
-/// For a write without a limit of its own.
+/// A write without a time limit.
 const NO_TIMEOUT_MS: u64 = u64::MAX;
 
 impl Link {
-    /// A connection over which nothing has been said.
+    /// Wraps a new connection, before anything is sent over it.
     pub(crate) fn plain(stream: TcpStream) -> LinkEnd {
         LinkEnd(Arc::new(Link {
             stream,
@@ -41,7 +40,6 @@ impl Link {
         }))
     }
 
-    /// Address of the other end.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.stream.peer_addr().ok()
     }
@@ -51,18 +49,18 @@ impl Link {
         self.session.get().is_some()
     }
 
-    /// The name in the certificate of the other end; `None` over plain TCP, and of a host that has none yet.
+    /// The name in the certificate of the other end; `None` over plain TCP, and for a host that has no certificate yet.
     pub fn peer_name(&self) -> Option<&str> {
         self.session.get()?.peer_name()
     }
 
-    /// Bytes that both ends of this TLS session know and nobody else; `None` over plain TCP.
+    /// Bytes that only the two ends of this TLS session know; `None` over plain TCP.
     pub(crate) fn exported(&self) -> Option<[u8; 32]> {
         self.session.get()?.exported()
     }
 
-    /// Hands as many bytes of `slices` to the connection as it takes without waiting, and returns how many. What was
-    /// taken may still be on its way to the socket: see [`Link::flush_now`].
+    /// Hands as many bytes of `slices` to the connection as it takes without waiting, and returns how many. Bytes taken
+    /// may still be on their way to the socket: see [`Link::flush_now`].
     ///
     /// # Errors
     /// The connection is lost.
@@ -77,7 +75,7 @@ impl Link {
         }
     }
 
-    /// Hands what was taken to the socket, as far as it goes without waiting. Whether nothing is left.
+    /// Hands bytes taken earlier to the socket, as far as possible without waiting. Returns whether none are left.
     ///
     /// # Errors
     /// The connection is lost.
@@ -85,7 +83,7 @@ impl Link {
         self.session.get().map_or(Ok(true), |session| session.flush_now(&self.stream))
     }
 
-    /// Whether the socket has everything that was taken.
+    /// Whether the socket has all bytes taken.
     pub(crate) fn is_flushed(&self) -> bool {
         self.session.get().is_none_or(Session::is_flushed)
     }
@@ -95,7 +93,7 @@ impl Link {
         sys::wait_writable(&self.stream, timeout)
     }
 
-    /// Sets what every connection has; see [`sys::prepare`].
+    /// Sets the options of every connection; see [`sys::prepare`].
     pub(crate) fn prepare(&self, timeout: Duration) -> Result<()> {
         sys::prepare(&self.stream, timeout)
     }
@@ -105,24 +103,24 @@ impl Link {
         sys::set_buffers(&self.stream, send_bytes, receive_bytes)
     }
 
-    /// What this end has sent; see [`sys::segments`].
+    /// The segments that this end has sent; see [`sys::segments`].
     pub(crate) fn segments(&self) -> Segments {
         sys::segments(&self.stream)
     }
 
-    /// How long a read waits for bytes.
+    /// Sets how long a read waits for bytes.
     pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> Result<()> {
         self.stream.set_read_timeout(timeout)
     }
 
-    /// How long a write waits for room.
+    /// Sets how long a write waits for room.
     pub(crate) fn set_write_timeout(&self, timeout: Option<Duration>) -> Result<()> {
         let millis = timeout.map_or(NO_TIMEOUT_MS, |timeout| timeout.as_millis() as u64);
         self.write_timeout_ms.store(millis, Relaxed);
         self.stream.set_write_timeout(timeout)
     }
 
-    /// The other end has introduced itself: from now on reads may take as much memory as makes them fast.
+    /// Allows reads that use more memory, for speed, once the other end is authenticated.
     pub(crate) fn allow_large_reads(&self) {
         if let Some(session) = self.session.get() {
             session.allow_large_reads();
@@ -135,7 +133,7 @@ impl Link {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    /// Nothing more is read from the connection; a thread that waits for bytes returns. What this end says still gets out.
+    /// Stops reading from the connection; a thread that waits for bytes returns. Writes of this end still go out.
     pub(crate) fn shutdown_read(&self) {
         // An error means that it is closed already.
         let _ = self.stream.shutdown(Shutdown::Read);
@@ -147,7 +145,7 @@ impl Link {
     }
 }
 
-/// A holder of a link. One at a time may read, and one at a time write with [`Write`].
+/// A holder of a link. At a time one holder may read, and one may write with [`Write`].
 #[derive(Clone)]
 pub struct LinkEnd(Arc<Link>);
 
@@ -176,7 +174,7 @@ impl Read for LinkEnd {
 }
 
 impl Write for LinkEnd {
-    /// Returns when the socket has what it says was written.
+    /// Returns when the socket has the bytes reported as written.
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         if !self.is_tls() {
             return (&self.stream).write(bytes);

@@ -1,8 +1,8 @@
-//! Redo packed on its way: LZ4 or Zstandard.
+//! Compression of redo on the wire: LZ4 or Zstandard.
 //!
-//! A packed payload is the length of the redo as u32, then the packed bytes. Both ends keep what went before on the same
-//! connection, because one commit alone is too short to be packed well: LZ4 takes the last [`HISTORY_BYTES`] of redo for
-//! a dictionary, Zstandard goes on with one stream that is flushed at the end of every frame.
+//! A compressed payload is the length of the redo as u32, then the compressed bytes. Both ends keep the previous redo
+//! of the connection, because a single commit is too short to compress well: LZ4 uses the last [`HISTORY_BYTES`] of
+//! redo as a dictionary; Zstandard continues one stream, which is flushed at the end of every frame.
 
 use serde::{Deserialize, Serialize};
 use standfast_types::BATCH_BYTES_MAX;
@@ -11,22 +11,19 @@ use zstd::stream::raw::{self, DParameter, InBuffer, Operation, OutBuffer};
 /// Redo that LZ4 refers back to. Both ends hash it for each frame, hence no more.
 const HISTORY_BYTES: usize = 16 * 1024;
 const ZSTD_LEVEL: i32 = 1;
-/// 2^this bytes is the most that a Zstandard stream may refer back to, whatever it says of itself.
+/// Log2 of the window: the most bytes that a Zstandard stream may refer back to, whatever it declares.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 const LENGTH_BYTES: usize = 4;
-/// Bytes that one packed byte of LZ4 can stand for: a run whose length is written in bytes of 255.
+/// Most bytes that one compressed byte of LZ4 can stand for: a run whose length is written in bytes of 255.
 const LZ4_RATIO_MAX: usize = 256;
 
 /// COMPRESSION of a destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// Redo as it is.
     #[default]
     None,
-    /// LZ4.
     Lz4,
-    /// Zstandard.
     Zstd,
 }
 
@@ -34,13 +31,13 @@ pub enum Compression {
 const LZ4: u16 = 1;
 const ZSTD: u16 = 2;
 
-/// Why a payload could not be unpacked. The connection must be closed.
+/// Why a payload could not be decompressed. The connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
-    /// Flags that do not belong to how the sender said it packs.
+    /// The flags do not belong to the announced compression.
     #[error("a frame with flags {0:#x}, which the sender did not announce")]
     Flags(u16),
-    /// Packed bytes that are damaged, or not of the length that they say.
+    /// The compressed bytes are damaged, or do not have the length that the payload declares.
     #[error("packed redo that cannot be unpacked")]
     Damaged,
 }
@@ -70,10 +67,10 @@ enum Sending {
 }
 
 impl Packer {
-    /// For one connection; `None` when nothing is to be packed.
+    /// Creates the state of one connection; `None` without compression.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// When memory is exhausted.
     pub fn new(compression: Compression) -> std::io::Result<Option<Packer>> {
         let how = match compression {
             Compression::None => return Ok(None),
@@ -83,11 +80,11 @@ impl Packer {
         Ok(Some(Packer { how, redo: Vec::new() }))
     }
 
-    /// The flags and payload for the redo in `slices`, which is what comes next on this connection; `None` when it goes
-    /// out as it is, because packing makes it no shorter.
+    /// Returns the flags and payload for the redo in `slices`, which must be the next redo on this connection. `None`
+    /// when it is sent uncompressed because compression does not make it shorter.
     ///
     /// # Errors
-    /// When there is no memory for it; nothing more may be sent on this connection.
+    /// When memory is exhausted; nothing more may be sent on this connection.
     pub fn pack<'s>(
         &mut self,
         slices: impl Iterator<Item = &'s [u8]>,
@@ -105,12 +102,12 @@ impl Packer {
                     &history.0,
                 );
                 history.note(&self.redo);
-                // It can only fail for want of room, and then it would be no shorter.
+                // It can only fail for lack of room, and then it would not be shorter.
                 let Ok(packed) = packed else { return Ok(None) };
                 out.truncate(LENGTH_BYTES + packed);
                 Ok((out.len() < self.redo.len()).then_some((LZ4, out)))
             }
-            // The stream has taken it: it cannot go out in another form any more.
+            // The stream has consumed the redo: it can no longer be sent in another form.
             Sending::Zstd(encoder) => Ok(Some((ZSTD, zstd_pack(encoder, &self.redo)?))),
         }
     }
@@ -151,7 +148,7 @@ enum Receiving {
 }
 
 impl Unpacker {
-    /// For a connection whose sender has said how it packs.
+    /// Creates the state of a connection whose sender has announced `compression`.
     pub fn new(compression: Compression) -> Unpacker {
         Unpacker(match compression {
             Compression::None => Receiving::AsItIs,
@@ -160,22 +157,22 @@ impl Unpacker {
         })
     }
 
-    /// The redo of a frame with these flags and payload; `None` when the payload is the redo. To be called for every
-    /// `Redo` frame, in order.
+    /// Returns the redo of a frame with these flags and payload; `None` when the payload is the redo. Must be called
+    /// for every `Redo` frame, in order.
     ///
     /// # Errors
-    /// See [`UnpackError`]. No more than the length that a frame may have is allocated.
+    /// See [`UnpackError`]. Allocates no more than the length that a frame may have.
     pub fn unpack(&mut self, flags: u16, payload: &[u8]) -> Result<Option<Vec<u8>>, UnpackError> {
         match (&mut self.0, flags) {
             (Receiving::AsItIs | Receiving::Zstd(_), 0) => Ok(None),
-            // What does not get shorter goes out as it is, and is referred back to all the same.
+            // A frame that does not get shorter is sent uncompressed, and later frames still refer back to it.
             (Receiving::Lz4(history), 0) => {
                 history.note(payload);
                 Ok(None)
             }
             (Receiving::Lz4(history), LZ4) => {
                 let (length, packed) = unpacked_length(payload)?;
-                // No more comes out of a block: room for less than a frame says is not asked for.
+                // A block never expands further: memory is not allocated for a length that it cannot have.
                 if length > packed.len().saturating_mul(LZ4_RATIO_MAX) {
                     return Err(UnpackError::Damaged);
                 }
@@ -228,7 +225,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a redo stream looks like: records that are much like each other.
+    /// Typical redo: records that resemble each other.
     fn redo(number: usize) -> Vec<u8> {
         format!("record {number:08}: page {:04} offset 0096 <order {}>", number % 7, number * 31).into_bytes()
     }
@@ -284,7 +281,7 @@ mod tests {
             let mut pack = |frame: &[u8]| packer.pack(std::iter::once(frame)).unwrap();
             let first = pack(&redo(1).repeat(50)).unwrap();
             let second = pack(&redo(2).repeat(50)).unwrap();
-            // Without the first one: an error, or bytes that the sum of the stream at the next handshake would find.
+            // Without the first frame: an error, or bytes that the checksum of the stream finds at the next handshake.
             let fresh = || Unpacker::new(compression);
             let without = fresh().unpack(second.0, &second.1);
             assert!(without.is_err() || without.unwrap().unwrap() != redo(2).repeat(50), "{compression:?}");
@@ -307,7 +304,7 @@ mod tests {
             let compression = if flags == LZ4 { Compression::Lz4 } else { Compression::Zstd };
             let mut unpacker = Unpacker::new(compression);
             let mut payload = bytes.clone();
-            // A length that is allowed, so that the packed bytes are looked at.
+            // A length that is allowed, so that the compressed bytes are decoded.
             if payload.len() > 4 {
                 payload[1..4].fill(0);
             }

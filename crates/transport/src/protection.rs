@@ -1,6 +1,6 @@
-//! Protection modes: what is configured, what holds at the moment, and when a primary must stop. Pure.
+//! Protection modes: the configured mode, the level in force, and when a primary must stop. Pure functions.
 //!
-//! The words are those of V$DATABASE: PROTECTION_MODE is what is wanted, PROTECTION_LEVEL what commits get now.
+//! Terms as in V$DATABASE: PROTECTION_MODE is configured, PROTECTION_LEVEL is the protection that commits get now.
 
 use crate::destination::{OnTimeout, Standing, TransportMode};
 use serde::{Deserialize, Serialize};
@@ -12,23 +12,23 @@ use std::time::Duration;
 pub enum ProtectionMode {
     /// Nothing is promised beyond this machine.
     MaximumPerformance,
-    /// Commits wait for every synchronous destination that keeps up; when none does, they go on, loudly.
+    /// Commits wait for every synchronous destination that keeps up. When none does, they continue and the alert log
+    /// says so.
     #[default]
     MaximumAvailability,
-    /// No commit returns that is not on disk at a second machine: when the last one is lost, the primary stalls, then
-    /// stops.
+    /// Every commit that returns is on disk on a second machine. When the last destination is lost, the primary stalls,
+    /// then stops.
     MaximumProtection,
 }
 
 impl ProtectionMode {
-    /// All modes.
     pub const ALL: [ProtectionMode; 3] = [
         ProtectionMode::MaximumPerformance,
         ProtectionMode::MaximumAvailability,
         ProtectionMode::MaximumProtection,
     ];
 
-    /// As in messages.
+    /// Returns the name for messages.
     pub fn words(self) -> &'static str {
         match self {
             ProtectionMode::MaximumPerformance => "maximum performance",
@@ -37,7 +37,7 @@ impl ProtectionMode {
         }
     }
 
-    /// What a destination that says nothing of its own does when it has kept a commit waiting for the net timeout.
+    /// Default of `on_timeout` for a destination that does not configure it.
     pub fn on_timeout(self, mode: TransportMode) -> OnTimeout {
         match (self, mode) {
             (ProtectionMode::MaximumProtection, TransportMode::SyncAffirm) => OnTimeout::StallIfLast,
@@ -54,14 +54,15 @@ pub enum ProtectionLevel {
     MaximumPerformance,
     /// Commits are on this machine and at every synchronised destination.
     MaximumAvailability,
-    /// The same, on disk, and no commit will return otherwise.
+    /// Commits are on this machine and on disk at a SYNC AFFIRM destination, and none returns otherwise.
     MaximumProtection,
-    /// Synchronous destinations are there, and none has what commits return with: they are catching up, or away.
+    /// No destination gives the protection of the mode. Maximum availability: synchronous destinations exist and none
+    /// is synchronised. Maximum protection: no SYNC AFFIRM destination is synchronised.
     Resynchronization,
 }
 
 impl ProtectionLevel {
-    /// As in messages.
+    /// Returns the name for messages.
     pub fn words(self) -> &'static str {
         match self {
             ProtectionLevel::MaximumPerformance => "maximum performance",
@@ -72,14 +73,12 @@ impl ProtectionLevel {
     }
 }
 
-/// A destination, as far as protection is concerned.
+/// A destination as the protection level sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its mode.
     pub mode: TransportMode,
-    /// Whether commits wait for it.
     pub standing: Standing,
-    /// Whether it is connected: one that is not has acknowledged nothing yet, however required it is.
+    /// Whether it is connected. Without a connection it has acknowledged nothing new, even if it is required.
     pub connected: bool,
 }
 
@@ -88,13 +87,13 @@ impl Member {
         self.mode != TransportMode::Async && self.standing == Standing::Required && self.connected
     }
 
-    /// Whether it is all that maximum protection needs.
+    /// Whether it alone satisfies maximum protection.
     pub fn protects(&self) -> bool {
         self.mode == TransportMode::SyncAffirm && self.is_synchronised()
     }
 }
 
-/// What commits get now.
+/// Returns the protection that commits get now.
 pub fn level(mode: ProtectionMode, members: &[Member]) -> ProtectionLevel {
     let synchronous = || members.iter().filter(|member| member.mode != TransportMode::Async);
     match mode {
@@ -113,16 +112,16 @@ pub fn level(mode: ProtectionMode, members: &[Member]) -> ProtectionLevel {
     }
 }
 
-/// Watches a primary in maximum protection: commits stall as long as nobody can protect them, and after a while it
-/// stops, so that applications notice and an operator is called.
+/// Watches a primary in maximum protection: while no destination can protect commits they stall, and after a time the
+/// primary stops, so that applications and an operator notice.
 #[derive(Debug, Default)]
 pub struct StallWatch {
     stalled_since: Option<Duration>,
 }
 
 impl StallWatch {
-    /// To be called about every second. True when the primary must stop: every destination that could protect commits
-    /// has kept them waiting beyond its net timeout, for `stop_after`. Zero: it stalls for as long as it takes.
+    /// Must be called about every second. True when the primary must stop: for `stop_after`, at least one destination
+    /// was stalled beyond its net timeout and none protected commits. `stop_after` zero: never.
     pub fn must_stop(
         &mut self,
         now: Duration,

@@ -1,5 +1,5 @@
 //! The listening port of an instance. On a standby it takes the primary's stream; on every instance it answers
-//! requests. A thread accepts, and each connection has a thread of its own.
+//! requests. One thread accepts; each connection has its own thread.
 
 mod admission;
 pub(crate) mod claims;
@@ -30,25 +30,24 @@ use std::time::{Duration, Instant};
 
 pub use admission::Limits;
 
-/// How long the source of a stream may take to be told that this instance stops.
+/// Longest time to tell the source of a stream that this instance stops.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How an instance listens.
+/// Configuration of a receiver.
 #[derive(Clone, Debug)]
 pub struct ReceiverConfig {
-    /// HOST:PORT to listen on; port 0 takes any free one.
+    /// HOST:PORT to listen on; port 0 selects any free one.
     pub listen: String,
-    /// How connections are protected.
     pub security: Security,
-    /// Every acknowledgement leaves so much later: emulates a distant standby on one machine. Normally zero.
+    /// Delay of every acknowledgement, to emulate a distant standby on one machine. Normally zero.
     pub ack_delay: Duration,
     /// A handshake or request must be complete within this time.
     pub handshake_timeout: Duration,
-    /// Connections at a time; further ones are closed at once.
+    /// Connections at a time; further ones are closed immediately.
     pub connections_max: usize,
-    /// SDU: largest payload of a frame that is wanted; 0 = as large as the protocol allows.
+    /// SDU: largest payload of a frame accepted; 0 = as large as the protocol allows.
     pub sdu_bytes: u32,
-    /// Bounds on those that have not introduced themselves.
+    /// Limits for unauthenticated peers.
     pub limits: Limits,
 }
 
@@ -66,26 +65,25 @@ impl Default for ReceiverConfig {
     }
 }
 
-/// What a receiver has seen since it was started.
+/// Counters since the receiver was started.
 #[derive(Debug, Default)]
 pub struct ReceiverCounts {
     /// Connections accepted.
     pub connections: AtomicU64,
-    /// Connections closed at once because there were too many, or too many in too short a time.
+    /// Connections closed immediately because there were too many, or too many in too short a time.
     pub turned_away: AtomicU64,
-    /// Connections closed because what came was not this protocol or did not come in time.
+    /// Connections closed because the bytes were not this protocol or did not come in time.
     pub garbage: AtomicU64,
-    /// Handshakes of TLS that failed, and plain connections where they are not allowed.
+    /// Failed TLS handshakes, and plain connections where they are not allowed.
     pub insecure: AtomicU64,
     /// Tokens refused.
     pub bad_tokens: AtomicU64,
     /// Streams begun.
     pub streams: AtomicU64,
-    /// Bytes of redo received.
     pub redo_bytes: AtomicU64,
     /// Writes to the standby log.
     pub writes: AtomicU64,
-    /// Positions hardened without redo.
+    /// Confirmed positions hardened without redo.
     pub confirms: AtomicU64,
 }
 
@@ -100,7 +98,6 @@ pub(crate) struct Shared {
     config: ReceiverConfig,
     service: Arc<dyn ReceiverService>,
     slot: Slot,
-    /// The gap that is being resolved.
     fetch: Mutex<Option<Arc<Fetch>>>,
     counts: ReceiverCounts,
     listener: TcpListener,
@@ -118,10 +115,10 @@ struct Connections {
 }
 
 impl Receiver {
-    /// Starts to listen. `log` is the standby log when this instance is a standby.
+    /// Starts to listen. `log` is the standby log if this instance is a standby.
     ///
     /// # Errors
-    /// `Address`, `Insecure`, `Io`.
+    /// `Address`, `Insecure`, `Certificate`, `Io`.
     pub fn start(
         config: ReceiverConfig,
         service: Arc<dyn ReceiverService>,
@@ -155,40 +152,40 @@ impl Receiver {
         Ok(Receiver { shared, address, accepting: Mutex::new(Some(accepting)) })
     }
 
-    /// Where it listens.
+    /// Address that it listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Counters.
     pub fn counts(&self) -> &ReceiverCounts {
         &self.shared.counts
     }
 
-    /// Gives it a standby log: from now on it takes redo.
+    /// Attaches a standby log: from now on the receiver takes redo.
     pub fn attach(&self, log: Box<dyn StandbyLog>) {
         self.shared.slot.put(log);
     }
 
-    /// Ends the stream, if there is one, and takes the log back, for a role change. From now on it takes no redo.
+    /// Ends the stream, if there is one, and returns the log, for a role change. From now on the receiver takes no
+    /// redo.
     pub fn detach(&self) -> Option<Box<dyn StandbyLog>> {
         self.shared.slot.take_away()
     }
 
-    /// Ends the stream when its source knows no incarnation as new as `number`: nothing more of it is acknowledged. The
-    /// source finds out why when it connects again.
+    /// Ends the stream if its source knows no incarnation as new as `number`: nothing more of it is acknowledged. The
+    /// source learns why when it connects again.
     pub fn end_older(&self, number: IncarnationNo) {
         self.shared.slot.end_older(number);
     }
 
-    /// As `detach`, because the instance stops in good order: the source of the stream is told so, and does not let
-    /// commits wait for an answer that cannot come. Not for a change of role: a primary must not go on without an instance
-    /// that is about to take over.
+    /// Detaches the log for a clean shutdown of the instance. The source of the stream learns of it, and commits there
+    /// do not wait for an answer that cannot come. Not for a change of role: a primary must not continue without an
+    /// instance that is about to take over.
     pub fn leave(&self) -> Option<Box<dyn StandbyLog>> {
         self.shared.slot.leave(Instant::now() + LEAVE_TIMEOUT)
     }
 
-    /// Whether a stream is live.
+    /// Whether a stream is open.
     pub fn is_streaming(&self) -> bool {
         self.shared.slot.is_live()
     }
@@ -203,7 +200,7 @@ impl Receiver {
         self.shared.stopping.store(true, SeqCst);
         sys::stop_accepting(&self.shared.listener);
         if let Some(thread) = lock(&self.accepting).take() {
-            // A panic there was reported by the runtime.
+            // The runtime has reported a panic of that thread.
             let _ = thread.join();
         }
         let threads = {
@@ -248,13 +245,13 @@ fn accept(shared: &Arc<Shared>) {
         }
         match accepted {
             Ok((stream, from)) => serve(shared, stream, from.ip()),
-            // Out of descriptors or memory, or a connection that is gone already: not for ever.
+            // Descriptors or memory are exhausted, or the connection is gone already; this passes.
             Err(_) => std::thread::sleep(Duration::from_millis(10)),
         }
     }
 }
 
-/// Serves a connection in a thread of its own, unless there are too many.
+/// Serves a connection in its own thread, unless there are too many.
 fn serve(shared: &Arc<Shared>, stream: TcpStream, from: IpAddr) {
     let mut connections = lock(&shared.connections);
     connections.threads.retain(|_, thread| !thread.is_finished());
@@ -291,7 +288,7 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream, from: IpAddr) {
 
 struct Live {
     stream: LinkEnd,
-    /// Until it has introduced itself.
+    /// `None` once the peer is authenticated.
     stranger: Option<Stranger>,
 }
 
@@ -302,7 +299,7 @@ impl Connections {
         }
     }
 
-    /// The oldest stranger of an address gives its place up; its thread ends.
+    /// Closes the oldest unauthenticated connection of an address; its thread ends.
     fn displace(&mut self, address: IpAddr) {
         let of_address = |live: &Live| live.stranger.as_ref().is_some_and(|stranger| stranger.is_of(address));
         let oldest = self.live.iter().filter(|(_, live)| of_address(live)).map(|(id, _)| *id).min();
@@ -316,7 +313,7 @@ impl Connections {
 }
 
 impl Shared {
-    /// The connection has said who it is, and that was accepted: bounds on strangers count for it no more.
+    /// The peer is authenticated and accepted: the limits for unauthenticated peers no longer count this connection.
     fn introduced(&self, id: u64) {
         let connections = &mut *lock(&self.connections);
         if let Some(stranger) = connections.live.get_mut(&id).and_then(|live| live.stranger.take()) {
@@ -324,12 +321,12 @@ impl Shared {
         }
     }
 
-    /// Whoever guesses waits.
+    /// Delays further connections of an address that has guessed.
     fn penalise(&self, from: IpAddr) {
         lock(&self.connections).admission.penalise(self.began.elapsed(), from);
     }
 
-    /// Whom a line about a peer at `from` is about, of which TLS has proved the name `proved`.
+    /// Returns the subject of an alert log line about a peer at `from`, of which TLS has proved the name `proved`.
     fn about(&self, from: IpAddr, proved: Option<&str>) -> About {
         match proved {
             Some(name) => About::Member(name.to_owned()),
@@ -337,7 +334,7 @@ impl Shared {
         }
     }
 
-    /// What becomes of a line of the alert log about a peer.
+    /// Charges an alert log line about a peer to the budget of that peer.
     fn line(&self, about: &About, text: &str) -> Line {
         lock(&self.lines).line(self.began.elapsed(), about, text)
     }

@@ -5,22 +5,22 @@ use standfast_types::Scn;
 /// A destination as the release of commits sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseView {
-    /// Its name.
     pub name: String,
     /// Whether commits wait for it.
     pub required: bool,
-    /// Newest position that it has acknowledged, in the sense of its mode.
+    /// Newest position that it has acknowledged, received or hardened depending on its mode.
     pub acknowledged: Scn,
 }
 
-/// The position up to which commits may return: local and at every required destination. Not monotonic: it can
-/// fall when a destination is required again or comes back with less. What has been released stays released.
+/// Returns the position up to which commits may return: durable here and acknowledged by every required destination.
+/// Not monotonic: it can fall when a destination is required again or comes back with less. Released commits stay
+/// released.
 pub fn releasable(local_durable: Scn, destinations: &[ReleaseView]) -> Scn {
     let required = destinations.iter().filter(|destination| destination.required);
     required.map(|destination| destination.acknowledged).fold(local_durable, Scn::min)
 }
 
-/// Who holds back a commit at `position`: names of destinations, and `local` for this machine's log.
+/// Returns the names of the destinations that hold back a commit at `position`, and `local` for this machine's log.
 pub fn withheld_by(position: Scn, local_durable: Scn, destinations: &[ReleaseView]) -> Vec<&str> {
     let local = (local_durable < position).then_some("local");
     let behind = |destination: &&ReleaseView| destination.required && destination.acknowledged < position;

@@ -1,40 +1,41 @@
-//! What acknowledgements say of a standby's times: how long the way there and back is without its writes, and which write was
-//! in the way of what was sent meanwhile.
+//! The standby's times as acknowledgements show them: the network round trip without its writes, and which write
+//! delayed frames that were sent meanwhile.
 
 use crate::gap::Usual;
 use standfast_instruments::RemoteAnswer;
 use std::time::Duration;
 
-/// Acknowledgements after which a longer way is believed, as after a change of route.
+/// Acknowledgements after which a longer round trip is trusted, as after a change of route.
 const FORGET_AFTER: u32 = 1024;
 
-/// What a standby needs between two writes when it has the next one already.
+/// Time that a standby needs between two writes when it already has the next one.
 const BETWEEN_WRITES_NS: u64 = 300_000;
 
 /// Pure; all times in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct RemoteTimes {
-    /// Shortest way there and back of late, and of the acknowledgements since.
+    /// Shortest recent round trip; `newer_ns`: the shortest of the `counted` acknowledgements since.
     shortest_ns: u64,
     newer_ns: u64,
     counted: u32,
-    /// When the acknowledgement of the newest write left the standby and since when that had done nothing but write, as
-    /// moments at which something was to be sent to arrive there then.
+    /// When the acknowledgement of the newest write left the standby, and since when the standby had been writing
+    /// without a pause. Both are expressed as the time at which something had to be sent here to arrive there then.
     busy: (u64, u64),
-    /// How long acknowledgements take.
+    /// Usual time to an acknowledgement.
     pub(crate) usual: Usual,
 }
 
 impl RemoteTimes {
-    /// Of a connection whose greeting was answered in that time: a standby that is busy from its first batch on never shows
-    /// how long the way is. Not the time in which the connection was opened: that may have been to a tunnel on this host.
+    /// For a connection whose greeting was answered in `greeted_in`: a standby that is busy from its first batch on
+    /// never shows the network round trip. The time of the connect does not serve: it may have been to a tunnel on this
+    /// host.
     pub(crate) fn new(greeted_in: Duration) -> RemoteTimes {
         let shortest_ns = u64::try_from(greeted_in.as_nanos()).unwrap_or(u64::MAX);
         RemoteTimes { shortest_ns, newer_ns: u64::MAX, counted: 0, busy: (0, 0), usual: Usual::default() }
     }
 
-    /// An acknowledgement arrived at `arrived_ns`, `round_trip_ns` after what it acknowledges had been sent; it was
-    /// written in `write_ns`, 0 when it was no write.
+    /// Records an acknowledgement that arrived at `arrived_ns`, `round_trip_ns` after the frame that it answers was
+    /// sent. `write_ns`: time of the standby's write, 0 for none.
     pub(crate) fn note(&mut self, arrived_ns: u64, round_trip_ns: u64, write_ns: u64) -> RemoteAnswer {
         let shortest_ns = self.note_way(round_trip_ns.saturating_sub(write_ns));
         let (busy_until_ns, busy_since_ns) = self.busy;
@@ -44,12 +45,12 @@ impl RemoteTimes {
             let goes_on = begun_ns <= busy_until_ns + BETWEEN_WRITES_NS;
             self.busy = (done_ns, if goes_on { busy_since_ns } else { begun_ns });
         }
-        // The way may have become longer meanwhile.
+        // The round trip may have become longer meanwhile.
         let busy_ns = busy_until_ns.saturating_sub(busy_since_ns);
         RemoteAnswer { arrived_ns, write_ns, busy_until_ns, busy_ns }
     }
 
-    /// Shortest way there and back of late.
+    /// Shortest recent network round trip.
     pub(crate) fn shortest_ns(&self) -> u64 {
         self.shortest_ns
     }
@@ -69,7 +70,6 @@ impl RemoteTimes {
 mod tests {
     use super::*;
 
-    /// Microseconds.
     const US: u64 = 1_000;
 
     /// The answer to the greeting says nothing.
@@ -98,10 +98,11 @@ mod tests {
         assert_eq!(note(&mut times, 16_000, 6_000, 5_000).held_ns(10_000 * US), 5_000 * US);
         // Sent at 11,000, there at 11,500, waits until 15,500, written until 20,500.
         assert_eq!(note(&mut times, 21_000, 10_000, 5_000).held_ns(11_000 * US), 9_000 * US);
-        // Sent at 11,100, there at 11,600, waits for both, written until 25,500; and something later that came with it.
+        // Sent at 11,100, there at 11,600, waits for both writes, written until 25,500 together with something that was
+        // sent later.
         let answer = note(&mut times, 26_000, 14_900, 5_000);
         assert_eq!((answer.held_ns(11_100 * US), answer.held_ns(19_000 * US)), (13_900 * US, 6_000 * US));
-        // What was sent before all of that did not wait for more than there was.
+        // A frame sent before all of that waited only for the writes recorded.
         assert_eq!(answer.held_ns(0), 15_000 * US);
     }
 
@@ -110,7 +111,7 @@ mod tests {
         let mut times = far();
         note(&mut times, 1_100, 1_100, 100);
         note(&mut times, 16_000, 6_000, 5_000);
-        // It rested from 15,500 to 30,500.
+        // It was idle from 15,500 to 30,500.
         note(&mut times, 36_000, 6_000, 5_000);
         assert_eq!(note(&mut times, 41_000, 10_000, 5_000).held_ns(20_000 * US), 10_000 * US);
     }
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn the_way_is_known_of_a_standby_that_is_never_idle() {
         let mut times = RemoteTimes::new(Duration::from_micros(1_000));
-        // Each is sent 2,000 before the one before is written.
+        // Each is sent 2,000 before the previous one is written.
         note(&mut times, 16_000, 6_000, 5_000);
         for n in 1..100 {
             let arrived = 16_000 + 5_000 * n;

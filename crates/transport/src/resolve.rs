@@ -1,11 +1,11 @@
-//! Where a stream goes on after a connect, or why it cannot. Pure: all that is known is in the arguments.
+//! Where a stream continues after a connect, or why it cannot. Pure functions of their arguments.
 //!
-//! A standby may hold redo that this primary does not: it was sent before it was durable here and a crash took
-//! it. Nothing of that was acknowledged, and the standby has applied nothing beyond the confirmed position.
-//! So if the sums at the standby's end differ, the stream starts over at the confirmed position, where both must
-//! agree. The standby keeps what it holds beyond and compares: some of it may have been acknowledged, so only
-//! what is proven to differ may go. If the sums differ even at the confirmed position, only a rewind or a new
-//! copy helps.
+//! A standby may hold redo that this primary does not: it was sent before it was durable here, and a crash lost it.
+//! None of that redo was acknowledged, and the standby has applied nothing beyond the confirmed position. So if the
+//! checksums at the standby's end differ, the stream starts over at the confirmed position, where both must agree. The
+//! standby keeps the redo that it holds beyond that position and compares it: part of it may have been acknowledged, so
+//! the standby drops only redo that is proven to differ. If the checksums differ even at the confirmed position, only a
+//! rewind or a new copy helps.
 
 use crate::error::{Refusal, RefuseCode};
 use crate::hello::{PositionSum, ReceiverHello, StandbyPositions};
@@ -14,42 +14,40 @@ use crate::source::LogSwitch;
 use standfast_format::StreamCrc;
 use standfast_types::Scn;
 
-/// The sender's side of the question.
+/// The sender's side of the decision.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// This instance.
     pub source: PeerIdentity,
-    /// `db_unique_name` that the destination must have, when configured.
+    /// `db_unique_name` that the destination must have, if configured.
     pub expected_name: Option<String>,
     /// End of the redo durable here.
     pub durable: Scn,
     /// Start of the oldest redo that can be read here.
     pub oldest: Scn,
-    /// This stream's sum at the standby's end, when known.
+    /// Checksum of this stream at the standby's end, if known.
     pub crc_at_end: Option<StreamCrc>,
     /// The log of this primary that contains the standby's end.
     pub log_at_end: Option<LogSwitch>,
-    /// This stream's sum at the standby's confirmed position, when known.
+    /// Checksum of this stream at the standby's confirmed position, if known.
     pub crc_at_confirmed: Option<StreamCrc>,
 }
 
-/// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The stream goes on.
+    /// The stream continues.
     Start {
         /// First position to send.
         from: Scn,
-        /// The standby drops at once what it holds beyond: it belongs to another branch.
+        /// The standby drops all redo beyond this position immediately: it belongs to another branch.
         keep: Scn,
     },
     /// This instance is no longer the primary.
     Fenced(Incarnation),
-    /// There is no way on.
+    /// The stream cannot continue.
     Refuse(Refusal),
 }
 
-/// Decides how to go on with the peer that said `peer`.
+/// Decides how to continue with the peer that sent `peer`.
 pub fn resolve(view: &View, peer: &ReceiverHello) -> Verdict {
     match branch_limit(view, peer).and_then(|limit| {
         let positions = peer.positions.ok_or_else(|| no_positions(&peer.standby))?;
@@ -60,14 +58,14 @@ pub fn resolve(view: &View, peer: &ReceiverHello) -> Verdict {
     }
 }
 
-/// The position up to which the two histories are the same stream.
+/// Returns the position up to which the two histories are the same stream.
 fn branch_limit(view: &View, peer: &ReceiverHello) -> Result<Scn, Verdict> {
     let (source, standby) = (&view.source, &peer.standby);
     let (Some(mine), Some(_)) = (source.current(), standby.current()) else {
         return refuse(RefuseCode::Protocol, "an instance without an incarnation history");
     };
     let meeting = meet(source, standby);
-    // Before anything else about a relative: a newer incarnation must fence us whoever brings the news.
+    // This check comes first for a member of the family: a newer incarnation must fence us whichever peer reports it.
     match meeting {
         Meeting::Strangers => {
             let text = format!(
@@ -151,8 +149,8 @@ fn start(view: &View, name: &str, held: &StandbyPositions, limit: Scn) -> Result
     Ok((confirmed, end.min(limit)))
 }
 
-/// Whether the standby fills the log that this primary has there, or is about to be told of it. A primary that
-/// captured the same bytes again after a crash may have begun another log before them.
+/// Whether the standby is filling the log that this primary has at that position, or the stream is about to announce
+/// that log. A primary that captured the same bytes again after a crash may have begun another log before them.
 fn is_same_log(view: &View, held: &StandbyPositions) -> bool {
     let (Some(theirs), Some(mine)) = (held.log, view.log_at_end) else { return true };
     (theirs.sequence, theirs.first_scn) == (mine.sequence, mine.first_scn) || mine.first_scn == held.end.scn
@@ -171,8 +169,8 @@ fn gap<T>(view: &View, name: &str, at: Scn) -> Result<T, Verdict> {
     refuse(RefuseCode::Gap, text)
 }
 
-/// Whoever forwards may lag behind a change of the primary. What it has of the older incarnation is not sent: it may belong
-/// to the branch that was left.
+/// Refusal of a forwarder that a change of the primary has not reached yet. Its redo of the older incarnation is not
+/// sent: it may belong to the abandoned branch.
 pub(crate) fn not_reached(source: &PeerIdentity, follower: &PeerIdentity, number: u32) -> Refusal {
     let text = format!(
         "`{}` follows incarnation {number}, which has not reached this {}, `{}`, yet; it will when the new primary ships to it",
@@ -181,7 +179,7 @@ pub(crate) fn not_reached(source: &PeerIdentity, follower: &PeerIdentity, number
     Refusal::new(RefuseCode::Behind, text)
 }
 
-/// Whoever forwards may have less than its destination got from another source before.
+/// Refusal of a forwarder that has less redo than its destination got from another source before.
 fn behind<T>(view: &View, name: &str, confirmed: Scn) -> Result<T, Verdict> {
     let source = &view.source;
     let text = format!(
@@ -225,7 +223,7 @@ mod tests {
     const FIRST: &[(u32, u8, u64)] = &[(1, 1, 4096)];
     const SECOND: &[(u32, u8, u64)] = &[(1, 1, 4096), (2, 2, 5000)];
 
-    /// A primary with redo 4500..6000 captured, 5800 durable, sum at a position = the position.
+    /// A primary with redo 4500..6000 captured, 5800 durable, checksum at a position = the position.
     fn primary(of: &[(u32, u8, u64)]) -> View {
         View {
             source: identity("paris", Role::Primary, of),
@@ -337,12 +335,12 @@ mod tests {
     fn a_standby_that_forwards_waits_for_what_its_destination_has_already() {
         let forwarding = |of| View { source: identity("paris", Role::FarSync, of), ..primary(of) };
         assert_eq!(ask(forwarding(FIRST), FIRST, 5000, 5500, 5500), start_at(5500));
-        // From another source the destination has more than has arrived here.
+        // The destination has got more from another source than has arrived here.
         assert_eq!(code(ask(forwarding(FIRST), FIRST, 5900, 6500, 6000)), Some(RefuseCode::Behind));
         assert_eq!(code(ask(forwarding(FIRST), SECOND, 4900, 5100, 5000)), Some(RefuseCode::Behind));
-        // Surplus is compared, not given up.
+        // A divergent suffix is compared, not discarded.
         assert_eq!(ask(forwarding(FIRST), FIRST, 5000, 6500, 6000), start_over(5000, 6500));
-        // Beyond the branch nothing that arrives can help.
+        // Beyond the branch, redo that still arrives cannot help.
         assert_eq!(code(ask(forwarding(SECOND), FIRST, 5900, 6500, 6000)), Some(RefuseCode::Diverged));
         assert_eq!(code(ask(forwarding(FIRST), FIRST, 5600, 5700, 5500)), Some(RefuseCode::Diverged));
     }

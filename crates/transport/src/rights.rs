@@ -1,16 +1,16 @@
-//! What a member of the family may do at another one.
+//! Rights of a member of the family at another instance.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// One thing that a member may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
-    /// Become primary: what it, or who has heard of it, says of a newer incarnation fences the primary before.
+    /// Become primary: a newer incarnation that it has begun fences the primary before, whether it or another member
+    /// reports that incarnation.
     Candidate,
-    /// Receive redo, and what a new standby without databases is told.
+    /// Receive redo, and the start position for a new standby without databases.
     Receive,
     /// Send redo.
     Send,
@@ -21,10 +21,9 @@ pub enum Right {
 }
 
 impl Right {
-    /// All of them.
     pub const ALL: [Right; 5] = [Right::Candidate, Right::Receive, Right::Send, Right::Read, Right::Status];
 
-    /// In words, behind "may".
+    /// Returns the words that follow "may" in messages.
     pub fn words(self) -> &'static str {
         match self {
             Right::Candidate => "become primary",
@@ -36,38 +35,37 @@ impl Right {
     }
 }
 
-/// What one member may do.
+/// The set of rights of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rights(BTreeSet<Right>);
 
 impl Rights {
-    /// Of a standby that may take over: everything.
+    /// Rights of a standby that may take over: all.
     pub fn all() -> Rights {
         Right::ALL.into()
     }
 
-    /// Of a standby that only ever receives.
+    /// Rights of a standby that only ever receives.
     pub fn never_primary() -> Rights {
         [Right::Receive, Right::Read, Right::Status].into()
     }
 
-    /// Of a far sync: it has no databases, and copies none.
+    /// Rights of a far sync, which has no databases and copies none.
     pub fn far_sync() -> Rights {
         [Right::Receive, Right::Send, Right::Status].into()
     }
 
-    /// Of a host that watches.
+    /// Rights of a monitoring host.
     pub fn status_only() -> Rights {
         [Right::Status].into()
     }
 
-    /// Whether `right` is among them.
     pub fn has(&self, right: Right) -> bool {
         self.0.contains(&right)
     }
 
-    /// All but `right`.
+    /// Returns all rights but `right`.
     #[must_use]
     pub fn without(mut self, right: Right) -> Rights {
         self.0.remove(&right);
@@ -89,13 +87,12 @@ impl fmt::Display for Rights {
     }
 }
 
-/// A member and what it may do, as one instance tells it to another.
+/// A member and its rights, as one instance reports them to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRights {
-    /// Its `db_unique_name`.
+    /// `db_unique_name` of the member.
     #[serde(deserialize_with = "crate::hello::foreign_name")]
     pub name: String,
-    /// What it may do.
     pub rights: Rights,
 }
 

@@ -1,41 +1,41 @@
 //! Which destinations of a group are in use (GROUP and PRIORITY). Pure.
 //!
-//! Of a group one destination is in use: the best that can be reached. Those that are better are tried on; when one has
-//! caught up it takes over again. Of priority 8 all are in use when none of a better one can be.
+//! One destination of a group is in use: the best reachable one. Destinations with a better priority are tried
+//! meanwhile; one that has caught up takes over again. All of priority 8 are in use when none of a better priority can
+//! be.
 
-/// The priority whose members are all in use, or none.
+/// The priority whose members are all in use together.
 pub const PRIORITY_OF_LAST_RESORT: u8 = 8;
 
-/// What is known of a destination.
+/// State of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Not tried, being tried, or catching up without that commits wait for it.
+    /// Not tried, being tried, or catching up while commits do not wait for it.
     Unknown,
-    /// Connected, and as far as it has to be: commits wait for it, or it is asynchronous.
+    /// Connected and usable: commits wait for it, or it is asynchronous.
     Good,
-    /// Given up after as many failures as it is allowed.
+    /// Abandoned after the configured number of failures.
     Failed,
 }
 
-/// A destination of any group; 0 is none.
+/// A destination and its group; group 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// GROUP.
     pub group: u8,
     /// PRIORITY.
     pub priority: u8,
-    /// What is known of it.
     pub condition: Condition,
 }
 
-/// What becomes of a destination.
+/// How a destination is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Redo goes there, and commits may wait for it.
+    /// Redo is sent to it, and commits may wait for it.
     Serves,
     /// It is tried, so that it can take over from a worse one; commits do not wait for it.
     Returns,
-    /// Nothing goes there.
+    /// Nothing is sent to it.
     Rests,
 }
 
@@ -71,8 +71,7 @@ pub fn choose(members: &[Member]) -> Vec<Use> {
     (0..members.len()).map(one).collect()
 }
 
-/// Whether members that were given up are to be tried again: when another one of the group does their work meanwhile, or
-/// when none is left.
+/// Whether abandoned members are to be tried again: when another one of the group is in use, or when none is left.
 pub fn retry_failed(members: &[Member], group: u8) -> bool {
     let mut conditions = members.iter().filter(|at| at.group == group).map(|at| at.condition);
     let good = conditions.clone().any(|condition| condition == Condition::Good);
@@ -126,7 +125,7 @@ mod tests {
         assert_eq!(choice(&two), [Returns, Serves, Serves, Serves, Rests]);
     }
 
-    /// While one is still being tried, trying those before it again would only take it its turn.
+    /// While one is still being tried, trying earlier ones again would only delay it.
     #[test]
     fn those_that_failed_are_tried_again_when_another_one_serves_or_none_is_left() {
         let retry = |first, second| {

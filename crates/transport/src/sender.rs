@@ -1,8 +1,8 @@
-//! The sending end of a stream, at a primary or a standby that forwards: one [`Sender`] per destination.
+//! The sending end of a stream, at a primary or a forwarding standby: one [`Sender`] per destination.
 //!
-//! Two threads belong to it. The *feeder* connects and sends whatever the log writer could not hand to the socket
-//! itself. The *ack reader* reads acknowledgements and watches the time, so that a feeder that is stuck in a
-//! connect cannot delay the net timeout. The log writer never waits for either.
+//! A sender has two threads. The *feeder* connects, and sends the redo that the log writer could not hand to the socket
+//! itself. The *ack reader* reads acknowledgements and checks the timeouts, so that a feeder blocked in a connect
+//! cannot delay the net timeout. The log writer never waits for either.
 
 mod acks;
 mod connect;
@@ -44,38 +44,35 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// Where redo goes and how.
+/// Configuration of a sender.
 #[derive(Clone, Debug)]
 pub struct SenderConfig {
-    /// Mode, timeouts and policy.
     pub destination: DestinationConfig,
     /// HOST:PORT of the standby's receiver.
     pub address: String,
-    /// `db_unique_name` that must answer there; any name when `None`.
+    /// `db_unique_name` that the peer must have; `None`: any name.
     pub expected_name: Option<String>,
-    /// How the connection is protected.
     pub security: Security,
-    /// How redo is packed, and in which portions it goes out.
+    /// Compression, frame size and socket buffers.
     pub shape: StreamShape,
-    /// DELAY: how long the standby holds redo back before it applies it; `None`: its own setting counts.
+    /// DELAY: how long the standby holds redo back before it applies it; `None`: the standby's own setting applies.
     pub delay: Option<Duration>,
-    /// Whether commits wait for a synchronous destination from the start: it has been synchronised before. Another one
-    /// counts from its first synchronisation.
+    /// Whether commits wait for a synchronous destination from the start, because it has been synchronised before.
+    /// Otherwise they wait from its first synchronisation on.
     pub counts: bool,
-    /// The destinations of this primary.
+    /// The set of destinations of this primary.
     pub siblings: Arc<Siblings>,
-    /// How archived logs go there.
+    /// How archived logs are sent to it.
     pub archive: ArchiveTransport,
 }
 
-/// How archived logs go to a destination that lacks whole ones (ARCH).
+/// How archived logs are sent to a destination that lacks whole ones (ARCH).
 #[derive(Clone, Debug)]
 pub struct ArchiveTransport {
-    /// In what units and over how many connections.
     pub settings: GapSettings,
-    /// Who sends them; shared by all destinations of an instance.
+    /// The pool of archivers, shared by all destinations of an instance.
     pub archivers: Arc<Archivers>,
-    /// How often it is looked whether a standby that is fed from the logs has such a gap.
+    /// How often the sender checks whether a standby that is fed from the logs has such a gap.
     pub poll: Duration,
 }
 
@@ -90,52 +87,51 @@ impl Default for ArchiveTransport {
     }
 }
 
-/// How redo looks on the wire.
+/// Form of the redo on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamShape {
     /// COMPRESSION.
     pub compression: Compression,
-    /// SDU: largest payload of a frame, before it is packed; 0 = as large as the protocol allows. The smaller one of both
-    /// ends counts.
+    /// SDU: largest payload of a frame before compression; 0 = as large as the protocol allows. The smaller value of
+    /// both ends applies.
     pub sdu_bytes: u32,
-    /// SEND_BUF_SIZE of the socket; 0 = the system's own choice.
+    /// SEND_BUF_SIZE of the socket; 0 = the system's default.
     pub send_buffer_bytes: u32,
-    /// RECV_BUF_SIZE of the sockets at both ends; 0 = the system's own choice.
+    /// RECV_BUF_SIZE of the sockets at both ends; 0 = the system's default.
     pub receive_buffer_bytes: u32,
 }
 
-/// What the log writer is about to write.
+/// The redo that the log writer is about to write.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// Contiguous redo.
     pub pieces: &'a [Piece],
-    /// First position of the log that all of it goes to. Its begin is visible in [`RedoSource::switches`].
+    /// First position of the log that receives the whole batch. [`RedoSource::switches`] already lists the begin of
+    /// that log.
     pub log_first: Scn,
-    /// What is durable here before the write.
+    /// The local durable position before the write.
     pub durable: Scn,
     /// End of the redo in the log buffer.
     pub captured: Scn,
 }
 
-/// What became of an offer.
+/// Result of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// The socket has it.
+    /// The socket has taken it.
     Sent,
     /// The feeder will send it.
     Deferred,
-    /// There is no connection; it is sent after the next one is made.
+    /// There is no connection; the redo is sent after the next one is made.
     Disconnected,
 }
 
 /// State of a destination for status output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DestinationStatus {
-    /// Its name.
     pub name: String,
     /// HOST:PORT.
     pub address: String,
-    /// As configured.
     pub mode: TransportMode,
     /// connecting, resolving, streaming, catching_up or failed.
     pub phase: &'static str,
@@ -145,43 +141,43 @@ pub struct DestinationStatus {
     pub received: Scn,
     /// End of the redo on disk there.
     pub hardened: Scn,
-    /// How far apply is there, in the databases that are not stopped.
+    /// Applied SCN there, of the databases that are not stopped.
     pub applied: Scn,
     /// Databases there to which redo is not applied.
     pub stopped: StoppedDatabases,
-    /// What verification has found of its databases.
+    /// Verification findings in its databases.
     pub verified: VerifiedDatabases,
-    /// What it was when it last answered.
+    /// Role at its last answer.
     pub role: Option<Role>,
-    /// Failures in a row.
+    /// Consecutive failures.
     pub failures: u32,
-    /// Redo sent since the sender was started, bytes.
+    /// Bytes of redo sent since the sender was started.
     pub redo_bytes: u64,
-    /// The payload that it became on the wire, bytes.
+    /// Bytes of payload that this redo became on the wire.
     pub wire_bytes: u64,
-    /// TCP segments with data that were sent to it since the sender was started, also those that were sent again.
+    /// TCP segments with data sent since the sender was started, retransmissions included.
     pub tcp_segments: u64,
-    /// Those that were sent again, because they or their acknowledgements were lost or late.
+    /// TCP segments retransmitted because they or their acknowledgements were lost or late.
     pub tcp_retransmitted: u64,
     /// Mean time from sending to acknowledgement, microseconds.
     pub round_trip_us: u64,
-    /// Shortest time there and back of late, without the standby's write, microseconds; `None` before the first one.
+    /// Shortest recent network round trip, without the standby's write, microseconds; `None` before the first one.
     pub network_round_trip_us: Option<u64>,
-    /// From sending redo to its acknowledgement, since this sender was started.
+    /// Time from sending redo to its acknowledgement, since this sender was started.
     pub responses: HistogramCounts,
-    /// A short write of its log, microseconds: a tenth took less; `None` before the first one.
+    /// 10th percentile of the standby's log write time, microseconds; `None` before the first write.
     pub log_write_us: Option<u64>,
-    /// DELAY; `None`: the standby's own setting counts.
+    /// DELAY; `None`: the standby's own setting applies.
     pub delay: Option<Duration>,
     /// When it last answered, microseconds since the Unix epoch; `None`: never.
     pub last_heard_us: Option<u64>,
-    /// Newest trouble, also when it is over.
+    /// Newest error, even if it is over.
     pub last_trouble: Option<String>,
-    /// Archived logs that it lacks and that are being sent.
+    /// The gap of archived logs that is being sent.
     pub gap: Option<GapStatus>,
 }
 
-/// Sends redo to one destination. Stopped on drop.
+/// Sends redo to one destination. Stops on drop.
 pub struct Sender {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -203,10 +199,10 @@ pub(crate) struct Shared {
     /// [`Destination::shortest_wait`] and [`Destination::waited_for_since`], microseconds.
     wait: AtomicU64,
     wait_since: AtomicU64,
-    /// The same, for the siblings.
+    /// The state as the other destinations of the set see it.
     seat: Arc<Seat>,
-    /// End of what the log writer has offered. The feeder sends nothing beyond it but what is durable: the place
-    /// of such redo in the logs is not decided, and on a quiet stream it would only be in the log writer's way.
+    /// End of the redo that the log writer has offered. Beyond it the feeder sends only durable redo: which log other
+    /// redo goes to is not decided, and on a quiet stream the feeder would only compete with the log writer.
     offered: AtomicU64,
     /// `None` while there is no stream.
     wire: Mutex<Option<Wire>>,
@@ -216,25 +212,24 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     last_trouble: Mutex<Option<String>>,
     role: Mutex<Option<Role>>,
-    /// Archived logs from here are archived logs there; what is missing comes over the stream otherwise.
+    /// Archived logs here are valid archived logs there. If false, missing redo comes over the stream.
     shares_logs: AtomicBool,
-    /// The gap that is being resolved.
     gap: Mutex<Option<Arc<OpenGap>>>,
-    /// Archived logs that could not be sent: they are in no further gap.
+    /// Archived logs that could not be sent; later gaps exclude them.
     unusable: Mutex<HashSet<(IncarnationId, u64)>>,
     stats: DestinationStats,
 }
 
-/// What a change of the destination has led to.
+/// Result of a change of the destination.
 struct News {
     moved: bool,
     events: Vec<SenderEvent>,
 }
 
-/// What the ack reader gets of a connection.
+/// The reading side of a connection, for the ack reader.
 struct AckSide {
     reader: FrameReader<LinkEnd>,
-    /// How long the other end took to answer our greeting, the way there and back included.
+    /// Time from our greeting to the peer's answer, network round trip included.
     greeted_in: Duration,
     /// `None` over plain TCP.
     channel: Option<OpenChannel>,
@@ -245,8 +240,8 @@ impl Sender {
     /// Starts the threads. `index` is passed to the observer.
     ///
     /// # Errors
-    /// `Io` when a thread cannot be started. An address that cannot be used is an event, not an error: the name
-    /// may be resolvable later.
+    /// `Io` when a thread cannot be started. An unusable address is an event, not an error: the name may become
+    /// resolvable later.
     pub fn start(
         index: usize,
         config: SenderConfig,
@@ -281,7 +276,7 @@ impl Sender {
             unusable: Mutex::default(),
             stats: DestinationStats::default(),
         });
-        // As it stands from the start, for the siblings as well.
+        // Publishes the initial state, also to the other destinations.
         shared.with_destination(|_, _| ());
         let sender = Sender { shared, threads: Mutex::default() };
         sender.spawn("feed", feed::run)?;
@@ -303,14 +298,15 @@ impl Sender {
         Ok(())
     }
 
-    /// Called by the log writer before its own write of `batch`. Hands it to the socket when the stream is just
-    /// there and nothing is in the way, else leaves it to the feeder. Never waits.
+    /// Hands `batch` to the socket if the stream has been sent up to exactly its begin and the socket has taken
+    /// everything before; otherwise leaves it to the feeder. The log writer calls this before its own write. Never
+    /// waits.
     pub fn offer(&self, batch: &Batch<'_>) -> Offer {
         let shared = &*self.shared;
         if let Some(last) = batch.pieces.last() {
             shared.offered.store(last.end().0, SeqCst);
         }
-        // Packing takes time, too: neither is for the log writer.
+        // Compression takes time too: the log writer does not do it.
         let unpacked = shared.config.shape.compression == Compression::None;
         if shared.config.destination.mode == TransportMode::Async || !unpacked {
             shared.wake_feeder();
@@ -334,12 +330,13 @@ impl Sender {
         }
     }
 
-    /// The source has more to send, or has become another one: see [`RedoSource::sendable`], [`RedoSource::epoch`].
+    /// Wakes the feeder: the source has more to send or has changed, see [`RedoSource::sendable`],
+    /// [`RedoSource::epoch`].
     pub fn wake(&self) {
         self.shared.wake_feeder();
     }
 
-    /// What the release of commits needs to know; takes no lock.
+    /// Returns the view of this destination for the release of commits; takes no lock.
     pub fn release_view(&self) -> ReleaseView {
         ReleaseView {
             name: self.shared.config.destination.name.clone(),
@@ -348,24 +345,23 @@ impl Sender {
         }
     }
 
-    /// Whether commits wait for this destination.
     pub fn is_required(&self) -> bool {
         self.shared.required.load(SeqCst)
     }
 
-    /// Newest position acknowledged in the sense of its mode.
+    /// Newest position acknowledged, received or hardened depending on the mode.
     pub fn acknowledged(&self) -> Scn {
         Scn(self.shared.acknowledged.load(SeqCst))
     }
 
-    /// Newest position acknowledged of the redo that the source has now; zero when that may be other redo than was sent.
+    /// Newest position acknowledged of the redo that the source has now; zero when that may differ from the redo that
+    /// was sent.
     pub fn acknowledged_now(&self) -> Scn {
         let epoch = self.shared.source.epoch();
         let same = epoch.is_multiple_of(2) && self.shared.acknowledged_epoch.load(SeqCst) == epoch;
         if same { self.acknowledged() } else { Scn::ZERO }
     }
 
-    /// State for status output.
     pub fn status(&self) -> DestinationStatus {
         let shared = &*self.shared;
         let segments = lock(&shared.link).segments();
@@ -402,19 +398,18 @@ impl Sender {
         }
     }
 
-    /// The destination as far as protection is concerned.
+    /// Returns the destination as the protection level sees it.
     pub fn member(&self) -> Member {
         let destination = lock(&self.shared.destination);
         let connected = matches!(destination.phase(), crate::Phase::Streaming | crate::Phase::CatchingUp);
         Member { mode: self.shared.config.destination.mode, standing: destination.standing(), connected }
     }
 
-    /// Counters.
     pub fn stats(&self) -> &DestinationStats {
         &self.shared.stats
     }
 
-    /// Makes another attempt to connect now, also after the destination was given up.
+    /// Attempts to connect now, even after the destination was abandoned.
     pub fn enable(&self) {
         self.shared.with_destination(|destination, now| destination.enable(now));
         self.shared.wake_feeder();
@@ -425,19 +420,19 @@ impl Sender {
         self.shared.deciding(|destination, _| destination.let_go());
     }
 
-    /// Other rules for a destination that keeps commits waiting, from now on.
+    /// Changes the rules for a destination that keeps commits waiting, from now on.
     pub fn set_policy(&self, on_timeout: OnTimeout, sync_latency: Duration) {
         self.shared.deciding(|destination, _| destination.set_policy(on_timeout, sync_latency));
     }
 
-    /// As [`Sender::stop`], for a destination that commits do not wait for any more: it is told, if the connection takes that at
-    /// once.
+    /// Stops like [`Sender::stop`], for a destination that commits no longer wait for. Reports that to the destination
+    /// first, if the connection takes the frame immediately.
     pub fn stop_waiting_for(&self) {
         let shared = &*self.shared;
         if let Some(wire) = lock(&shared.wire).as_mut()
             && let Ok(told) = feed::told(shared, wire)
         {
-            // The stream ends now, whatever comes of it.
+            // The stream ends now, whether or not this is sent.
             let _ = wire.send_confirm(Told { wait: Duration::ZERO, ..told });
         }
         self.stop();
@@ -445,14 +440,14 @@ impl Sender {
 
     /// Ends the connection and both threads; returns when they have ended.
     pub fn stop(&self) {
-        // First: what comes of it must not count as a failure, and release nothing.
+        // This comes first: the end of the connection must not count as a failure, and must release no commit.
         self.shared.with_destination(|destination, _| destination.end());
         self.shared.stopping.store(true, SeqCst);
         self.shared.close(Ended::Lost("the sender is stopped".into()));
         self.shared.wake_feeder();
         self.shared.link_changed.notify_all();
         for thread in lock(&self.threads).drain(..) {
-            // A panic there was reported by the runtime.
+            // The runtime has reported a panic of that thread.
             let _ = thread.join();
         }
     }
@@ -493,8 +488,8 @@ impl Shared {
         self.stats.frames_direct.fetch_add(1, Relaxed);
         self.stats.redo_bytes.fetch_add(bytes, Relaxed);
         count(Statistic::RedoReadMemoryForTransport, bytes);
-        // The feeder must flush what is left, or see to it that this becomes confirmed; while it does the latter
-        // it looks by itself.
+        // Wake the feeder to send the rest, or to have this redo confirmed later. A feeder with an armed confirmation
+        // polls by itself.
         let armed = std::mem::replace(&mut wire.confirm_armed, true);
         if !whole || !armed {
             self.wake_feeder();
@@ -506,18 +501,18 @@ impl Shared {
         Ok(Offer::Deferred)
     }
 
-    /// Sends a whole frame beside the redo of `stream`, if that is still the stream.
+    /// Sends a whole frame beside the redo of `stream`, if `stream` is still the current one.
     fn send_beside(&self, stream: &LinkEnd, frame: &[u8]) -> std::io::Result<()> {
         match lock(&self.wire).as_mut() {
             Some(wire) if wire.stream().is(stream) => wire.send_frame(frame)?,
             _ => return Err(std::io::ErrorKind::NotConnected.into()),
         }
-        // What the socket did not take is flushed by the feeder.
+        // The feeder flushes the bytes that the socket did not take.
         self.wake_feeder();
         Ok(())
     }
 
-    /// For how long from now on no commit is acknowledged without this destination.
+    /// How long from now on no commit is acknowledged without this destination.
     fn wait(&self) -> Duration {
         let wait = self.wait.load(SeqCst);
         let waited = in_us(self.began.elapsed()).saturating_sub(self.wait_since.load(SeqCst));
@@ -534,7 +529,7 @@ impl Shared {
         }
     }
 
-    /// Ends the connection; the ack reader sees that and reports `reason`, the first one there is.
+    /// Ends the connection. The ack reader sees that and reports the first `reason` given.
     fn close(&self, reason: Ended) {
         let mut link = lock(&self.link);
         if let Some(stream) = &link.stream {
@@ -543,7 +538,8 @@ impl Shared {
         }
     }
 
-    /// Interval between two confirmations on an idle stream: often enough that a silence means something.
+    /// Interval between two confirmations on an idle stream: a third of the net timeout, at most 1 s, so that silence
+    /// for the net timeout proves a failure.
     fn heartbeat(&self) -> Duration {
         (self.config.destination.net_timeout / 3).min(Duration::from_secs(1))
     }
@@ -555,13 +551,14 @@ impl Shared {
         result
     }
 
-    /// The same for an acknowledgement.
+    /// Changes the destination for an acknowledgement, then publishes its state and reports its events.
     fn arrived(&self, by: RemoteAnswer, change: impl FnOnce(&mut Destination, Duration)) {
         let ((), news) = self.changed(change);
         self.tell(news, Some(by));
     }
 
-    /// The same for changes after which commits may go on without this destination.
+    /// Changes the destination in a way that may let commits continue without it: under the lock of the destination
+    /// set. Then publishes its state and reports its events.
     fn deciding<T>(&self, change: impl FnOnce(&mut Destination, Duration) -> T) -> T {
         let (result, news) = self.config.siblings.decide(&self.seat, |others| {
             self.changed(|destination, now| {
@@ -584,7 +581,8 @@ impl Shared {
         self.seat.show(destination.is_synchronised(), affirms, acknowledged);
         let wait = destination.shortest_wait();
         let since = destination.waited_for_since();
-        // In this order a frame that is made in between says a wait that is too short, never one that is too long.
+        // With this order of stores, a frame made in between carries a wait that is too short, never one that is too
+        // long.
         if wait.is_zero() {
             self.wait.store(0, SeqCst);
         }
@@ -595,7 +593,7 @@ impl Shared {
         (result, News { moved, events })
     }
 
-    /// Reports what a change has led to. No lock is held.
+    /// Reports the result of a change. The caller holds no lock.
     fn tell(&self, news: News, by: Option<RemoteAnswer>) {
         if news.moved {
             self.observer.acknowledged(self.index, by);
@@ -626,12 +624,12 @@ impl Shared {
         }
     }
 
-    /// Whether the stream of the present connection is over and its successor may be made.
+    /// Whether the current connection is over and the next one may be made.
     fn is_down(&self) -> bool {
         lock(&self.link).stream.is_none()
     }
 
-    /// Waits for the reading half of a new connection, until `until` at most.
+    /// Waits for the reading half of a new connection, at most until `until`.
     fn take_reader(&self, until: Instant) -> Option<AckSide> {
         let mut link = lock(&self.link);
         while link.reader.is_none() && !self.stopping() {
@@ -644,7 +642,7 @@ impl Shared {
         link.reader.take()
     }
 
-    /// The connection is over for both threads. Returns why this end closed it, if it did.
+    /// Drops the connection for both threads. Returns the reason if this end closed it.
     fn let_go(&self) -> Option<Ended> {
         *lock(&self.wire) = None;
         let mut link = lock(&self.link);
@@ -652,7 +650,7 @@ impl Shared {
         link.reason.take()
     }
 
-    /// After `let_go`: the feeder may connect again.
+    /// Lets the feeder connect again, after `let_go`.
     fn reopen_link(&self) {
         lock(&self.link).end();
         self.wake_feeder();

@@ -1,29 +1,31 @@
-//! The destinations of one primary, as far as one of them must know of the others before commits go on without it.
+//! The set of destinations of one primary: the state that each must know of the others before commits continue without
+//! it.
 //!
-//! Two synchronous destinations that fall silent at the same moment must not each count on the other. So whoever is
-//! about to be let go decides under one lock, and what it has decided is seen before the next one decides.
+//! Two synchronous destinations that fall silent at the same moment must not each rely on the other. So the decision to
+//! continue without a destination is made under one lock, and its outcome is visible before the next decision.
 
 use crate::lock;
 use standfast_types::Scn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 
-/// What the other destinations are like at this moment.
+/// Current state of the other destinations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Others {
-    /// Commits wait for another one that writes what it receives (SYNC AFFIRM) and has not kept them waiting too long.
+    /// Commits wait for another SYNC AFFIRM destination, which writes the redo that it receives, and it has not kept
+    /// them waiting too long.
     pub synchronised: bool,
-    /// Newest position that another one has acknowledged for which commits wait.
+    /// Newest position acknowledged by another destination that commits wait for.
     pub acknowledged: Scn,
 }
 
-/// See the module. One for all destinations of a primary.
+/// The set of all destinations of a primary, see the module.
 #[derive(Debug, Default)]
 pub struct Siblings {
     seats: Mutex<Vec<Weak<Seat>>>,
 }
 
-/// What a destination shows to the others. Goes away with its sender.
+/// The slot of a destination: the state that the others see. It lives as long as its sender.
 #[derive(Debug, Default)]
 pub(crate) struct Seat {
     synchronised: AtomicBool,
@@ -32,7 +34,8 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Shows the state: whether commits wait for it and it keeps up, and whether it writes what it receives.
+    /// Publishes the state: whether commits wait for it and it keeps up, and whether it writes the redo that it
+    /// receives.
     pub fn show(&self, synchronised: bool, affirms: bool, acknowledged: Scn) {
         self.acknowledged.store(acknowledged.0, SeqCst);
         self.affirms.store(affirms, SeqCst);
@@ -49,7 +52,7 @@ impl Siblings {
         seat
     }
 
-    /// Runs `decision`, which must show its outcome in `seat`, while no other destination decides.
+    /// Runs `decision`, which must publish its outcome in `seat`, while no other destination decides.
     pub(crate) fn decide<T>(&self, seat: &Arc<Seat>, decision: impl FnOnce(Others) -> T) -> T {
         let seats = lock(&self.seats);
         let mut others = Others::default();

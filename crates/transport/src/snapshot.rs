@@ -1,4 +1,5 @@
-//! Requests on fresh connections: copies of all databases for a new standby, and the state of an instance.
+//! Requests: copies of all databases for a new standby, and the state of an instance. Each request has its own
+//! connection.
 //!
 //! ```text
 //!  Request {"request":"snapshot"}   with "only": a number, of that database alone
@@ -29,53 +30,52 @@ const MANIFEST: u64 = 1;
 const BEGIN: u64 = 2;
 const PAGES: u64 = 3;
 const END: u64 = 4;
-/// Pages are sent in frames of at most this size, whatever the source gives at once; a multiple of any page size.
+/// Largest frame of pages, whatever size the source passes at a time; a multiple of any page size.
 const PAGE_BYTES_PER_FRAME: usize = 1024 * 1024;
-/// Silence after which a copy is given up.
+/// Silence after which a copy is abandoned.
 pub const COPY_SILENCE: Duration = Duration::from_secs(60);
 
 /// First part of a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The primary.
     pub source: PeerIdentity,
     /// All databases that follow.
     pub databases: Vec<DatabaseInfo>,
 }
 
-/// Last part of a copy: where the new standby's redo begins.
+/// Last part of a copy: the start position of the new standby's redo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotStart {
-    /// Smallest SCN of the copies. The standby skips redo of a database up to the SCN of its own copy.
+    /// Smallest SCN of the copies. The standby skips redo of a database up to the SCN of that database's copy.
     pub start: Scn,
-    /// Running sum of the stream there.
+    /// Running checksum of the stream at `start`.
     pub crc: u32,
-    /// The primary's log that contains it.
+    /// The primary's log that contains `start`.
     pub log: LogSwitch,
 }
 
-/// Takes a copy. Calls come in the order of the methods; `begin` to `end` once a database.
+/// Receives a copy. Calls come in the order of the methods; `begin` to `end` once per database.
 pub trait SnapshotSink {
-    /// Whether it takes databases at all, or wants only to know where its redo begins.
+    /// Whether it accepts databases, or needs only the start position of the redo.
     fn wants_databases(&self) -> bool {
         true
     }
-    /// What will come.
+    /// Receives the list of the databases that follow.
     ///
     /// # Errors
     /// Any error ends the copy.
     fn manifest(&mut self, manifest: &Manifest) -> Result<(), StationError>;
-    /// A database begins.
+    /// Begins a database.
     ///
     /// # Errors
     /// Any error ends the copy.
     fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StationError>;
-    /// Whole pages, ascending and without holes; `first` is the number of the first one.
+    /// Receives whole pages, ascending and without gaps; `first` is the number of the first one.
     ///
     /// # Errors
     /// Any error ends the copy.
     fn pages(&mut self, database: DatabaseId, first: PageNo, bytes: &[u8]) -> Result<(), StationError>;
-    /// The database is complete.
+    /// Completes a database.
     ///
     /// # Errors
     /// Any error ends the copy.
@@ -131,7 +131,7 @@ fn send_copies(
     databases.retain(|database| only.is_none_or(|id| id == database.id));
     let manifest = Manifest { source: source.identity(), databases };
     writer.write_json(FrameKind::Data, MANIFEST, &manifest).map_err(&copying)?;
-    // With no database at all the standby begins with what is durable now.
+    // Without databases the standby begins at the current durable position.
     let mut start = source.durable();
     for database in &manifest.databases {
         let id = u64::from(database.id.0);
@@ -143,7 +143,7 @@ fn send_copies(
             again.check().map_err(|refusal| std::io::Error::other(taken_away.insert(refusal).to_string()))?;
             pages.add(first, bytes)
         });
-        // The right to it may go while it is made, which takes as long as the database is large.
+        // The right to the copy may be revoked while it is made, which for a large database takes long.
         if let Some(refusal) = taken_away {
             return Err(TransportError::Refused(refusal));
         }
@@ -203,12 +203,12 @@ fn refused(error: SourceError) -> TransportError {
     TransportError::Refused(Refusal::new(RefuseCode::Source, format!("the copy failed: {error}")))
 }
 
-/// Fetches copies of all databases of the primary at `address` for the new standby `name`. Returns where its
-/// redo begins; the standby should connect soon, the primary keeps that redo only for a while.
+/// Fetches copies of all databases of the primary at `address` for the new standby `name`. Returns where its redo
+/// begins. The standby should connect soon: the primary keeps that redo only for a limited time.
 ///
 /// # Errors
-/// When the primary cannot be reached or refuses, the copy is incomplete, or `sink` fails. What `sink` has got is
-/// worthless then.
+/// When the primary cannot be reached or refuses, the copy is incomplete, or `sink` fails. The data that `sink` has
+/// received is then useless.
 pub fn fetch_snapshot(
     address: &str,
     security: &Security,
@@ -219,8 +219,8 @@ pub fn fetch_snapshot(
     fetch(address, security, &Request::Snapshot { name: name.into(), without_databases, only: None }, sink)
 }
 
-/// Fetches a copy of one database of the instance at `address`, a primary or a standby, for the instance `name`. It holds all
-/// commits before its SCN, and perhaps some of those after.
+/// Fetches a copy of one database of the instance at `address`, a primary or a standby, for the instance `name`. The
+/// copy holds all commits before its SCN, and possibly later ones.
 ///
 /// # Errors
 /// As [`fetch_snapshot`].
@@ -255,8 +255,8 @@ fn fetch(
     }
 }
 
-/// Asks the instance at `address` what can be observed of it, as JSON text; with `history` also what it has noted over
-/// time. One that is silent for longer than `silence` is given up.
+/// Fetches the observation of the instance at `address`, as JSON text; with `history` also its recorded history. Gives
+/// up after a silence of `silence`.
 ///
 /// # Errors
 /// When it cannot be reached, refuses or does not answer.
@@ -278,10 +278,11 @@ pub fn fetch_status(
         .map_err(|_| TransportError::Protocol("a state that is not text".into()))
 }
 
-/// What another instance says of itself is shown on terminals and pages. Whether anything had to be changed.
+/// Makes every text in the state of another instance printable, for terminals and pages. Returns whether anything was
+/// changed.
 fn make_printable(value: &mut serde_json::Value) -> bool {
     use serde_json::Value;
-    // No short-circuit: all of them are looked at.
+    // No short-circuit: every element must be visited.
     match value {
         Value::String(text) => {
             let printable = hello::one_line(text);
@@ -315,12 +316,12 @@ fn ask(
     Ok(FrameReader::new(stream))
 }
 
-/// Checks that a copy is complete while it arrives.
+/// Checks the parts of a copy as they arrive.
 struct Fetch<'a> {
     sink: &'a mut dyn SnapshotSink,
-    /// The database that is arriving and the page that comes next.
+    /// The database that is arriving, and the next page expected.
     current: Option<(DatabaseInfo, u64)>,
-    /// Databases announced that have not begun.
+    /// Announced databases that have not begun.
     left: Vec<DatabaseId>,
     manifest_seen: bool,
 }

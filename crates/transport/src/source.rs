@@ -1,4 +1,4 @@
-//! What a sender needs from its instance.
+//! Interfaces that a sender needs from its instance.
 
 use crate::certificate::{CertificateGrant, CertificateRequest};
 use crate::channel::CertificateChannel;
@@ -15,7 +15,7 @@ use standfast_types::{DatabaseId, PageNo, PageSize, Scn};
 use std::fmt;
 use std::sync::Arc;
 
-/// A piece of the redo stream in memory, shared with whoever holds the memory. Cheap to clone.
+/// A chunk of the redo stream in memory that other holders share. Cheap to clone.
 #[derive(Clone)]
 pub struct Piece {
     first: Scn,
@@ -25,7 +25,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// All of `memory`, whose first byte stands at `first`.
+    /// A chunk of all of `memory`, whose first byte is at `first`.
     pub fn new(first: Scn, memory: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Piece {
         let upto = (*memory).as_ref().len();
         Piece { first, memory, from: 0, upto }
@@ -41,12 +41,11 @@ impl Piece {
         self.first + (self.upto - self.from) as u64
     }
 
-    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         &(*self.memory).as_ref()[self.from..self.upto]
     }
 
-    /// What of it lies at or after `from` and before `upto`; empty when nothing does.
+    /// Returns the part at or after `from` and before `upto`; may be empty.
     #[must_use]
     pub fn clip(&self, from: Scn, upto: Scn) -> Piece {
         let start = from.max(self.first).min(self.end());
@@ -66,7 +65,7 @@ impl fmt::Debug for Piece {
     }
 }
 
-/// The beginning of a log sequence.
+/// The begin of a log sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogSwitch {
     /// Number of the log within its incarnation.
@@ -75,56 +74,55 @@ pub struct LogSwitch {
     pub first_scn: Scn,
     /// Time of the switch, microseconds since the Unix epoch.
     pub time_us: u64,
-    /// Bytes from `first_scn` to the first record that starts in it.
+    /// Bytes from `first_scn` to the first record that starts in the log.
     pub first_record: u32,
 }
 
-/// A protected database as a new standby needs to know it.
+/// A protected database, as described to a new standby.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatabaseInfo {
-    /// Its number in the stream.
+    /// Number of the database in the stream.
     pub id: DatabaseId,
     /// File name on every instance, unique within the instance.
     pub name: String,
-    /// Its page size.
     pub page_size: PageSize,
-    /// Where it lies on the instance that says this.
+    /// Path on the instance that reports this.
     pub path: String,
 }
 
-/// What a copied snapshot of one database is.
+/// Describes the copy of one database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotInfo {
-    /// The database.
     pub database: DatabaseId,
-    /// The copy holds every commit up to here and none after. Durable on the primary.
+    /// The copy holds every commit up to here. On a primary this position is durable and the copy holds no later
+    /// commit; on a standby it may hold later ones.
     pub scn: Scn,
     /// Pages of the database.
     pub pages: PageNo,
 }
 
-/// The redo of a primary, or of a standby that forwards what it receives, as its senders read it. All methods are called from several threads.
+/// The redo of a primary, or of a forwarding standby, as its senders read it. Several threads call all methods.
 pub trait RedoSource: Send + Sync {
-    /// Who this instance is, with its present incarnation history.
+    /// Identity of this instance with its current incarnation history.
     fn identity(&self) -> PeerIdentity;
 
-    /// Instances that standbys shall take redo from after a failover, by name.
+    /// Names of the instances from which standbys accept redo after a failover.
     fn peers(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// All members that this instance knows, itself among them, with what each may do.
+    /// All members that this instance knows, itself included, with their rights.
     fn members(&self) -> Vec<MemberRights> {
         Vec::new()
     }
 
-    /// Changes when [`RedoSource::members`], or an objection by what a destination may do, may have become another one. Asked
-    /// often: it must cost nothing.
+    /// Changes when [`RedoSource::members`], or an objection because of a destination's rights, may have changed.
+    /// Called often: must be cheap.
     fn rights_version(&self) -> u64 {
         0
     }
 
-    /// Where certificates are renewed.
+    /// The instance that renews certificates.
     fn issuer(&self) -> Option<IssuerAt> {
         None
     }
@@ -135,19 +133,19 @@ pub trait RedoSource: Send + Sync {
     /// End of the redo that survives a power loss of this machine.
     fn durable(&self) -> Scn;
 
-    /// End of what a sender may send without having been offered it: its place in the logs is decided.
+    /// End of the redo that a sender may send without having been offered it, because its place in the logs is decided.
     fn sendable(&self) -> Scn {
         self.durable()
     }
 
-    /// Changes when redo that was captured is given up, or anything else that streams were begun with becomes something
-    /// else; odd while that is being done. A stream of another epoch ends, and its successor finds out where to go on.
-    /// What was read from this source counts only if the epoch is even and still the same afterwards.
+    /// Changes when captured redo is discarded, or when anything else that streams depend on changes; odd during such a
+    /// change. A stream of another epoch ends, and the next one resolves where to continue. Data read from this source
+    /// is valid only if the epoch is even and unchanged after the read.
     fn epoch(&self) -> u64 {
         0
     }
 
-    /// Why nothing is to be sent to the destination of this name at the moment, without asking it.
+    /// Returns why nothing may be sent to this destination at the moment; it need not be contacted to know that.
     fn objection(&self, _destination: &str) -> Option<Refusal> {
         None
     }
@@ -157,7 +155,7 @@ pub trait RedoSource: Send + Sync {
         Vec::new()
     }
 
-    /// The primary's online logs, when known.
+    /// Geometry of the primary's online logs, if known.
     fn logs(&self) -> Option<LogGeometry> {
         None
     }
@@ -165,33 +163,33 @@ pub trait RedoSource: Send + Sync {
     /// Start of the oldest redo that `logged` can still read.
     fn oldest(&self) -> Scn;
 
-    /// Redo from the log buffer, contiguous, about `bytes_max` bytes (at least one piece when there is any),
-    /// the first piece containing `from`. Empty when there is nothing after `from`; `None` when `from` is no
-    /// longer (or not yet) in the buffer.
+    /// Returns contiguous redo from the log buffer, about `bytes_max` bytes, at least one chunk if there is any; the
+    /// first chunk contains `from`. Empty when there is no redo after `from`; `None` when `from` is no longer (or not
+    /// yet) in the buffer.
     fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<Piece>>;
 
-    /// Redo from online or archived logs, any cut, at most `bytes_max` bytes, up to what is durable.
+    /// Returns redo from online or archived logs, cut anywhere, at most `bytes_max` bytes, up to the durable position.
     ///
     /// # Errors
-    /// `Gone` when the log that held `from` exists no more; `Failed` when it cannot be read.
+    /// `Gone` when the log that held `from` no longer exists; `Failed` when it cannot be read.
     fn logged(&self, from: Scn, bytes_max: usize) -> Result<Vec<u8>, SourceError>;
 
-    /// Running sum of the stream up to `at`, which may lie in the log buffer. `None` when it is not known:
-    /// `at` is older than the oldest log or newer than what is captured.
+    /// Returns the running checksum of the stream up to `at`, which may be in the log buffer. `None` when it is not
+    /// known: `at` is older than the oldest log or newer than the captured redo.
     ///
     /// # Errors
     /// When a log cannot be read.
     fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, SourceError>;
 
-    /// Logs with `after < first_scn <= upto`, ascending; at most one begins at a position. A log is listed before
-    /// any redo in it is offered to a sender or durable.
+    /// Returns the logs with `after < first_scn <= upto`, ascending; at most one begins at a position. A log is listed
+    /// before any of its redo is offered to a sender or durable.
     fn switches(&self, after: Scn, upto: Scn) -> Vec<LogSwitch>;
 
-    /// The log that contains `at`, or would contain the next byte there. `None` when no such log is left.
+    /// Returns the log that contains `at`, or would contain the next byte there. `None` when that log no longer exists.
     fn log_containing(&self, at: Scn) -> Option<LogSwitch>;
 
-    /// Archived logs that lead on from `from` without a hole, the first of which contains it, and the running sum after
-    /// the last one. `None` when there are none, or they are not known to be of this stream.
+    /// Returns archived logs that continue from `from` without a gap, the first of which contains it, and the running
+    /// checksum after the last one. `None` when there are none, or when they are not known to be of this stream.
     ///
     /// # Errors
     /// When a log cannot be read.
@@ -203,23 +201,23 @@ pub trait RedoSource: Send + Sync {
     /// Opens an archived log to be sent.
     ///
     /// # Errors
-    /// `Gone` when it exists no more; `Failed` when it cannot be read or is not what it was.
+    /// `Gone` when it no longer exists; `Failed` when it cannot be read or has changed.
     fn open_archived(&self, log: &ArchivedLogInfo) -> Result<Box<dyn ArchivedFile>, SourceError> {
         Err(SourceError::Gone { wanted: log.first_scn, oldest: self.oldest() })
     }
 
-    /// All protected databases, for a copy: what is protected from now on comes with the redo.
+    /// Returns all protected databases, for a copy. Databases that are protected later come with the redo.
     ///
     /// # Errors
-    /// When it cannot be made sure of that.
+    /// When that cannot be guaranteed.
     fn databases(&self) -> Result<Vec<DatabaseInfo>, SourceError>;
 
-    /// Gives a consistent copy of `database` to `sink`, in calls of whole pages that begin at the page number
-    /// given, ascending, without holes. Commits go on meanwhile. The redo from the copy's SCN on must stay
-    /// readable until the standby that asked for it has connected.
+    /// Passes a consistent copy of `database` to `sink`, in calls of whole pages that begin at the given page number,
+    /// ascending, without gaps. Commits continue meanwhile. The redo from the copy's SCN on must stay readable until
+    /// the standby that requested the copy has connected.
     ///
     /// # Errors
-    /// What `sink` returns (`SourceError::Sink`), or why there is no copy.
+    /// The error of `sink` (`SourceError::Sink`), or the reason why there is no copy.
     fn snapshot(
         &self,
         database: DatabaseId,
@@ -227,49 +225,49 @@ pub trait RedoSource: Send + Sync {
     ) -> Result<SnapshotInfo, SourceError>;
 }
 
-/// An archived log as it is sent.
+/// An archived log that is being sent.
 pub trait ArchivedFile: Send {
-    /// Fills `out` from `offset`, whole blocks. Every block is checked.
+    /// Fills `out` from `offset` with whole blocks. Checks every block.
     ///
     /// # Errors
-    /// When it cannot be read, or a block is damaged; the text names file and place.
+    /// When it cannot be read, or a block is damaged; the text names file and offset.
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StationError>;
 }
 
-/// Whom a sender tells. Calls come from the sender's threads and must be short; they must not call back into
-/// the sender except for `release_view` and `status`.
+/// Receives the reports of a sender. The sender's threads call these methods, which must be short and must not call
+/// back into the sender except for `release_view` and `status`.
 pub trait SenderObserver: Send + Sync {
-    /// The destination's positions moved or it became more or less required: commits may be releasable.
-    /// `by` is the acknowledgement that has just come; `None`: a decision, or a connection that ended.
+    /// The destination's positions moved, or it became required or no longer is: commits may be releasable. `by` is the
+    /// acknowledgement that has just arrived; `None`: a decision, or a connection that ended.
     fn acknowledged(&self, destination: usize, by: Option<RemoteAnswer>);
 
-    /// The calling thread, which belongs to a sender, has that name.
+    /// The calling thread belongs to a sender and has this name.
     fn enter_thread(&self, _name: &str) {}
 
     /// See [`crate::ReceiverService::may_claim`].
     ///
     /// # Errors
-    /// The refusal it is told.
+    /// The refusal to send to the peer.
     fn may_claim(&self, _peer: &PeerIdentity, _newer: &Incarnation, _proven: bool) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// A stream over TLS has begun, over which the destination can be asked for a certificate while it lasts.
+    /// A stream over TLS has begun; until it ends, certificates can be requested from the destination over it.
     fn certificate_channel(&self, _channel: &Arc<CertificateChannel>) {}
 
-    /// The destination, which has proved to be what the request names, asks for a certificate.
+    /// The destination requests a certificate for the name that it has proved.
     ///
     /// # Errors
-    /// The refusal it is told.
+    /// The refusal to send to the destination.
     fn certify(&self, _wish: &CertificateRequest) -> Result<CertificateGrant, Refusal> {
         Err(Refusal::new(RefuseCode::NotAllowed, "this instance gives no certificates"))
     }
 
-    /// `peer` knows a newer incarnation than this instance, which is no primary: see [`crate::ReceiverService::superseded`].
-    /// A primary is told with [`SenderEvent::Fenced`].
+    /// `peer` knows a newer incarnation than this instance, which is not a primary: see
+    /// [`crate::ReceiverService::superseded`]. A primary gets [`SenderEvent::Fenced`] instead.
     fn superseded(&self, _peer: &PeerIdentity, _newer: &Incarnation) {}
 
-    /// Something for the alert log.
+    /// Reports an event for the alert log.
     fn event(&self, destination: usize, event: &SenderEvent);
 }
 

@@ -1,4 +1,4 @@
-//! What a receiver needs from its instance.
+//! Interfaces that a receiver needs from its instance.
 
 use crate::certificate::{CertificateGrant, CertificateRequest, CertificateRight};
 use crate::channel::CertificateChannel;
@@ -21,16 +21,18 @@ use std::time::Instant;
 /// Where a stream begins, decided by the sender and accepted by the receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamStart {
-    /// The sender, with its incarnation history, which the standby takes over.
+    /// The sender, with its incarnation history, which the standby adopts.
     pub source: PeerIdentity,
-    /// First position that will be sent: the end of what the standby holds, or its confirmed position when it
-    /// may hold redo that this primary does not. What it holds from here on is then compared with what arrives.
+    /// First position to be sent: the end of the redo that the standby holds, or its confirmed position when it may
+    /// hold redo that this primary does not. The standby then compares its redo from here on with the redo that
+    /// arrives.
     pub from: Scn,
-    /// What the standby holds beyond belongs to another branch and is dropped at once.
+    /// The standby drops all redo beyond this position immediately: it belongs to another branch.
     pub keep: Scn,
-    /// The primary's log that contains `from`. When it begins exactly at `from`, a switch to it follows.
+    /// The primary's log that contains the first position of the stream. When it begins exactly there, a switch to it
+    /// follows.
     pub log: LogSwitch,
-    /// The stream begins beyond a gap, which is filled meanwhile: what it lacks from `from` on comes in archived logs.
+    /// The gap before the stream. Archived logs fill it, from `from` on, while the stream runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
 }
@@ -42,16 +44,16 @@ impl StreamStart {
     }
 }
 
-/// What a standby does with archived logs that come over connections of their own.
+/// Stores the archived logs that a standby receives over separate connections.
 pub trait ArchiveStore: Send + Sync {
-    /// Begins to take an archived log; one that was begun before is given up.
+    /// Begins to store an archived log; discards an earlier attempt.
     ///
     /// # Errors
-    /// When no file can be made for it.
+    /// When its file cannot be created.
     fn create(&self, log: &ArchivedLogInfo) -> Result<Arc<dyn ArchivePart>, StationError>;
 }
 
-/// An archived log on its way. Several threads write to it, each byte once.
+/// An archived log that is being received. Several threads write to it, each byte once.
 pub trait ArchivePart: Send + Sync {
     /// Writes `bytes` at `offset` of the file.
     ///
@@ -59,124 +61,124 @@ pub trait ArchivePart: Send + Sync {
     /// When they cannot be written.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StationError>;
 
-    /// All bytes have been written. Every block is checked, and that the log is the one that was announced; then it is
-    /// made durable and counts as held. False: something in it is wrong.
+    /// All bytes have been written. Checks every block, and that the log is the one announced; then makes it durable,
+    /// and it counts as held. False: something in it is wrong.
     ///
     /// # Errors
-    /// When it cannot be kept.
+    /// When it cannot be stored.
     fn complete(&self) -> Result<bool, StationError>;
 }
 
-/// What a standby has given up, because the gap before it was not filled.
+/// Redo that a standby has discarded because the gap before it was not filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenUp {
-    /// End of the redo that is held without a hole.
+    /// End of the redo that is held without a gap.
     pub end: Scn,
-    /// The gap ended here.
+    /// End of the gap.
     pub to: Scn,
-    /// End of the redo that was held beyond it.
+    /// End of the redo that was held beyond the gap.
     pub received: Scn,
 }
 
-/// A gap as a standby has opened it.
+/// A gap that a standby has opened.
 pub struct OpenedGap {
-    /// Where its archived logs go.
     pub store: Arc<dyn ArchiveStore>,
     /// For each log of the gap, whether it is held already.
     pub held: Vec<bool>,
 }
 
-/// Destinations of a standby for which the commits of its primary wait, too.
+/// Destinations of a standby that the commits of its primary also wait for.
 pub trait Passing: Send + Sync {
-    /// How far of what is held up to `position` may be acknowledged.
+    /// Returns up to where redo held up to `position` may be acknowledged.
     fn limit(&self, position: Scn) -> Scn;
 
-    /// From now on `moved` is called when the limit may have changed.
+    /// Sets the function to call when the limit may have changed.
     fn watch(&self, moved: Option<Arc<dyn Fn() + Send + Sync>>);
 }
 
 /// The standby redo log as the receiver writes it. One thread at a time uses it.
 ///
-/// Always `applied <= confirmed <= received_end`: apply goes no further than a confirmed position that has been
-/// hardened, and a cut never goes below the confirmed position. So apply never has to be undone.
+/// Invariant: `applied <= confirmed <= received_end`. Apply stops at a confirmed position that has been hardened, and a
+/// truncation never goes below the confirmed position. So apply never has to be undone.
 pub trait StandbyLog: Send {
-    /// End of the redo held; where the next byte goes. All of it survives a power loss of this machine.
+    /// End of the redo held, where the next byte goes. All of it survives a power loss of this machine.
     fn received_end(&self) -> Scn;
 
-    /// The newest position that the primary has confirmed durable, as hardened here.
+    /// Newest position that the primary has confirmed as durable, as hardened here.
     fn confirmed(&self) -> Scn;
 
-    /// How far apply is, in the databases that are not stopped.
+    /// Applied SCN of the databases that are not stopped.
     fn applied(&self) -> Scn;
 
-    /// The databases to which redo is not applied, with a version that grows with every change; `None` when that
-    /// is still `known`. Versions begin at 1. To be asked after `applied`, so that a position beyond redo that a
-    /// database lacks is never told before the database.
+    /// The databases to which redo is not applied, with a version that grows with every change; `None` when the version
+    /// is still `known`. Versions begin at 1. Must be read after `applied`: a database must be reported before any
+    /// applied position beyond redo that it lacks.
     fn stopped(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)>;
 
-    /// What verification has found of the databases, with a version as that of [`StandbyLog::stopped`]. To be asked
-    /// after `applied`, so that a position behind a verification record is never told before what it has found.
+    /// The verification findings in the databases, with a version as in [`StandbyLog::stopped`]. Must be read after
+    /// `applied`: the findings of a verification record must be reported before any applied position beyond it.
     fn verified(&self, _known: u64) -> Option<(u64, Vec<VerifiedDatabase>)> {
         None
     }
 
-    /// Running sum of the stream up to `at`; must be known at least for `received_end` and `confirmed`.
+    /// Returns the running checksum of the stream up to `at`; must be known at least for `received_end` and
+    /// `confirmed`.
     ///
     /// # Errors
     /// When the log cannot be read.
     fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError>;
 
-    /// Redo held from `from` on, exactly `bytes` bytes, which are there.
+    /// Returns exactly `bytes` bytes of redo from `from` on, all of which are held.
     ///
     /// # Errors
     /// When the log cannot be read.
     fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StationError>;
 
-    /// The log that contains `at`, or would contain the next byte there.
+    /// Returns the log that contains `at`, or would contain the next byte there.
     fn log_containing(&self, at: Scn) -> Option<LogSwitch>;
 
-    /// Drops everything from `at` on; `confirmed <= at < received_end`.
+    /// Truncates the redo at `at`; `confirmed <= at < received_end`.
     ///
     /// # Errors
-    /// When the log cannot be written; it then takes nothing more.
+    /// When the log cannot be written; it then accepts nothing more.
     fn cut(&mut self, at: Scn) -> Result<(), StationError>;
 
-    /// A sender has introduced itself, which may send as far as its identity goes. Nothing of the log has been touched.
+    /// Admits a sender whose identity allows it to send. Nothing of the log has been changed yet.
     ///
     /// # Errors
-    /// Why it is not let near the log.
+    /// Why it may not use the log.
     fn admit(&mut self, _hello: &SenderHello) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// Who else has to have redo before it is acknowledged.
+    /// The destinations that must also have redo before it is acknowledged.
     fn passing(&self) -> Option<Arc<dyn Passing>> {
         None
     }
 
-    /// The newest frames of the stream said that the source's redo ends at `source_end`, and what the stream has brought
-    /// up to `delivered` is written. What is held beyond may be other redo than the source's. Until `waits_until` no commit is
-    /// acknowledged without this standby; `None`: commits do not wait for it.
+    /// The newest frames of the stream have been processed: the source's redo ends at `source_end`, and the redo that
+    /// the stream has brought up to `delivered` is written. Redo held beyond `delivered` may differ from the source's.
+    /// Until `waits_until` no commit is acknowledged without this standby; `None`: commits do not wait for it.
     fn heard(&self, _delivered: Scn, _source_end: Scn, _waits_until: Option<Instant>) {}
 
-    /// This end refuses to go on: the source need not wait for it.
+    /// This end refuses to continue: the source need not wait for it.
     fn refuses(&self) {}
 
-    /// A stream begins: remember the primary and its incarnations.
+    /// A stream begins: records the primary and its incarnations.
     ///
     /// # Errors
     /// When that cannot be made durable.
     fn begin(&mut self, start: &StreamStart) -> Result<(), StationError>;
 
-    /// Writes `slices` one after the other at the end and returns the new end. Durable on return, together with
-    /// `confirmed`, which is at most the new end and never less than before.
+    /// Appends `slices` in order and returns the new end. The redo is durable on return, together with `confirmed`,
+    /// which is at most the new end and never less than before.
     ///
     /// # Errors
-    /// When the log cannot be written; it then takes nothing more.
+    /// When the log cannot be written; it then accepts nothing more.
     fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError>;
 
-    /// The log sequence ends at `received_end` and the next begins. Nothing to do when it is already the one
-    /// being filled. May wait for a group that can be reused.
+    /// Ends the log sequence at `received_end` and begins the next. Does nothing when `log` is already being filled.
+    /// May wait for a group that can be reused.
     ///
     /// # Errors
     /// As `append`.
@@ -188,13 +190,13 @@ pub trait StandbyLog: Send {
     /// As `append`.
     fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError>;
 
-    /// End of the redo that is held without a hole: all that is acknowledged as hardened.
+    /// End of the redo held without a gap; nothing beyond it is acknowledged.
     fn contiguous_end(&self) -> Scn {
         self.received_end()
     }
 
-    /// The redo goes on beyond `gap`, in the log `log`, while archived logs fill it. Remembered durably before anything is
-    /// written there. Until the gap is filled nothing beyond it counts as held.
+    /// Opens `gap`: the redo continues beyond it, in the log `log`, while archived logs fill it. The gap is durably
+    /// recorded before anything is written beyond it. Until it is filled, nothing beyond it counts as held.
     ///
     /// # Errors
     /// When that cannot be made durable.
@@ -202,7 +204,7 @@ pub trait StandbyLog: Send {
         Err(format!("this log takes no redo beyond a gap ({} to log {})", gap.from, log.sequence).into())
     }
 
-    /// All logs of the gap are held: what lies beyond it counts.
+    /// All logs of the gap are held: the redo beyond it counts from now on.
     ///
     /// # Errors
     /// When that cannot be made durable, or something is missing.
@@ -210,8 +212,8 @@ pub trait StandbyLog: Send {
         Ok(())
     }
 
-    /// The stream has ended before the gap was filled, if one is open: gives up what lies beyond it, and goes on where the
-    /// archived logs lead that have come. Returns what was given up.
+    /// Closes a gap that was not filled when its stream ended, if one is open: discards the redo beyond it, and
+    /// continues at the end of the archived logs that have arrived in order. Returns the range that was discarded.
     ///
     /// # Errors
     /// When the log cannot be written.
@@ -219,54 +221,56 @@ pub trait StandbyLog: Send {
         Ok(None)
     }
 
-    /// Whether what was written to the log is still in the files that their paths name. Asked before every acknowledgement.
+    /// Checks that the open files of the log are still the files that their paths name. Called before every
+    /// acknowledgement.
     ///
     /// # Errors
-    /// Why nothing rests on it any more.
+    /// Why the log can no longer be relied on.
     fn is_sound(&self) -> Result<(), StationError> {
         Ok(())
     }
 
-    /// Called after the acknowledgement of what was appended or confirmed: apply may go on.
+    /// Called after the acknowledgement of appended or confirmed redo: apply may continue.
     fn hardened_notice(&self);
 }
 
-/// The instance behind a listening port. All methods are called from several threads.
+/// The instance behind a listening port. Several threads call all methods.
 pub trait ReceiverService: Send + Sync {
-    /// Who this instance is at the moment, with all incarnations it knows of (also those that its own stream
-    /// has not entered yet: they fence older primaries).
+    /// Identity of this instance with all incarnations it knows, including those that its own stream has not entered:
+    /// they fence older primaries.
     fn identity(&self) -> PeerIdentity;
 
-    /// As [`ReceiverService::identity`], with the incarnations of the stream that is held: what a source that may send is
-    /// told, to find out where the two parted.
+    /// [`ReceiverService::identity`] with the incarnations of the stream that is held. A source that may send gets
+    /// this, to find where the two histories part.
     fn followed(&self) -> PeerIdentity {
         self.identity()
     }
 
-    /// Whether what `peer` says of the incarnation `newer` is believed: only who may become primary has begun one, and that
-    /// is proved by a record of the promotion, or said by somebody who has that right itself. `proven`: the peer has shown a
-    /// certificate for its name. Nothing of this instance may change before.
+    /// Whether to trust the claim of `peer` that the incarnation `newer` has begun. Only a member that may become
+    /// primary can begin one. A valid record of the promotion proves the claim; without a record only the new primary
+    /// itself is trusted, by its own right. `proven`: the peer has shown a certificate for its name. Called before the
+    /// claim changes anything in this instance.
     ///
     /// # Errors
-    /// The refusal it is told.
+    /// The refusal to send to the peer.
     fn may_claim(&self, _peer: &PeerIdentity, _newer: &Incarnation, _proven: bool) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// `peer`, which is who it says and may say so, knows a newer incarnation than this instance. From now on
-    /// [`ReceiverService::identity`] knows it too, also after a restart, so that no older primary is followed or
-    /// acknowledged; a primary accepts no more commits. Not asked of what this instance itself has sent.
+    /// `peer`, whose claim was checked, knows a newer incarnation than this instance. From now on
+    /// [`ReceiverService::identity`] includes it, also after a restart, so that no older primary is followed or
+    /// acknowledged; a primary accepts no more commits. Not called for messages that this instance itself has sent.
     fn superseded(&self, _peer: &PeerIdentity, _newer: &Incarnation) {}
 
-    /// A sender has introduced itself. Asked before anything else of it, also while another stream is live.
+    /// A sender has sent its identity. Called before anything else is done for it, even while another stream is live.
     ///
     /// # Errors
-    /// Why its redo is not taken.
+    /// Why its redo is not accepted.
     fn admit(&self, _hello: &SenderHello) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// The redo of this instance when it is a primary, for the creation of standbys.
+    /// The redo of this instance when it is a primary, to create standbys from.
     fn source(&self) -> Option<Arc<dyn RedoSource>>;
 
     /// The redo of this instance when it is a standby, for a copy of one database.
@@ -274,43 +278,42 @@ pub trait ReceiverService: Send + Sync {
         None
     }
 
-    /// What can be observed of this instance, as JSON text that fits into a frame; with `history` also what it has noted
-    /// over time.
+    /// The observation of this instance, as JSON text that fits into a frame; with `history` also its recorded history.
     fn status(&self, history: bool) -> String;
 
-    /// Something for the alert log.
+    /// Reports an event for the alert log.
     fn event(&self, event: &ReceiverEvent);
 
-    /// The calling thread, which serves connections, has that name.
+    /// The calling thread serves connections and has this name.
     fn enter_thread(&self, _name: &str) {}
 
-    /// Whether `peer`, whose certificate bears that name, may do what it wishes. Not asked over plain TCP, which
-    /// proves no name.
+    /// Whether `peer`, as named by its certificate, has the right `wish`. Not called over plain TCP, which proves no
+    /// name.
     ///
     /// # Errors
-    /// The refusal it is told.
+    /// The refusal to send to the peer.
     fn authorise(&self, _peer: &str, _wish: Right) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// A stream of `hello.source`, which connects from there, has begun; it says who may do what. Over TLS only.
+    /// A stream of `hello.source` over TLS has begun from the address `from`; `hello` lists the rights of members.
     fn vouched(&self, _hello: &SenderHello, _from: Option<SocketAddr>) {}
 
-    /// Changes when an answer of [`ReceiverService::authorise`] may have become another one. Asked often: it must cost nothing.
+    /// Changes when an answer of [`ReceiverService::authorise`] may have changed. Called often: must be cheap.
     fn rights_version(&self) -> u64 {
         0
     }
 
-    /// The source of an open stream over TLS says who may do what from now on.
+    /// The source of an open stream over TLS has sent a new list of members.
     fn vouched_again(&self, _source: &str, _members: &[MemberRights]) {}
 
-    /// A stream over TLS has begun, over which its source can be asked for a certificate while it lasts.
+    /// A stream over TLS has begun; until it ends, certificates can be requested from its source over it.
     fn certificate_channel(&self, _channel: &Arc<CertificateChannel>) {}
 
-    /// A certificate is asked for.
+    /// Grants or refuses a certificate.
     ///
     /// # Errors
-    /// The refusal that is told; of code `NotAllowed` when the right is not good.
+    /// The refusal to send; of code `NotAllowed` when the right is not valid.
     fn certify(
         &self,
         _wish: &CertificateRequest,

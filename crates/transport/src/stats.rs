@@ -1,41 +1,40 @@
-//! Counters of a destination, read by instruments while they move.
+//! Counters of a destination, read by instruments while they change.
 
 use standfast_instruments::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What a destination has done since its sender was started.
+/// Counters since the sender was started.
 #[derive(Debug, Default)]
 pub struct DestinationStats {
-    /// Bytes of payload that redo became on the wire: fewer than `redo_bytes` when it is packed.
+    /// Bytes of payload that redo became on the wire: fewer than `redo_bytes` when it is compressed.
     pub wire_bytes: AtomicU64,
     /// Redo frames sent by the log writer itself.
     pub frames_direct: AtomicU64,
     /// Redo frames sent by the sender's thread.
     pub frames_deferred: AtomicU64,
-    /// Frames that the socket did not take whole at once.
+    /// Frames that the socket took only in part.
     pub frames_partial: AtomicU64,
     /// Bytes of redo sent.
     pub redo_bytes: AtomicU64,
-    /// Bytes of archived logs sent over connections of their own.
+    /// Bytes of archived logs sent over separate connections.
     pub archived_bytes: AtomicU64,
     /// Confirmations sent without redo.
     pub confirms: AtomicU64,
-    /// Acknowledgements received.
     pub acks: AtomicU64,
     /// Streams begun.
     pub connects: AtomicU64,
-    /// From sending a frame to its acknowledgement.
+    /// Time from sending a frame to its acknowledgement.
     pub round_trip: Histogram,
-    /// The same of frames with redo alone.
+    /// `round_trip` of the acknowledgements that report a write to the standby log.
     pub responses: Histogram,
     /// Log writes of the standby, as it reports them.
     pub standby_write: Histogram,
-    /// Shortest way there and back of late, microseconds + 1; 0 not known.
+    /// Shortest recent network round trip, microseconds + 1; 0: not known.
     pub(crate) shortest_way: AtomicU64,
 }
 
 impl DestinationStats {
-    /// Shortest time there and back of late, without the standby's write, microseconds.
+    /// Shortest recent network round trip, without the standby's write, microseconds.
     pub fn network_round_trip_us(&self) -> Option<u64> {
         self.shortest_way.load(Relaxed).checked_sub(1)
     }

@@ -1,4 +1,4 @@
-//! The databases of a standby to which redo is not applied, as the primary is told: payload of `Stopped` frames.
+//! The databases of a standby to which redo is not applied, as reported to the primary: payload of `Stopped` frames.
 
 use crate::error::TransportError;
 use crate::event::SenderEvent;
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 use standfast_format::{Frame, FrameHeader, FrameKind, encode_frame};
 use standfast_types::Scn;
 
-/// Of one payload: a frame must fit what a sender allows its peer. What does not fit is only counted.
+/// Limit of one payload: the frame must fit into a sender's limit for frames of its peer. Databases that do not fit are
+/// only counted.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 60 * 1024;
 
-/// A database of a standby to which redo is not applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoppedDatabase {
-    /// Its name; `(all)` when apply has ended altogether or waits for redo that cannot be read.
+    /// Name; `(all)` when apply has ended altogether or waits for redo that cannot be read.
     pub database: String,
-    /// The last commit that is in it; `None` when that is not known.
+    /// SCN of the last commit in it; `None` when that is not known.
     pub applied: Option<Scn>,
-    /// Why, with the remedy.
+    /// Cause and remedy.
     pub reason: String,
 }
 
-/// All of them.
+/// All stopped databases of a standby.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StoppedDatabases {
-    /// How many there are.
+    /// Number of stopped databases.
     pub total: u64,
-    /// Those of which more is known: all, unless there are very many.
+    /// The databases reported by name: all, unless they do not fit into a frame.
     pub databases: Vec<StoppedDatabase>,
 }
 
 impl StoppedDatabases {
-    /// Up to where redo is in all databases when it is `applied` in those that are not stopped; `None` when that
-    /// is not known of one of them.
+    /// Position up to which all databases hold the redo, when those that are not stopped hold it up to `applied`;
+    /// `None` when that is not known of one of them.
     pub fn least(&self, applied: Scn) -> Option<Scn> {
         if !self.is_complete() {
             return None;
@@ -49,11 +49,11 @@ impl StoppedDatabases {
         self.databases.iter().filter(move |stopped| !there(&stopped.database))
     }
 
-    /// What the alert log should say when these take the place of `before`.
+    /// Returns the events for the alert log when this set replaces `before`.
     pub(crate) fn news_since(&self, before: &StoppedDatabases) -> Vec<SenderEvent> {
         let mut news: Vec<_> =
             self.without(before).map(|stopped| SenderEvent::ApplyStopped(stopped.clone())).collect();
-        // What is not listed may be among those that are only counted.
+        // A database that is not listed may be among those that are only counted.
         if self.is_complete() {
             let gone = before.without(self);
             news.extend(gone.map(|at| SenderEvent::ApplyGoesOn { database: at.database.clone() }));
@@ -61,7 +61,7 @@ impl StoppedDatabases {
         news
     }
 
-    /// From a `Stopped` frame.
+    /// Decodes a `Stopped` frame.
     ///
     /// # Errors
     /// `Protocol`.
@@ -75,12 +75,12 @@ impl StoppedDatabases {
     }
 }
 
-/// The whole frame.
+/// Returns the whole frame.
 pub(crate) fn encode(databases: &[StoppedDatabase]) -> Vec<u8> {
     let mut payload = vec![b'['];
     for stopped in databases {
         let brief = StoppedDatabase { reason: printable(&stopped.reason), ..stopped.clone() };
-        // Strings and numbers always can be written.
+        // Serialising strings and numbers cannot fail.
         let text = serde_json::to_vec(&brief).unwrap_or_default();
         if payload.len() + text.len() + 2 > PAYLOAD_BYTES_MAX {
             break;
@@ -97,7 +97,7 @@ pub(crate) fn encode(databases: &[StoppedDatabase]) -> Vec<u8> {
     frame
 }
 
-/// What a peer says ends up in logs and on terminals: one line, of bounded length.
+/// Makes a text of a peer one printable line of bounded length, for logs and terminals.
 pub(crate) fn printable(text: &str) -> String {
     standfast_types::printable(&text.replace('\n', " | "), standfast_types::FOREIGN_TEXT_MAX)
 }

@@ -1,11 +1,11 @@
-//! The system calls that the standard library does not offer. All `unsafe` of this crate is here.
+//! System calls that the standard library does not offer. All `unsafe` code of this crate is here.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Most slices of one [`send_now`]; the rest is left for the next call.
+/// Most slices per [`send_now`]; the rest is left for the next call.
 pub const SLICES_MAX: usize = 64;
 
 /// Hands as many bytes of `slices` to the socket as it takes without waiting.
@@ -19,8 +19,8 @@ pub fn send_now(stream: &TcpStream, slices: &[IoSlice<'_>]) -> Result<usize> {
     message.msg_iov = slices.as_ptr().cast_mut().cast();
     message.msg_iovlen = slices.len() as _;
     loop {
-        // SAFETY: IoSlice has the layout of iovec by its contract; the kernel only reads the slices, which
-        // outlive the call, and the descriptor is open as long as `stream` is borrowed.
+        // SAFETY: IoSlice has the layout of iovec by its contract. The kernel only reads the slices, which outlive the
+        // call. The descriptor is open as long as `stream` is borrowed.
         let sent =
             unsafe { libc::sendmsg(stream.as_raw_fd(), &message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
         if sent >= 0 {
@@ -37,7 +37,7 @@ pub fn send_now(stream: &TcpStream, slices: &[IoSlice<'_>]) -> Result<usize> {
 pub fn wait_writable(stream: &TcpStream, timeout: Duration) -> Result<bool> {
     let mut poll = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
     let millis = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: one pollfd that outlives the call.
+    // SAFETY: the pointer is to one pollfd that outlives the call.
     match unsafe { libc::poll(&mut poll, 1, millis) } {
         0 => Ok(false),
         1.. => Ok(true),
@@ -48,8 +48,8 @@ pub fn wait_writable(stream: &TcpStream, timeout: Duration) -> Result<bool> {
     }
 }
 
-/// Sets what every connection of this crate has: no Nagle delay, and a dead peer noticed within `timeout`
-/// whether data is outstanding (`TCP_USER_TIMEOUT`) or not (keepalive).
+/// Sets the options of every connection of this crate: no Nagle delay, and detection of a dead peer within `timeout`,
+/// both with unacknowledged data (`TCP_USER_TIMEOUT`) and without (keepalive).
 pub fn prepare(stream: &TcpStream, timeout: Duration) -> Result<()> {
     stream.set_nodelay(true)?;
     let millis = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
@@ -61,11 +61,11 @@ pub fn prepare(stream: &TcpStream, timeout: Duration) -> Result<()> {
     set_option(stream, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, millis)
 }
 
-/// Sets the buffers of the socket; 0 leaves one to the system. What the system grants may be less.
+/// Sets the buffers of the socket; 0 leaves a buffer to the system. The system may grant less.
 pub fn set_buffers(stream: &TcpStream, send_bytes: u32, receive_bytes: u32) -> Result<()> {
     for (name, bytes) in [(libc::SO_SNDBUF, send_bytes), (libc::SO_RCVBUF, receive_bytes)] {
         if bytes > 0 {
-            // The system doubles what it is given, for its own bookkeeping.
+            // The system doubles the value for its own bookkeeping.
             set_option(
                 stream,
                 libc::SOL_SOCKET,
@@ -80,9 +80,9 @@ pub fn set_buffers(stream: &TcpStream, send_bytes: u32, receive_bytes: u32) -> R
 /// Segments of a connection that carried data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segments {
-    /// All that were sent, also those that had been sent before.
+    /// All segments sent, retransmissions included.
     pub sent: u64,
-    /// Those that had been sent before: the system took them for lost.
+    /// Retransmissions of segments that the system took for lost.
     pub resent: u64,
 }
 
@@ -94,13 +94,14 @@ impl std::ops::Add for Segments {
     }
 }
 
-/// What this end has sent over a connection, also when it is over (tcp(7), TCP_INFO). Nothing where the system does not say.
+/// Returns the segments that this end has sent over a connection, also after its end (tcp(7), TCP_INFO); zeroes if the
+/// system does not report them.
 pub fn segments(stream: &TcpStream) -> Segments {
     // SAFETY: tcp_info is plain data, for which all zeroes is a valid value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the kernel writes `bytes` bytes of plain numbers at most to a value of that size that outlives the call; an
-    // older one writes less and leaves zeroes. The descriptor is open as long as `stream` is borrowed.
+    // SAFETY: the kernel writes at most `bytes` bytes of plain numbers to a value of that size that outlives the call;
+    // an older kernel writes less and leaves zeroes. The descriptor is open as long as `stream` is borrowed.
     let rc = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -123,7 +124,7 @@ fn set_option(stream: &TcpStream, level: libc::c_int, name: libc::c_int, value: 
     if rc == 0 { Ok(()) } else { Err(Error::last_os_error()) }
 }
 
-/// Wakes a thread that is blocked in `accept` of this listener, for good.
+/// Wakes a thread that is blocked in `accept` of this listener, permanently.
 pub fn stop_accepting(listener: &TcpListener) {
     // SAFETY: shutdown has no memory preconditions; the descriptor is open as long as `listener` is borrowed.
     unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
@@ -131,15 +132,15 @@ pub fn stop_accepting(listener: &TcpListener) {
 
 /// Makes sleeps of the calling thread end within a microsecond of their time instead of 50.
 pub fn precise_sleeps() {
-    // SAFETY: PR_SET_TIMERSLACK takes one integer and concerns the calling thread only.
+    // SAFETY: PR_SET_TIMERSLACK takes one integer and affects the calling thread only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
 }
 
-/// Connects within `timeout`; unlike `TcpStream::connect_timeout` it asks `give_up` every 50 ms, so that a
-/// stop need not wait for a host that does not answer.
+/// Connects within `timeout`. Unlike `TcpStream::connect_timeout` it calls `give_up` every 50 ms, so that a stop need
+/// not wait for a host that does not answer.
 ///
 /// # Errors
-/// `TimedOut`, `Interrupted` when told to give up, or what the network says.
+/// `TimedOut`, `Interrupted` when `give_up` returns true, or the network's error.
 pub fn connect(address: SocketAddr, timeout: Duration, give_up: &dyn Fn() -> bool) -> Result<TcpStream> {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: socket has no memory preconditions.
@@ -147,7 +148,7 @@ pub fn connect(address: SocketAddr, timeout: Duration, give_up: &dyn Fn() -> boo
     if fd < 0 {
         return Err(Error::last_os_error());
     }
-    // SAFETY: the descriptor was just opened and belongs to nobody else.
+    // SAFETY: the descriptor was just opened and has no other owner.
     let stream = TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
     start_connect(&stream, address)?;
     let deadline = Instant::now() + timeout;
@@ -189,7 +190,7 @@ fn start_connect(stream: &TcpStream, address: SocketAddr) -> Result<()> {
                 sin6_scope_id: v6.scope_id(),
             };
             let bytes = size_of_val(&name) as libc::socklen_t;
-            // SAFETY: as above.
+            // SAFETY: the kernel reads `bytes` bytes of `name`, which outlives the call.
             unsafe { libc::connect(fd, (&raw const name).cast(), bytes) }
         }
     };

@@ -1,4 +1,4 @@
-//! What verification has found of the databases of a standby, as the primary is told: payload of `Verified` frames.
+//! Verification findings in the databases of a standby, as reported to the primary: payload of `Verified` frames.
 
 use crate::error::TransportError;
 use crate::event::SenderEvent;
@@ -8,56 +8,53 @@ use serde::{Deserialize, Serialize};
 use standfast_format::{Frame, FrameHeader, FrameKind, encode_frame};
 use standfast_types::{PageNo, Scn};
 
-/// Differing pages of one database that a frame names; all are counted.
+/// Differing pages of one database that a frame lists; all are counted.
 const PAGES_NAMED_MAX: usize = 100;
 
-/// A page of a standby that is not what the primary has.
+/// A page of a standby that differs from the primary's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageDifference {
-    /// The page.
     pub page: PageNo,
-    /// The position as of which it was compared last.
+    /// SCN as of which it was last compared.
     pub scn: Scn,
-    /// Its checksum at the primary then.
+    /// Checksum at the primary, as of that SCN.
     pub expected: u32,
-    /// Its checksum at the standby; `None` when it could not be read or is not there.
+    /// Checksum at the standby; `None` when the page could not be read or does not exist.
     pub found: Option<u32>,
 }
 
-/// What is known of one database of a standby.
+/// Verification result of one database of a standby.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifiedDatabase {
-    /// Its name.
     pub database: String,
-    /// The newest run of which something was compared since the standby started; 0: none.
+    /// The newest run that has compared a page of it since the standby started; 0: none.
     pub run: u64,
-    /// Pages compared of that run.
+    /// Pages compared in that run.
     pub compared: u64,
-    /// The position as of which the last of them was compared.
+    /// SCN as of which the last of them was compared.
     pub scn: Scn,
-    /// Pages that differ, of whatever run.
+    /// Pages that differ, found by any run.
     pub differing: u64,
-    /// The first of them.
+    /// The first differing pages.
     pub pages: Vec<PageDifference>,
 }
 
-/// What is known of all databases of a standby.
+/// Verification results of all databases of a standby.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifiedDatabases {
-    /// Pages that differ in all of them.
+    /// Pages that differ, over all databases.
     pub differing: u64,
-    /// Those of which something was compared, unless there are very many.
+    /// Databases with a compared page: all, unless they do not fit into a frame.
     pub databases: Vec<VerifiedDatabase>,
 }
 
 impl VerifiedDatabases {
-    /// What is known of the database called `name`.
     pub fn of(&self, name: &str) -> Option<&VerifiedDatabase> {
         self.databases.iter().find(|database| database.database == name)
     }
 
-    /// What the alert log should say when these take the place of `before`: databases in which more pages differ, and
-    /// those in which none does any more.
+    /// Returns the events for the alert log when these results replace `before`: databases in which more pages differ,
+    /// and databases in which no page differs any more.
     pub(crate) fn news_since(&self, before: &VerifiedDatabases) -> Vec<SenderEvent> {
         let differing = |of: &VerifiedDatabases, name: &str| of.of(name).map_or(0, |at| at.differing);
         let mut news = Vec::new();
@@ -79,7 +76,7 @@ impl VerifiedDatabases {
         news
     }
 
-    /// From a `Verified` frame.
+    /// Decodes a `Verified` frame.
     ///
     /// # Errors
     /// `Protocol`.
@@ -95,7 +92,7 @@ impl VerifiedDatabases {
     }
 }
 
-/// The whole frame. Databases with differences come first: what does not fit is only counted.
+/// Returns the whole frame. Databases with differences come first; databases that do not fit are only counted.
 pub(crate) fn encode(databases: &[VerifiedDatabase]) -> Vec<u8> {
     let mut sorted: Vec<_> = databases.iter().collect();
     sorted.sort_by_key(|at| at.differing == 0);
@@ -103,7 +100,7 @@ pub(crate) fn encode(databases: &[VerifiedDatabase]) -> Vec<u8> {
     for at in sorted {
         let mut brief = at.clone();
         brief.pages.truncate(PAGES_NAMED_MAX);
-        // Strings and numbers always can be written.
+        // Serialising strings and numbers cannot fail.
         let mut text = serde_json::to_vec(&brief).unwrap_or_default();
         if payload.len() + text.len() + 2 > PAYLOAD_BYTES_MAX {
             brief.pages.truncate(1);

@@ -1,30 +1,30 @@
-//! How long commits wait for a standby before its source goes on alone: each frame of a stream says it, and a standby that
-//! takes over judges by it what it may lack.
+//! How long commits wait for a standby before its source continues alone. Each frame of a stream carries this time; a
+//! standby that takes over uses it to judge what redo it may lack.
 
 use std::time::{Duration, Instant};
 
-/// Lower bits of the flags of a frame: how its redo is packed. The others: the wait, in units of [`UNIT`].
+/// Lower bits of a frame's flags: how its redo is compressed. The upper bits: the wait, in units of [`UNIT`].
 const PACKING_BITS: u32 = 4;
 const UNIT: Duration = Duration::from_millis(10);
 
-/// `flags` of a frame that says `wait`; what does not fit is said shorter.
+/// Returns the `flags` of a frame that carries `wait`, rounded down, and limited to the largest value that fits.
 pub(crate) fn with_wait(packing: u16, wait: Duration) -> u16 {
     debug_assert!(packing < 1 << PACKING_BITS);
     let units = (wait.as_nanos() / UNIT.as_nanos()).min(u128::from(u16::MAX >> PACKING_BITS));
     packing | (units as u16) << PACKING_BITS
 }
 
-/// How the redo is packed, and for how long commits wait from the moment at which the frame was made.
+/// Returns how the redo is compressed, and how long commits wait from the time the frame was made.
 pub(crate) fn packing_and_wait(flags: u16) -> (u16, Duration) {
     (flags & ((1 << PACKING_BITS) - 1), UNIT * u32::from(flags >> PACKING_BITS))
 }
 
-/// When frames of one connection were made, by the clock of this end. The two clocks need not agree: the frame that was on its
-/// way for the shortest time is taken for one that came at once.
+/// Estimates when the frames of one connection were made, on the clock of this end. The clocks of the two ends need not
+/// agree: the frame with the shortest transit counts as received when it was made.
 #[derive(Debug)]
 pub(crate) struct Made {
     began: Instant,
-    /// Smallest difference of both clocks so far, microseconds.
+    /// Smallest difference of the two clocks so far, microseconds.
     least: Option<i128>,
 }
 
@@ -33,8 +33,8 @@ impl Made {
         Made { began, least: None }
     }
 
-    /// Of the frame that came at `received` and was made at `made_us` by the clock of its sender. A sender's clock that is set
-    /// back makes frames older than they are, never younger.
+    /// Returns when the frame was made that arrived at `received` and that the sender's clock dated `made_us`. If the
+    /// sender's clock is set back, frames appear older than they are, never younger.
     pub fn at(&mut self, received: Instant, made_us: u64) -> Instant {
         let apart = received.saturating_duration_since(self.began).as_micros() as i128 - i128::from(made_us);
         let least = self.least.map_or(apart, |least| least.min(apart));

@@ -1,4 +1,4 @@
-//! The sending half of a stream: what has been sent and what the socket has not taken yet.
+//! The sending half of a stream: the redo sent so far, and the bytes that the socket has not taken yet.
 
 use crate::framing::encode_header;
 use crate::link::LinkEnd;
@@ -12,13 +12,13 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, Result};
 use std::time::{Duration, Instant};
 
-/// Positions that every `Redo` and `Confirm` frame carries.
+/// Values that every `Redo` and `Confirm` frame carries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub durable: Scn,
     pub captured: Scn,
     pub time_us: u64,
-    /// For so long from `time_us` on no commit is acknowledged without this destination.
+    /// For this long after `time_us`, no commit is acknowledged without this destination.
     pub wait: Duration,
 }
 
@@ -29,25 +29,24 @@ impl Told {
     }
 }
 
-/// A live stream. One lock guards it; whoever holds it may send, and frames never mix because a frame that the
+/// An open stream, guarded by one lock. The holder of the lock may send. Frames never mix, because a frame that the
 /// socket took only in part stays first in `outbox`.
 pub(crate) struct Wire {
     stream: LinkEnd,
-    /// Bytes that must go out before anything else.
+    /// Bytes that must be sent before anything else.
     outbox: VecDeque<Chunk>,
     /// End of the redo handed to the socket or the outbox.
     pub sent: Scn,
     /// First position of the newest log announced.
     pub announced: Scn,
-    /// [`crate::RedoSource::epoch`] for which the stream was begun.
+    /// [`crate::RedoSource::epoch`] when the stream was begun.
     pub epoch: u64,
-    /// Newest position that the standby can take for confirmed.
+    /// Newest position that the standby can treat as confirmed.
     pub told_durable: Scn,
-    /// When the last frame was sent.
     pub last_sent: Instant,
-    /// The sender's thread looks again soon whether there is a durable position to tell.
+    /// The sender's thread will soon check for a durable position to confirm.
     pub confirm_armed: bool,
-    /// Largest payload of a frame, before it is packed.
+    /// Largest payload of a frame before compression.
     pub payload_bytes_max: usize,
     packer: Option<Packer>,
 }
@@ -74,7 +73,7 @@ impl Chunk {
 }
 
 impl Wire {
-    /// A stream that begins at `from`, in a log whose begin has been announced up to `announced`.
+    /// Creates a stream that begins at `from`; logs up to `announced` have been announced.
     pub fn new(stream: LinkEnd, from: Scn, announced: Scn, epoch: u64) -> Wire {
         Wire {
             stream,
@@ -90,9 +89,9 @@ impl Wire {
         }
     }
 
-    /// The same with frames of at most `payload_bytes_max` and packed redo.
+    /// Sets the largest payload of a frame and the compression.
     pub fn with(mut self, payload_bytes_max: usize, packer: Option<Packer>) -> Wire {
-        // What cannot be packed becomes a little longer, and must fit into a frame all the same.
+        // Compression makes incompressible redo a little longer; it must still fit into a frame.
         let room = if packer.is_some() { BATCH_BYTES_MAX / 2 } else { BATCH_BYTES_MAX };
         self.payload_bytes_max = payload_bytes_max.min(room);
         self.packer = packer;
@@ -108,9 +107,9 @@ impl Wire {
         self.outbox.is_empty() && self.stream.is_flushed()
     }
 
-    /// Sends one `Redo` frame with `pieces`, which begin at `sent`; the outbox must be empty. Returns how many bytes
-    /// of payload go out for it, and whether the socket took all of it; the rest is in the outbox, sharing the memory
-    /// of the pieces.
+    /// Sends one `Redo` frame with `pieces`, which begin at `sent`; the outbox must be empty. Returns the bytes of
+    /// payload, and whether the socket took the whole frame; the outbox holds the rest and shares the memory of the
+    /// chunks.
     pub fn send_redo(&mut self, pieces: &[Piece], told: Told) -> Result<(usize, bool)> {
         let length: usize = pieces.iter().map(|piece| piece.bytes().len()).sum();
         if let Some(packer) = &mut self.packer
@@ -147,7 +146,7 @@ impl Wire {
         }
         self.sent = self.sent + length as u64;
         self.note_told(told.durable);
-        // More pieces than one call takes are no reason to wait.
+        // The chunks may exceed the limit of one call; send the rest without waiting.
         Ok((length, if took_all_given { self.flush()? } else { false }))
     }
 
@@ -167,7 +166,7 @@ impl Wire {
         Ok((bytes, self.flush()?))
     }
 
-    /// Tells the durable position without redo.
+    /// Sends the durable position without redo.
     pub fn send_confirm(&mut self, told: Told) -> Result<()> {
         let header = told.header(FrameKind::Confirm, self.sent, 0);
         self.note_told(told.durable);
@@ -182,13 +181,13 @@ impl Wire {
         self.send_header(FrameHeader::new(FrameKind::Switch, at, log.sequence, log.time_us, first_record))
     }
 
-    /// Sends a whole frame that has nothing to do with the redo.
+    /// Sends a whole frame that is not part of the redo.
     pub fn send_frame(&mut self, frame: &[u8]) -> Result<()> {
         self.outbox.push_back(Chunk { bytes: Bytes::Packed(frame.to_vec()), done: 0 });
         self.flush().map(drop)
     }
 
-    /// Sends what is in the outbox. Returns whether the socket took all of it.
+    /// Sends the outbox. Returns whether the socket took all of it.
     pub fn flush(&mut self) -> Result<bool> {
         while !self.outbox.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
@@ -221,7 +220,7 @@ impl Wire {
     }
 
     fn note_told(&mut self, durable: Scn) {
-        // The standby takes no more for confirmed than it has.
+        // The standby confirms no more than it has received.
         self.told_durable = self.told_durable.max(durable.min(self.sent));
         self.last_sent = Instant::now();
     }
@@ -250,7 +249,7 @@ mod tests {
         let told = Told { durable: Scn(5), captured: Scn(6), time_us: 7, wait: Duration::ZERO };
         let mut wire = Wire::new(stream.clone(), Scn(4096), Scn(4096), 0);
         let mut frames = 0;
-        // Nobody reads: after some frames the socket is full.
+        // Nothing reads: after some frames the socket is full.
         while wire.send_redo(&pieces(wire.sent), told).unwrap().1 {
             frames += 1;
         }

@@ -1,4 +1,4 @@
-//! A standby as the source of a stream: what it may send, and what becomes of its streams when redo is taken back.
+//! A standby as the source of a stream: which redo it may send, and how its streams continue when redo is discarded.
 
 #![allow(clippy::unwrap_used)] // Not in functions marked as tests, but tests all the same.
 
@@ -52,7 +52,7 @@ fn when_redo_is_taken_back_the_stream_begins_anew_and_the_destination_follows() 
         if round % 2 == 0 {
             pair.caught_up();
         }
-        // As the receiving thread of a standby does it; other redo follows at once, and is confirmed.
+        // As the receiving thread of a standby does it. Other redo follows immediately and is confirmed.
         pair.source.0.change(|state| state.epoch += 1);
         pair.source.0.change(|state| state.bytes.truncate((taken_back - Scn::START.0) as usize));
         receive(&pair.source, 3000, round ^ 0x80);
@@ -109,7 +109,7 @@ fn a_standby_is_fed_by_one_source_at_a_time() {
     pair.caught_up();
 }
 
-/// Destinations of a standby that have acknowledged up to a position.
+/// Destinations of a standby, which have acknowledged up to a position.
 #[derive(Default)]
 struct Further {
     acknowledged: Mutex<Scn>,
@@ -149,7 +149,7 @@ fn a_standby_that_forwards_synchronously_acknowledges_what_its_destinations_have
         assert_eq!(frame.header.kind, FrameKind::Ack);
         (frame.header.a, frame.header.b, frame.header.d)
     };
-    // The first one says that it is there and what it took, and acknowledges nothing.
+    // The first answer carries the times of the write, and acknowledges nothing.
     assert_eq!(answer(), (0, 0, 7));
     assert_eq!(standby.read(StandbyState::end), Scn(5096));
     further.acknowledge(Scn(4600));

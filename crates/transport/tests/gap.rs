@@ -1,4 +1,4 @@
-//! A standby that lacks whole logs gets them over connections of their own while the stream goes on beyond.
+//! A standby that lacks whole logs gets them over separate connections while the stream continues beyond them.
 
 mod common;
 
@@ -57,7 +57,7 @@ fn resolved(pair: &Pair) {
 fn live_redo_goes_on_while_missing_logs_come_over_several_connections() {
     for (connections, per_log) in [(4, 1), (3, 3), (8, 5), (20, 20)] {
         let source = primary(6);
-        // Nothing of the logs comes before live redo has.
+        // Archived logs are held back until live redo has arrived.
         source.0.change(|state| state.hold_from = 0);
         let pair = pair(source, empty_standby(), settings(connections, per_log));
         pair.observer.wait_event("the gap is found", |event| matches!(event, SenderEvent::GapFound(_)));
@@ -89,7 +89,7 @@ fn live_redo_goes_on_while_missing_logs_come_over_several_connections() {
 fn what_came_without_a_hole_is_acknowledged_while_the_rest_of_the_gap_is_open() {
     let source = primary(5);
     source.0.change(|state| state.damaged = vec![4]);
-    // The damaged log ends the gap before it; the stream brings the rest, since it reads elsewhere.
+    // The damaged log ends the gap before it; the stream brings the rest from a source that is not damaged.
     let pair = pair(source, empty_standby(), settings(2, 1));
     pair.observer.wait_event("it is said which", |event| {
         matches!(event, SenderEvent::ArchiveUnusable { sequence: 4, reason } if reason.contains("block 7"))
@@ -163,7 +163,7 @@ fn a_restart_of_the_standby_or_of_its_primary_in_the_middle_loses_no_log_that_ha
         let source = primary(8);
         source.0.change(|state| state.hold_from = 4);
         let mut pair = pair(source.clone(), empty_standby(), settings(2, 1));
-        // Some logs have come, and live redo beyond.
+        // Some logs have arrived, and live redo beyond them.
         pair.standby.wait("logs come", |state| state.archived.len() == 3);
         pair.source.commit(&pair.sender, &redo(pair.source.end(), 1000, 1));
         let end = pair.source.end();
@@ -202,11 +202,12 @@ fn a_restart_of_the_standby_or_of_its_primary_in_the_middle_loses_no_log_that_ha
 fn a_standby_that_falls_behind_the_logs_is_noticed_by_the_primary() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let archive = ArchiveTransport { poll: Duration::from_millis(50), ..settings(4, 1) };
-    // That the stream begins anew beside the archivers is no failure of the destination.
+    // Restarting the stream beside the archivers is no failure of the destination.
     let config = DestinationConfig { max_failure: 1, ..destination(TransportMode::SyncAffirm) };
     let pair = pair_with(config, source, empty_standby(), archive);
     pair.observer.wait_event("the stream begins", |event| matches!(event, SenderEvent::Connected { .. }));
-    // At once: the sender looks at the source whenever it likes, and must find it without the redo or far ahead of it.
+    // In one step: the sender may read the source at any time, and must find it either without the redo or far ahead of
+    // the standby.
     pair.source.0.change(|state| {
         for _ in 0..10 {
             state.bytes.extend(redo(state.end(), LOG_BYTES, 1));

@@ -1,4 +1,4 @@
-//! Who may talk to whom, and what comes of it.
+//! Which instances may talk to which, and what follows.
 
 mod common;
 
@@ -73,7 +73,7 @@ fn a_newer_source_ends_an_older_stream_also_when_it_is_refused() {
     let receiver = listen(&service, &standby);
     let (_sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &source);
     standby.wait("the stream is live", |state| !state.starts.is_empty());
-    // What is held is not the newer one's.
+    // The standby then holds redo that the newer source does not have.
     standby.change(|state| state.confirmed = Scn(5096));
     let newer = MemorySource::new("rome", &second(4500));
     newer.write(&redo(Scn::START, 500, 7));
@@ -154,7 +154,7 @@ fn another_protocol_version_is_refused_by_the_receiver() {
     let (_, standby, service) = apart(&first());
     let receiver = listen(&service, &standby);
     let mut peer = ByHand::connect(receiver.local_addr());
-    // What the message holds in that version is not known: only the header counts.
+    // The content of a message of that version is unknown: only the header counts.
     peer.writer.write(FrameHeader::new(FrameKind::Hello, 99, 0, 0, 0), b"anything").unwrap();
     let refusal = peer.refusal();
     assert_eq!(refusal.code, RefuseCode::Version);
@@ -206,7 +206,7 @@ fn a_peer_that_trickles_its_hello_is_closed_in_time() {
     let mut stream = TcpStream::connect(receiver.local_addr()).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let began = Instant::now();
-    // A frame that is good as far as it comes: nothing but the time is a reason to close.
+    // A valid but incomplete frame: only the timeout is a reason to close.
     let mut frame = Vec::new();
     encode_frame(FrameHeader::new(FrameKind::Hello, PROTOCOL_VERSION, 0, 0, 0), &[b' '; 1000], &mut frame);
     let closed = frame.iter().any(|byte| {
@@ -305,7 +305,7 @@ fn a_role_change_takes_the_log_out_of_a_live_stream_and_can_give_it_back() {
     assert!(observer.events.read(|events| !events.iter().any(degraded)), "{:?}", sender.status());
 }
 
-/// A standby that comes back listens before it has read its log.
+/// A restarting standby listens before it has read its log.
 #[test]
 fn a_standby_that_still_starts_stays_required() {
     let (source, standby, service) = apart(&first());
@@ -330,7 +330,7 @@ fn a_standby_that_still_starts_stays_required() {
 fn stopping_does_not_wait_for_anybody() {
     let (source, standby, service) = apart(&first());
     let receiver = listen(&service, &standby);
-    // A connection that says nothing, and a sender whose peer says nothing.
+    // A silent connection, and a sender whose peer is silent.
     let _silent = TcpStream::connect(receiver.local_addr()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (sender, observer) =

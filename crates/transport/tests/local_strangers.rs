@@ -1,5 +1,6 @@
-//! A user of this machine, or somebody who comes through a tunnel or proxy on it, has all its addresses and no right by
-//! them: each attack is refused by every way to the port, and works where plain TCP is allowed, which shows that it is one.
+//! Other local users, and peers that come through a tunnel or proxy on this machine, have all its addresses; that gives
+//! them no rights. Each attack is refused on every path to the port. Each also works where plain TCP is allowed, which
+//! proves that it is an attack.
 #![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 mod common;
@@ -15,16 +16,16 @@ use std::time::Duration;
 
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// All addresses of this machine, of both families where there are both.
+/// An address that stands for all addresses of this machine, of both families where both exist.
 fn everywhere() -> String {
     let both = TcpListener::bind("[::]:0").is_ok();
     (if both { "[::]:0" } else { "0.0.0.0:0" }).into()
 }
 
-/// The address by which this machine is known to others, if it is.
+/// The address by which other hosts know this machine, if any.
 fn lan_address() -> Option<std::net::Ipv4Addr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Documentation addresses: nothing is sent, the route is looked up.
+    // A documentation address: nothing is sent, only the route is looked up.
     socket.connect("192.0.2.1:9").ok()?;
     match socket.local_addr().ok()? {
         SocketAddr::V4(own) if !own.ip().is_loopback() => Some(*own.ip()),
@@ -32,7 +33,7 @@ fn lan_address() -> Option<std::net::Ipv4Addr> {
     }
 }
 
-/// Ways to the port for somebody on this machine: its addresses, and a relay that others may have put here.
+/// Paths to the port for a peer on this machine: its addresses, and a relay that another user may have put here.
 fn ways(receiver: &Receiver) -> Vec<SocketAddr> {
     let port = receiver.local_addr().port();
     let mut hosts = vec!["127.0.0.1".to_owned(), "127.0.0.2".into()];
@@ -46,7 +47,7 @@ fn ways(receiver: &Receiver) -> Vec<SocketAddr> {
     ways
 }
 
-/// Takes a copy as far as its first message.
+/// Takes a copy up to its first message.
 #[derive(Default)]
 struct Taken(bool);
 
@@ -86,7 +87,7 @@ fn code(error: &TransportError) -> Option<RefuseCode> {
 fn a_local_stranger_gets_no_copy_and_no_state() {
     let (service, receiver) = primary(member("paris", true));
     let clock: standfast_tls::Clock = Arc::new(FixedClock(NOW));
-    // The authority is no secret, and a certificate of another family costs nothing.
+    // The authority's certificate is public, and a certificate of another family costs nothing.
     let nameless = Security::joining(joining(authority().fingerprint(), &clock).unwrap());
     let other = Authority::create("others", NOW).unwrap();
     let foreign = family::with(identity_at(&other, "oslo", NOW), true);
@@ -121,7 +122,7 @@ fn standby(security: Security) -> (Standby, Arc<Service>, Receiver) {
     (standby, service, receiver)
 }
 
-/// The primary of a newer incarnation, as somebody would call himself that wants to replace it.
+/// The identity that an attacker claims to replace the primary: primary of a newer incarnation.
 fn usurper() -> PeerIdentity {
     identity("paris", Role::Primary, &[incarnation(1, 4096), incarnation(2, 4096)])
 }
@@ -138,7 +139,7 @@ fn a_local_stranger_sends_no_redo_and_replaces_no_primary() {
             "{way}: {refusal}"
         );
     }
-    // From a loopback address to that of the network, as who knows the old exception did.
+    // From a loopback address to the network address, as the former exception for loopback allowed.
     if let Some(lan) = lan_address() {
         for from in [[127, 0, 0, 1], [127, 0, 0, 2]] {
             let to = SocketAddrV4::new(lan, receiver.local_addr().port());

@@ -1,4 +1,4 @@
-//! What each code of a refusal does to commits, and that the documentation says so.
+//! The effect of each refusal code on commits, and that the documentation states it.
 
 use standfast_transport::*;
 use standfast_types::Scn;
@@ -7,8 +7,8 @@ use std::time::Duration;
 const NET_TIMEOUT: Duration = Duration::from_secs(8);
 const REOPEN: Duration = Duration::from_secs(15);
 
-/// Codes after which commits go on without the destination at once. Whoever adds one says in `docs/protocol.md` why
-/// waiting for such a destination is of no use.
+/// Codes after which commits continue without the destination immediately. When adding one, say in `docs/protocol.md`
+/// why waiting for such a destination is useless.
 const AT_ONCE: [RefuseCode; 6] = [
     RefuseCode::Stopping,
     RefuseCode::Version,

@@ -1,4 +1,5 @@
-//! Rights that change while a stream is open: the list goes over it, and who has lost a right does not go on.
+//! Rights that change while a stream is open: the list goes over the stream, and an end that has lost a right cannot
+//! continue.
 #![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 mod common;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// What both ends of a stream know of rights.
+/// Rights as both ends of a stream know them.
 #[derive(Default)]
 struct Rights {
     version: AtomicU64,
@@ -44,7 +45,7 @@ fn listed(names: &[&str]) -> Vec<MemberRights> {
 struct Source {
     redo: Arc<MemorySource>,
     rights: Arc<Rights>,
-    /// Rights that go while a copy is made.
+    /// Rights that are revoked while a copy is made.
     of_reader: Option<Arc<Rights>>,
 }
 
@@ -146,7 +147,7 @@ struct Ends {
     observer: Arc<Observer>,
 }
 
-/// A stream of paris to oslo over TLS, over which something has come.
+/// A stream of paris to oslo over TLS that has delivered something.
 fn stream() -> Ends {
     let redo_of = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let source = Arc::new(Source { redo: redo_of, rights: Arc::default(), of_reader: None });

@@ -1,7 +1,7 @@
-//! Scenarios of the destination machine as text: commands in, what it reported and where it stands out.
+//! Scenarios of the destination's state machine as text: commands in; its events and its state out.
 //!
 //! Each `testdata/*.txt` holds blocks of `commands`, a line `----`, the expected output, and an empty line.
-//! `REGENERATE=1 cargo test` writes the present output into the files; read the difference before keeping it.
+//! `REGENERATE=1 cargo test` writes the current output into the files; review the difference before keeping it.
 
 use standfast_transport::*;
 use standfast_types::{IncarnationId, Scn};
@@ -186,7 +186,7 @@ fn replay(text: &str) -> String {
             scenario.run(command, &mut out);
         }
         let _ = writeln!(out);
-        // What was expected is compared with the whole file.
+        // Skips the expected output, which is compared as part of the whole file.
         lines.by_ref().find(|line| line.is_empty());
     }
     out

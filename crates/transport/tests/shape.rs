@@ -1,4 +1,4 @@
-//! What redo looks like on the wire: packed, and in portions.
+//! Form of the redo on the wire: compression and frame size.
 
 mod common;
 
@@ -8,7 +8,7 @@ use standfast_transport::*;
 use standfast_types::{BATCH_BYTES_MAX, Scn};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A pair whose standby wants frames of at most `wanted` bytes.
+/// A pair whose standby accepts frames of at most `wanted` bytes.
 fn shaped(mode: TransportMode, shape: StreamShape, wanted: u32) -> Pair {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let standby = empty_standby();
@@ -54,7 +54,7 @@ fn redo_that_is_packed_small_is_not_unpacked_all_at_once() {
     let mut peer = ByHand::begin_packed(receiver.local_addr(), &source, Compression::Lz4);
     standby.wait("the stream is live", |state| state.starts.len() == 1);
     standby.change(|state| state.hold = true);
-    // LZ4 as protocol.md says.
+    // LZ4, as in protocol.md.
     let flags = 1;
     let zeros = vec![0; BATCH_BYTES_MAX];
     let packed = [&(zeros.len() as u32).to_le_bytes()[..], &lz4_flex::block::compress(&zeros)].concat();
@@ -86,7 +86,7 @@ fn after_a_lost_connection_packing_begins_anew_at_both_ends() {
     }
 }
 
-/// The log writer must not send more at once than agreed either.
+/// Frames that the log writer sends are bounded too.
 #[test]
 fn the_smaller_session_data_unit_bounds_every_frame() {
     for (ours, theirs) in [(1000, 0), (0, 1000), (1000, 5000), (5000, 1000)] {
@@ -106,7 +106,7 @@ fn sockets_with_small_buffers_carry_everything() {
     let shape = StreamShape { send_buffer_bytes: 4096, receive_buffer_bytes: 4096, ..StreamShape::default() };
     let pair = shaped(TransportMode::Async, shape, 0);
     let partial = || pair.sender.stats().frames_partial.load(Relaxed);
-    // A receiver that happens to be as fast as the sender leaves room for whole frames.
+    // A receiver as fast as the sender may leave room for whole frames.
     for _ in 0..10 {
         pair.source.commit(&pair.sender, &redo(pair.source.end(), 500_000, 1));
         pair.caught_up();

@@ -55,7 +55,7 @@ fn primary(databases: Vec<(DatabaseInfo, Vec<u8>, Scn)>) -> (Arc<MemorySource>, 
     (source, service, receiver)
 }
 
-/// A primary that speaks TLS only and lists no peer.
+/// A primary that speaks TLS only and has no peer on its allow-list.
 fn unlisting() -> Receiver {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let config = ReceiverConfig {
@@ -117,7 +117,7 @@ fn a_new_standby_gets_all_databases_and_the_place_where_its_redo_begins() {
     }
     service.wait_event("it is reported", |event| matches!(event, ReceiverEvent::SnapshotDone { .. }));
 
-    // The standby goes on from there.
+    // The standby continues from there.
     let standby = empty_standby();
     standby.change(|state| {
         (state.first, state.confirmed, state.applied) = (start.start, start.start, start.start);

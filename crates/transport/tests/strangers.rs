@@ -1,4 +1,4 @@
-//! What is said of peers that prove nothing: bounded, printable, and never in the place of what is said of members.
+//! Alert log lines about unauthenticated peers: bounded, printable, and never at the expense of lines about members.
 #![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 mod common;
@@ -73,7 +73,8 @@ fn a_stranger_with_many_reasons_has_few_lines() {
     assert!((1..=3).contains(&counts), "{counts} lines about those left out");
 }
 
-/// Refusals until no line is left for strangers at this address: without a certificate, each time by another name.
+/// Uses up the alert log lines for unauthenticated peers at this address: requests without a certificate, each with
+/// another name.
 fn use_lines_up(service: &Service, receiver: &Receiver) {
     for nth in 0..20 {
         ask_without_a_certificate(receiver, &format!("x{nth}"));
@@ -142,7 +143,7 @@ fn the_address_with_most_strangers_gives_a_place_up() {
     let config = ReceiverConfig {
         listen: "127.0.0.1:0".into(),
         security: member("oslo", true),
-        // Longer than anything is waited for here.
+        // Longer than any wait in this test.
         handshake_timeout: 10 * TIMEOUT,
         limits,
         ..ReceiverConfig::default()

@@ -1,4 +1,4 @@
-//! A live stream over loopback.
+//! An open stream over loopback.
 
 mod common;
 
@@ -31,7 +31,8 @@ fn redo_of_any_size_arrives_in_order_with_its_log_switches() {
     pair.standby.wait("all switches are known", |state| state.logs == logs);
     pair.observer.wait_sender("all is acknowledged", &pair.sender, |sender| sender.acknowledged() == end);
     let stats = pair.sender.stats();
-    // Counted after sending: the acknowledgement may be faster. The sender is done with it when it has stopped.
+    // The sender counts after sending, so the acknowledgement may come first; the counts are complete once it has
+    // stopped.
     pair.sender.stop();
     assert_eq!(stats.redo_bytes.load(Relaxed), end.bytes_since(Scn::START));
     assert!(stats.round_trip.counts().count > 0 && stats.standby_write.counts().count > 0);
@@ -47,7 +48,7 @@ fn on_a_quiet_stream_the_log_writer_sends_itself() {
         let end = pair.source.end();
         pair.observer.wait_sender("it is acknowledged", &pair.sender, |sender| sender.acknowledged() == end);
     }
-    // The very first offer finds the log not announced; later ones may meet the feeder at its look around.
+    // At the very first offer the log is not announced; later offers may collide with the feeder's polls.
     assert!(direct >= 25, "only {direct} of 50");
 }
 
@@ -62,7 +63,7 @@ fn affirm_counts_what_is_written_and_fastsync_what_is_received() {
             pair.observer.wait_sender("receipt counts", &pair.sender, |sender| sender.acknowledged() == end);
             assert_eq!(pair.sender.status().hardened, Scn::START);
         } else {
-            // The write is held; a second commit shows that time has passed for an acknowledgement to come.
+            // The write is held. A second commit shows that there was time for an acknowledgement.
             pair.source.commit(&pair.sender, &redo(end, 100, 1));
             assert_eq!(pair.sender.acknowledged(), Scn::START);
         }
@@ -163,7 +164,7 @@ fn surplus_that_a_crashed_primary_lost_is_kept_as_far_as_it_is_equal() {
     pair.source.commit(&pair.sender, &redo(Scn::START, 1000, 1));
     let confirmed = pair.source.end();
     pair.standby.wait("the first part is confirmed", |state| state.confirmed == confirmed);
-    // 400 bytes are durable on both sides without the standby knowing; 600 more never become durable here.
+    // 400 bytes are durable on both sides without the standby knowing it; 600 more never become durable here.
     pair.source.capture(&pair.sender, &redo(confirmed, 1000, 1));
     pair.caught_up();
     let address = pair.receiver.local_addr();
@@ -267,7 +268,7 @@ fn a_standby_log_that_fails_refuses_and_says_why() {
     assert!(refusal.message.contains("replace it"), "{refusal}");
     pair.standby.change(|state| state.broken = false);
     pair.caught_up();
-    // What it did not write was not acknowledged: nothing went on without it because of the refusal.
+    // Redo that was not written was not acknowledged: no commit continued because of the refusal.
     let degraded = |event: &SenderEvent| matches!(event, SenderEvent::Degraded { reason, .. } if reason.contains("refused"));
     assert!(pair.observer.events.read(|events| !events.iter().any(degraded)));
 }
@@ -288,7 +289,7 @@ fn what_a_standby_does_not_apply_is_told_to_the_primary_and_said_once() {
                 && stopped.databases.iter().map(|at| &at.database).eq(names.iter())
         });
     };
-    // The state is there before it is said.
+    // The status changes before the event is reported.
     let said = |stops: usize, goes_on: usize| {
         pair.observer.events.wait(&format!("{stops} stops and {goes_on} ends of them are said"), |events| {
             let count = |what: fn(&SenderEvent) -> bool| events.iter().filter(|event| what(event)).count();
@@ -301,7 +302,7 @@ fn what_a_standby_does_not_apply_is_told_to_the_primary_and_said_once() {
         });
     };
 
-    // Heartbeats are enough: nothing is written meanwhile.
+    // Heartbeats suffice: nothing is written meanwhile.
     pair.standby.change(|state| state.stopped = (1, vec![stopped("a.db")]));
     told(&["a.db"]);
     assert_eq!(pair.sender.status().stopped.databases, [stopped("a.db")]);
@@ -309,7 +310,7 @@ fn what_a_standby_does_not_apply_is_told_to_the_primary_and_said_once() {
     told(&["a.db", "b.db"]);
     said(2, 0);
 
-    // A new connection tells everything again, and that is no news.
+    // A new connection reports everything again, without new events.
     pair.receiver.stop();
     let address = pair.receiver.local_addr().to_string();
     let again = listen_at(&address, &pair.service, &pair.standby);
@@ -323,7 +324,7 @@ fn what_a_standby_does_not_apply_is_told_to_the_primary_and_said_once() {
     drop(again);
 }
 
-/// Small numbers that look random and are the same in every run.
+/// Small pseudo-random numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -333,7 +334,7 @@ impl Numbers {
     }
 }
 
-/// `bytes` as redo frames of any size that begin at `from`; `durable` is told in each.
+/// `bytes` as redo frames of any size that begin at `from`; each carries `durable`.
 fn frames(numbers: &mut Numbers, from: Scn, durable: Scn, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut at = 0;
@@ -418,7 +419,7 @@ fn an_acknowledgement_answers_the_oldest_redo_it_is_for_and_no_confirmation_behi
     let frame = |kind, at: u64, sent_us| FrameHeader::new(kind, at, 0, sent_us, at);
     let first = Scn::START.0;
     peer.writer.write(frame(FrameKind::Redo, first, 7), &redo(Scn::START, 10, 1)).unwrap();
-    // While the first is being written two more come; one read takes them both.
+    // While the first is being written two more arrive; one read takes both.
     standby.wait("the first is being written", |state| state.begun == 1);
     peer.writer.write(frame(FrameKind::Redo, first + 10, 8), &redo(Scn(first + 10), 10, 1)).unwrap();
     peer.writer.write(frame(FrameKind::Confirm, first + 20, 9), &[]).unwrap();
@@ -432,7 +433,7 @@ fn an_acknowledgement_answers_the_oldest_redo_it_is_for_and_no_confirmation_behi
     assert_eq!(answered.last(), Some(&(first + 20, 8)), "{answered:?}");
 }
 
-/// Also when that is found out by an acknowledgement that cannot be sent.
+/// Also when the standby notices the end by an acknowledgement that cannot be sent.
 #[test]
 fn why_the_primary_has_ended_the_stream_is_said() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
@@ -443,7 +444,7 @@ fn why_the_primary_has_ended_the_stream_is_said() {
     let first = Scn::START.0;
     peer.writer.write(frame(first), &redo(Scn::START, 10, 1)).unwrap();
     standby.wait("the first is written", |state| state.writes == 1);
-    // An answer that has not been read makes the close one that the other end sees at once.
+    // With an unread answer, the close is a reset that the other end sees immediately.
     peer.reader.inner().peek(&mut [0]).unwrap();
     standby.change(|state| state.hold = true);
     peer.writer.write(frame(first + 10), &redo(Scn(first + 10), 10, 1)).unwrap();
@@ -473,7 +474,7 @@ fn apply_that_goes_on_while_a_large_frame_is_coming_is_told() {
     let mut frame = Vec::new();
     let next = FrameHeader::new(FrameKind::Redo, first.0 + 10, 0, 8, first.0);
     encode_frame(next, &redo(first + 10, 5000, 1), &mut frame);
-    // Bytes of the frame come one after the other, as over a slow link.
+    // The frame arrives byte by byte, as over a slow link.
     stream.set_nodelay(true).unwrap();
     let reader = std::thread::spawn(move || {
         let header = peer.reader.read().unwrap().header;

@@ -1,4 +1,4 @@
-//! Everything that holds for a stream holds for an encrypted one.
+//! All stream tests over TLS.
 
 #[path = "stream.rs"]
 mod over_tls;

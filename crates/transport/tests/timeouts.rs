@@ -1,4 +1,4 @@
-//! What happens to commits when a destination does not answer.
+//! Commits while a destination does not answer.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Who gets in over TLS, what each end is told when somebody does not, and that strangers cannot take everything.
+//! Which peers get in over TLS, what each end learns when one does not, and that unauthenticated peers cannot exhaust
+//! an instance.
 #![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 mod common;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const YEAR: u64 = 366 * 86_400;
-/// How long an instance may be silent that is asked.
+/// Longest silence of an instance that gets a request.
 const WITHIN: Duration = Duration::from_secs(60);
 
 struct Ends {
@@ -128,7 +129,7 @@ fn a_member_that_meets_plain_tcp_says_so_and_sends_nothing() {
     assert!(ends.standby.read(|state| state.starts.is_empty()));
 }
 
-/// Its certificate is gone, or cannot be read.
+/// An instance whose certificate is gone or cannot be read.
 struct Certificateless;
 
 impl Identities for Certificateless {
@@ -144,7 +145,7 @@ fn an_instance_whose_certificate_is_gone_says_so_at_both_ends() {
     let why = disconnected(&observer);
     assert!(why.contains("plain TCP") && why.contains("standfast cert join"), "{why}");
     assert!(ends.refused(RefuseCode::Tls).contains("/srv/sf/tls: no certificate"));
-    // The words for the operator are not for strangers.
+    // The text for the operator is not shown to unauthenticated peers.
     let mut stranger = TcpStream::connect(ends.receiver.local_addr()).unwrap();
     stranger.write_all(&[22, 3, 1]).unwrap();
     let mut told = Vec::new();
@@ -167,7 +168,7 @@ fn another_family_is_refused_at_both_ends() {
 
 #[test]
 fn an_expired_certificate_is_named_at_the_end_that_sees_it_and_at_the_one_that_has_it() {
-    // Each end looks at the certificate of the other one with its own clock.
+    // Each end checks the other's certificate with its own clock.
     let ends = listening(with(identity_at(authority(), "oslo", NOW + YEAR), true));
     let (_sender, observer) = ends.send(with(identity_at(authority(), "paris", NOW), true), None);
     let told = ends.refused(RefuseCode::Tls);
@@ -186,7 +187,7 @@ fn an_expired_certificate_is_named_at_the_end_that_sees_it_and_at_the_one_that_h
 fn a_clock_that_is_days_behind_is_named_at_both_ends() {
     let behind = NOW - 3 * 86_400;
     let certificate = || identity_at(authority(), "paris", NOW);
-    // Certificates begin a day before they are made; each end looks at that of the other one with its own clock.
+    // Certificates are valid from a day before they are made; each end checks the other's with its own clock.
     let ends = listening(with(identity_at(authority(), "oslo", behind), true));
     let (_sender, observer) = ends.send(with(certificate(), true), None);
     let told = ends.refused(RefuseCode::Tls);
@@ -214,7 +215,7 @@ fn nobody_introduces_itself_by_a_name_that_its_certificate_does_not_bear() {
     assert!(refused.contains("`bergen`"), "{refused}");
     assert!(ends.standby.read(|state| state.starts.is_empty()));
 
-    // A standby that calls itself oslo with a certificate of another one.
+    // A standby that calls itself oslo with a certificate of another instance.
     let ends = listening(member("bergen", true));
     let (_sender, observer) = ends.send(member("paris", true), None);
     let refused = observer.wait_refused(RefuseCode::WrongPeer).to_string();
@@ -228,7 +229,7 @@ fn a_new_certificate_serves_new_connections_and_old_ones_go_on() {
     let ends = listening(Security::with_certificates(own.clone(), false));
     let (sender, observer) = ends.send(member("paris", true), Some("oslo"));
     observer.wait_event("the stream begins", |event| matches!(event, SenderEvent::Connected { .. }));
-    // Under load: a certificate that would not be accepted shows which connections use it.
+    // Under load. A certificate that is not accepted shows which connections use it.
     *own.0.lock().unwrap() = identity_at(authority(), "someone-else", NOW);
     for _ in 0..100 {
         ends.source.commit(&sender, &redo(ends.source.end(), 1000, 1));
@@ -246,7 +247,7 @@ fn a_connection_that_is_cut_inside_a_record_ends_and_nothing_of_it_counts() {
     let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
     let (through, port) = (proxy.local_addr().unwrap(), ends.receiver.local_addr());
     std::thread::spawn(move || {
-        // The first connection is cut after so many bytes, the second one lives.
+        // The first connection is cut after this many bytes, the second one lives.
         for (bytes_max, near) in [40_000, usize::MAX].into_iter().zip(proxy.incoming()) {
             let (near, far) = (near.unwrap(), TcpStream::connect(port).unwrap());
             let (mut back, mut to_near) = (far.try_clone().unwrap(), near.try_clone().unwrap());
@@ -312,7 +313,7 @@ fn thousands_of_strangers_take_bounded_memory_and_a_member_gets_in_all_the_same(
     let ends = listening(member("oslo", true));
     let address = ends.receiver.local_addr();
     let before = resident_bytes();
-    // Silence, the begin of a handshake that never ends, garbage, and the largest message that may come.
+    // Silence, the begin of a handshake that never ends, garbage, and the largest message allowed.
     let hello = [22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3];
     let large = [&[22, 3, 1, 0x40, 0][..], &[1; 0x4000]].concat();
     let kinds: [&[u8]; 4] = [&[], &hello, &[0xff; 1000], &large];
@@ -434,7 +435,7 @@ fn a_token_is_good_for_one_certificate_and_that_for_what_is_listed() {
     service.allowed.lock().unwrap().push("oslo".into());
     let state = fetch_status(&address, &oslo, false, WITHIN).unwrap();
     assert_eq!(state, r#"{"state":"fine","history":false}"#);
-    // With a certificate the next one is had without a token, for its own name only.
+    // With a certificate, the next one needs no token, and is for the same name only.
     let next = Request::create("oslo").unwrap();
     assert!(fetch_certificate(&address, &oslo, "oslo", next.der(), None, None).is_ok());
     assert_eq!(
@@ -463,7 +464,7 @@ fn without_a_certificate_nothing_but_a_certificate_can_be_asked_for() {
     let joining = Security::joining(joining(service.token.authority, &at_now()).unwrap());
     let error = fetch_status(&address, &joining, false, WITHIN).unwrap_err();
     assert!(error.to_string().contains("needs a certificate"), "{error}");
-    // And who trusts another authority does not even say what it wants.
+    // A client that trusts another authority does not even send its request.
     let other = Authority::create("others", NOW).unwrap();
     let misled = Security::joining(standfast_tls::joining(other.fingerprint(), &at_now()).unwrap());
     let request = Request::create("oslo").unwrap();
@@ -522,7 +523,7 @@ fn a_source_that_is_not_listed_sends_nothing_and_learns_all_the_same_that_it_was
     }
 }
 
-/// Either end of a stream, as one that gives certificates and remembers where it can ask for one.
+/// Either end of a stream: issues certificates, and remembers the channel over which it can request one.
 struct Renewing {
     inner: Arc<Service>,
     channel: Watched<Option<Arc<CertificateChannel>>>,
@@ -546,7 +547,7 @@ impl Renewing {
         }
     }
 
-    /// A certificate for `name` from the other end.
+    /// Requests a certificate for `name` from the other end.
     fn renew(&self, name: &str) -> Result<String, TransportError> {
         self.channel.wait("there is a stream", |channel| channel.is_some());
         let request = Request::create(name).unwrap();
@@ -600,10 +601,10 @@ fn certificates_are_renewed_over_the_stream_in_both_directions() {
     let receiver = Receiver::start(config, oslo.clone(), Some(Box::new(MemoryLog(standby.clone())))).unwrap();
     let config = sender_config(receiver.local_addr(), member("paris", true), Some("oslo"));
     let sender = Sender::start(0, config, source.clone(), paris.clone()).unwrap();
-    // Redo goes on meanwhile.
+    // Redo continues meanwhile.
     source.commit(&sender, &redo(Scn::START, 100_000, 1));
     assert!(oslo.renew("oslo").unwrap().contains("PRIVATE KEY"), "of the source");
-    // Right at the begin of a stream the sender's half may not be there yet.
+    // At the begin of a stream the sender's half may not exist yet.
     let end = source.end();
     standby.wait("the redo is there", |state| state.end() == end);
     assert!(paris.renew("paris").unwrap().contains("PRIVATE KEY"), "of the destination");

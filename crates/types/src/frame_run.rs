@@ -1,75 +1,75 @@
-//! Frames of one transaction on their way into a WAL file, gathered so that the file is written once.
+//! Gathers the frames of one transaction on their way into a WAL file, so that the file is written once.
 //!
-//! SQLite writes every frame in two pieces, its header and its page, which makes four system calls of a small
-//! transaction. Nobody reads them before the wal-index publishes the transaction, and that happens after its
-//! commit frame was written: so the frames may wait for it. No I/O here: whoever owns the file passes, as `out`,
-//! what writes bytes at an offset of it.
+//! SQLite writes every frame in two parts, its header and its page, which makes four system calls for a small
+//! transaction. No reader uses the frames before the wal-index publishes the transaction, which happens after its
+//! commit frame was written: so the frames may wait for it. No I/O here: the owner of the file passes, as `out`, a
+//! function that writes bytes at an offset of the file.
 //!
-//! What could not be written is kept. SQLite gives up a transaction when it fails to write one of its frames, but not
-//! always when it fails to read one, which writes what was kept as well: a statement that fails with `SQLITE_FULL` is
-//! rolled back by itself, and the transaction goes on with what the statements before it have written.
+//! What could not be written is kept. SQLite rolls back a transaction when it fails to write one of its frames, but not
+//! always when it fails to read one, and a read writes what was kept as well: a statement that fails with `SQLITE_FULL`
+//! is rolled back alone, and the transaction continues with what the statements before it have written.
 
 use crate::{WAL_FRAME_HEADER_BYTES, is_unsummed};
 
-/// Smallest page.
+/// Smallest page size.
 const PAGE_BYTES_MIN: usize = 512;
-/// A run is written out when it has grown to this, so that a large transaction needs no memory.
+/// A run is written when it has grown to this, so that a large transaction needs little memory.
 const RUN_BYTES: usize = 56 << 10;
-/// SQLite's own VFS for Unix takes fewer bytes than this in one write.
+/// Limit of one write in SQLite's own VFS for Unix, exclusive.
 const WRITE_BYTES_MAX: usize = 128 << 10;
 const _: () = assert!(RUN_BYTES + WAL_FRAME_HEADER_BYTES + 65_536 < WRITE_BYTES_MAX);
 
-/// What became of a write that SQLite asks for.
+/// What happened to a write that SQLite requests.
 enum Taken {
     /// It was added to the run.
     Kept,
-    /// It was added and ends a transaction, or the run is long: the run is to be written now.
+    /// It was added and ends a transaction, or the run is long: write the run now.
     Complete,
-    /// It is no new frame after the run, or the run is long already because it could not be written: the run is to be
-    /// written, and then this.
+    /// It is no new frame after the run, or the run is already long because it could not be written: write the run, and
+    /// then this.
     Through,
 }
 
 /// Frames of a transaction that were written without salts and checksums, as offsets of their headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsummed {
-    /// The first one in the file.
+    /// The first such frame in the file.
     pub first: u64,
-    /// The frame that was written last, whatever it has.
+    /// The last frame written, with or without a checksum.
     pub last: u64,
 }
 
-/// See the module. Order of calls: `clear` when the write lock is taken and when it is given up; in between
-/// `write` for each write and `before_read` for each read of the file.
+/// The frames kept for one file. Order of calls: `clear` when the write lock is taken and when it is released; in
+/// between `write` for each write and `before_read` for each read of the file.
 #[derive(Debug, Default)]
 pub struct FrameRun {
     start: u64,
     bytes: Vec<u8>,
-    /// Where the next new frame goes; unknown at the beginning of a transaction.
+    /// Where the next new frame goes; unknown at the start of a transaction.
     end: Option<u64>,
-    /// Set between a header and its page: whether it is that of a commit frame.
+    /// Set between a header and its page: whether the header is that of a commit frame.
     header: Option<bool>,
     unsummed: Option<Unsummed>,
 }
 
 impl FrameRun {
-    /// The write lock is taken or given up. What is left then is of a transaction that was rolled back; written
-    /// later, when others have the lock, it would destroy their frames.
+    /// Call when the write lock is taken or released. What is left then belongs to a transaction that was rolled back;
+    /// written later, while another connection has the lock, it would destroy that connection's frames.
     pub fn clear(&mut self) {
         self.bytes.clear();
         (self.end, self.header, self.unsummed) = (None, None, None);
     }
 
-    /// Frames of this transaction that lack their checksums, if there are any: SQLite will compute those of all of them
-    /// before it commits, or, before 3.50.2, of some; see [`WalHeader`](crate::WalHeader).
+    /// Returns the frames of this transaction that lack their checksums, if any. SQLite computes the checksums of all
+    /// of them before it commits, or, before 3.50.2, of some; see [`WalHeader`](crate::WalHeader).
     pub fn unsummed(&self) -> Option<Unsummed> {
         self.unsummed
     }
 
-    /// Takes in a write of `data` at `offset`, and writes what need not or must not wait.
+    /// Takes a write of `data` at `offset`, and writes what need not or must not wait.
     ///
     /// # Errors
-    /// That of `out`. What was kept stays so and is written by a later call.
+    /// The error of `out`. What was kept stays kept and is written by a later call.
     pub fn write<E>(
         &mut self,
         offset: u64,
@@ -86,7 +86,7 @@ impl FrameRun {
         }
     }
 
-    /// Before `bytes` bytes of the file are read at `offset`: writes what was kept if a part of it lies there.
+    /// Call before `bytes` bytes of the file are read at `offset`: writes what was kept if a part of it lies there.
     ///
     /// # Errors
     /// As [`FrameRun::write`].
@@ -145,7 +145,7 @@ impl FrameRun {
                 if commit || self.bytes.len() >= RUN_BYTES { Taken::Complete } else { Taken::Kept }
             }
             _ => {
-                // A frame that is overwritten, a checksum that is computed again, the header of the file.
+                // A frame that is overwritten, a checksum that is recomputed, or the header of the file.
                 let end = offset + data.len() as u64;
                 self.end = Some(self.end.unwrap_or(0).max(end));
                 self.header = None;
@@ -170,7 +170,7 @@ mod tests {
 
     const PAGE_BYTES: usize = 512;
 
-    /// A WAL file that only notes how it is written.
+    /// A WAL file that only records how it is written.
     #[derive(Default)]
     struct Log {
         run: FrameRun,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     impl Log {
-        /// At the beginning of a transaction.
+        /// Creates a file at the start of a transaction.
         fn new(page_bytes: usize) -> Log {
             let mut log = Log { page_bytes, ..Log::default() };
             log.run.clear();
@@ -195,12 +195,12 @@ mod tests {
             self.run.before_read(offset, bytes, file(&mut self.writes, self.fails))
         }
 
-        /// Where frame `number` begins, counted from 0.
+        /// Returns where frame `number`, counted from 0, begins.
         fn place(&self, number: u64) -> u64 {
             WAL_HEADER_BYTES as u64 + number * (WAL_FRAME_HEADER_BYTES + self.page_bytes) as u64
         }
 
-        /// As SQLite writes a frame.
+        /// Writes a frame as SQLite does.
         fn write_frame(&mut self, number: u64, commit: bool) {
             let (place, frame) = (self.place(number), frame(number, commit, self.page_bytes));
             let (header, page) = frame.split_at(WAL_FRAME_HEADER_BYTES);
@@ -208,7 +208,7 @@ mod tests {
             self.write(place + header.len() as u64, page).unwrap();
         }
 
-        /// The writes since the last call.
+        /// Returns the writes since the last call.
         fn written(&mut self) -> Vec<(u64, Vec<u8>)> {
             std::mem::take(&mut self.writes)
         }
@@ -234,7 +234,7 @@ mod tests {
         vec![number as u8 + 100; page_bytes]
     }
 
-    /// A frame whose content tells its number.
+    /// Returns a frame whose content identifies its number.
     fn frame(number: u64, commit: bool, page_bytes: usize) -> Vec<u8> {
         [&header(number, commit)[..], &page(number, page_bytes)].concat()
     }
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_long_transaction_is_written_on_the_way() {
-        // The first number of frames that have 56 KiB.
+        // The smallest number of frames that take 56 KiB.
         for (page_bytes, frames) in [(512, 107), (4096, 14), (65_536, 1)] {
             let mut log = Log::new(page_bytes);
             (0..frames - 1).for_each(|number| log.write_frame(number, false));

@@ -2,13 +2,14 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Number of a protected database within its instance and all its standbys; never reused.
+/// Number of a protected database within its instance and all its standbys. A number is reused only when all numbers
+/// have been used, recovery reads no redo of the former database, and no session has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DatabaseId(pub u16);
 
 impl DatabaseId {
-    /// As an index into tables of `DATABASES_MAX` entries.
+    /// Index into tables of `DATABASES_MAX` entries.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -29,15 +30,14 @@ pub type PageNo = u32;
 pub struct PageSize(u32);
 
 impl PageSize {
-    /// `None` unless `bytes` is a power of two from 512 to 65,536.
+    /// Returns `None` unless `bytes` is a power of two from 512 to 65,536.
     pub fn new(bytes: u32) -> Option<PageSize> {
         (bytes.is_power_of_two() && (512..=65_536).contains(&bytes)).then_some(PageSize(bytes))
     }
-    /// From the two-byte field at offset 16 of a database header, where 1 stands for 65,536.
+    /// Converts the two-byte field at offset 16 of a database header, where 1 stands for 65,536.
     pub fn from_header_field(field: u16) -> Option<PageSize> {
         PageSize::new(if field == 1 { 65_536 } else { u32::from(field) })
     }
-    /// Size in bytes.
     pub fn bytes(self) -> usize {
         self.0 as usize
     }
@@ -64,7 +64,7 @@ macro_rules! hex_id {
         pub struct $name(pub [u8; $bytes]);
 
         impl $name {
-            /// A fresh identity from the operating system's random source.
+            /// Creates an identity from the operating system's random source.
             pub fn random() -> std::io::Result<Self> {
                 use std::io::Read;
                 let mut bytes = [0u8; $bytes];
@@ -117,7 +117,7 @@ hex_id!(
 );
 
 hex_id!(
-    /// Random identity of an incarnation, so that two branches with the same number are told apart.
+    /// Random identity of an incarnation; it distinguishes two branches with the same number.
     IncarnationId,
     8
 );

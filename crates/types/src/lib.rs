@@ -1,7 +1,8 @@
-//! Positions, identities and limits shared by every station of the redo stream. No I/O.
+//! Positions, identities and limits shared by every stage of the redo stream. No I/O, except that random identities
+//! come from `/dev/urandom`.
 //!
-//! Words have one meaning each; see `docs/glossary.md`. Positions are named by what survives:
-//! `captured <= written <= durable` on the primary, `received`, `hardened`, `applied` on a standby.
+//! Each word has one meaning; see `docs/glossary.md`. Positions are named by what survives:
+//! `captured >= written >= durable` on the primary, `received >= hardened >= applied` on a standby.
 
 mod frame_run;
 mod identity;
@@ -23,14 +24,15 @@ pub use wal_sum::{WAL_FRAME_SUMMED, WAL_MAGIC, WalFile, WalHeader, WalSum, is_un
 pub const DATABASES_MAX: usize = 1024;
 /// Largest number of redo destinations of one instance.
 pub const DESTINATIONS_MAX: usize = 31;
-/// Largest encoded redo record, header included. Larger transactions are split into pieces.
+/// Largest encoded redo record, header included. Larger transactions are split into several records.
 pub const RECORD_BYTES_MAX: usize = 512 * 1024;
-/// A transaction's page vectors are split into a further piece once a record has grown to this size.
+/// A record with page vectors of a transaction is ended, and another one begun, once it has grown to this size.
 pub const PIECE_BYTES: usize = 256 * 1024;
 /// Largest write of the log writer and largest payload of one transport frame.
 pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// With this much redo left, bytes, apply is behind: it does not rest until more has come, its checkpoints hurry, the
-/// primary is told how it gets on, and what is seen of it then is as fast as it can.
+/// Apply is behind when this much redo, in bytes, is left to apply. It then does not wait for more redo to come, its
+/// checkpoints are not throttled, the standby reports its progress to the primary, and the rate seen meanwhile counts
+/// as the fastest that apply can do.
 pub const APPLY_BEHIND_BYTES: u64 = 1 << 20;
 /// Bytes of SQLite's WAL file before its first frame.
 pub const WAL_HEADER_BYTES: usize = 32;

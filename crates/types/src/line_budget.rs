@@ -1,36 +1,36 @@
-//! How many lines of a log others may cause. No clock.
+//! Limits how many lines of a log others may cause. No clock.
 //!
-//! Every peer that reaches a port can be refused as often as it likes, and each refusal could be a line. A text is said once an
-//! hour, and each address and each member has so many lines an hour. The three classes have budgets of their own, so that
-//! unauthenticated peers cannot silence what is said of members, nor of addresses that members are known to have. What is
-//! left out is counted, and the count is said at 1, 10, 100 and so on.
+//! Every peer that reaches a port can be refused as often as it likes, and each refusal could be a line. A text is
+//! logged once per hour, and each address and each member has a number of lines per hour. The three classes have
+//! separate budgets, so that unauthenticated peers cannot suppress lines about members, or about addresses that members
+//! are known to have. Suppressed lines are counted, and the count is logged at 1, 10, 100 and so on.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// A text is said again after this time; budgets are for as long.
+/// Time after which a text is logged again; also the period of the budgets.
 const PERIOD: Duration = Duration::from_secs(3600);
 
-/// Whom a line is about.
+/// The peer that a line is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum About {
     /// A peer whose certificate proves this name.
     Member(String),
-    /// A peer that has proved nothing, at an address from which one was authenticated before.
+    /// An unauthenticated peer at an address from which a peer was authenticated before.
     KnownAddress(IpAddr),
     /// Any other peer.
     Stranger(IpAddr),
 }
 
 impl About {
-    /// A peer at `from` that has proved nothing.
+    /// An unauthenticated peer at `from`.
     pub fn unauthenticated(from: IpAddr, known: bool) -> About {
         let from = host_network(from);
         if known { About::KnownAddress(from) } else { About::Stranger(from) }
     }
 
-    /// Lines an hour of this one, and of all of its class.
+    /// Lines per hour for this peer, and for all peers of its class.
     fn budget(&self) -> (usize, usize) {
         match self {
             About::Member(_) => (32, 256),
@@ -44,16 +44,16 @@ impl About {
     }
 }
 
-/// What becomes of a line.
+/// What happens to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// It is said.
+    /// The line is logged.
     Said,
-    /// It was said within the hour, in the same words of the same peer.
+    /// The same text about the same peer was logged within the hour.
     Repeated,
-    /// The budget is used up: left out.
+    /// The budget is used up: the line is suppressed.
     LeftOut,
-    /// Left out; that so many were within the hour is to be said.
+    /// The line is suppressed, and this count of lines suppressed within the hour is to be logged.
     CountLeftOut(u64),
 }
 
@@ -63,7 +63,7 @@ struct Said {
     text: String,
 }
 
-/// What was said within the hour. Times are since any fixed moment.
+/// The lines logged within the hour. Times are relative to any fixed moment.
 #[derive(Default)]
 pub struct LineBudget {
     said: VecDeque<Said>,
@@ -72,7 +72,7 @@ pub struct LineBudget {
 }
 
 impl LineBudget {
-    /// What becomes of the line `text` about `about`.
+    /// Decides what happens to the line `text` about `about`.
     pub fn line(&mut self, now: Duration, about: &About, text: &str) -> Line {
         while self.said.front().is_some_and(|said| now.saturating_sub(said.at) >= PERIOD) {
             self.said.pop_front();
@@ -96,8 +96,8 @@ impl LineBudget {
     }
 }
 
-/// What one host has: an address of version 4, a network of 64 bits of version 6. The addresses of this host's loopback,
-/// of either version, are one: a host that can use one of them can use them all.
+/// Returns what one host has: an IPv4 address, or an IPv6 network of 64 bits. All loopback addresses, of either
+/// version, are one: a host that can use one of them can use them all.
 pub fn host_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -2,8 +2,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Add;
 
-/// System change number: a byte position in the redo stream of an instance. The SCN of a commit is the
-/// position just after its commit record. Ordered, and comparable across machines within an incarnation.
+/// System change number: a byte position in the redo stream of an instance. The SCN of a commit is the position just
+/// after its commit record. SCNs are ordered, and comparable across machines within an incarnation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Scn(pub u64);
@@ -11,13 +11,13 @@ pub struct Scn(pub u64);
 impl Scn {
     /// The first position of every redo stream. Not 0, so that 0 never looks like a valid position.
     pub const START: Scn = Scn(4096);
-    /// No stream gets as far: at 1 GB/s that takes 146 years. Decoders refuse positions beyond, so that sums of positions
-    /// and lengths stay within 64 bits.
+    /// No stream gets this far: at 1 GB/s that takes 146 years. Decoders refuse later positions, so that sums of
+    /// positions and lengths stay within 64 bits.
     pub const LIMIT: Scn = Scn(1 << 62);
-    /// Before everything.
+    /// Before every position.
     pub const ZERO: Scn = Scn(0);
 
-    /// Bytes from `earlier` to `self`; 0 when `earlier` is not earlier.
+    /// Returns the bytes from `earlier` to `self`; 0 when `earlier` is not earlier.
     pub fn bytes_since(self, earlier: Scn) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -36,26 +36,27 @@ impl fmt::Display for Scn {
     }
 }
 
-/// The two salts of a WAL header as SQLite stores them in the file, read as big-endian integers.
-/// They name a WAL generation; they never order two generations.
+/// The two salts of a WAL header as SQLite stores them in the file, read as big-endian integers. They name a WAL
+/// generation; they never order two generations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct WalSalts(pub u32, pub u32);
 
 impl WalSalts {
-    /// Those of a log that the instance writes anew with what is worth keeping of the generation `self`. `random` tells
-    /// two attempts apart. As with SQLite's own, the first one is larger than before.
+    /// Returns the salts of a WAL that the instance rewrites from the generation `self`. `random` distinguishes two
+    /// attempts. As with SQLite's own salts, the first one is larger than before.
     pub fn of_rewritten_log(self, random: u16) -> WalSalts {
         let first = self.0.wrapping_add(1).wrapping_add(u32::from(random));
         WalSalts(first, WalSalts::mark(first))
     }
 
-    /// Whether a log with these salts was written by [`WalSalts::of_rewritten_log`]. Of generations that SQLite has begun,
-    /// whose second salt is random, one in 2^32 looks so, too.
+    /// Returns whether a WAL with these salts was written with [`WalSalts::of_rewritten_log`]. Of the generations that
+    /// SQLite has begun, whose second salt is random, one in 2^32 looks so, too.
     pub fn is_of_rewritten_log(self) -> bool {
         self.1 == WalSalts::mark(self.0)
     }
 
-    /// Whether a log with these salts is what the instance wrote in the place of the generation `old`, and not one of before.
+    /// Returns whether a WAL with these salts is what the instance wrote in place of the generation `old`, and not an
+    /// earlier one.
     pub fn is_rewritten_of(self, old: WalSalts) -> bool {
         self.is_of_rewritten_log() && (1..=1 + u32::from(u16::MAX)).contains(&self.0.wrapping_sub(old.0))
     }
@@ -69,28 +70,26 @@ impl WalSalts {
     }
 }
 
-/// A state of a SQLite database in WAL mode: everything backfilled of earlier generations plus the first
-/// `frame` frames of generation `salts`.
+/// A state of a SQLite database in WAL mode: everything backfilled from earlier generations plus the first `frame`
+/// frames of generation `salts`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct WalPosition {
-    /// Generation of the log.
     pub salts: WalSalts,
-    /// Number of frames, the last of which is a commit frame; 0 for an empty log.
+    /// Number of frames, the last of which is a commit frame; 0 for an empty WAL.
     pub frame: u32,
 }
 
 /// Frames `first..=last` (1-based) of one WAL generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRange {
-    /// First frame, 1-based.
+    /// First frame.
     pub first: u32,
     /// Last frame, inclusive.
     pub last: u32,
 }
 
-/// What a waiting session compares: (epoch, frame). The epoch counts WAL generations as seen under the
-/// write lock, so positions of one database are totally ordered; salts are random and are never compared
-/// for order.
+/// What a waiting session compares: (epoch, frame). The epoch counts WAL generations as the instance publishes them, so
+/// positions of one database are totally ordered; salts are random and are never compared for order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReleasePosition(pub u64);
 
@@ -99,11 +98,9 @@ impl ReleasePosition {
     pub fn new(epoch: u32, frame: u32) -> Self {
         ReleasePosition(u64::from(epoch) << 32 | u64::from(frame))
     }
-    /// WAL generations seen so far.
     pub fn epoch(self) -> u32 {
         (self.0 >> 32) as u32
     }
-    /// Frame within the generation.
     pub fn frame(self) -> u32 {
         self.0 as u32
     }

@@ -1,13 +1,13 @@
-//! Text that others have chosen, on its way into a message: one line, of bounded length, without anything that a
-//! terminal, a log collector or an eye would take for more than text.
+//! Text of foreign origin on its way into a message: one line, of bounded length, without anything that a terminal, a
+//! log collector or a reader would take for more than text.
 
-/// Longest text of a peer, a client or an application within a message, characters.
+/// Longest text of a peer, a client or an application within a message, in characters.
 pub const FOREIGN_TEXT_MAX: usize = 500;
-/// Longest name within a message, characters; names that are allowed have at most 64.
+/// Longest name within a message, in characters; allowed names have at most 64.
 pub const FOREIGN_NAME_MAX: usize = 80;
 
-/// Whether a character is shown as its escape. Besides controls these are the ones that are invisible or turn the
-/// direction of what follows: with them a line looks as if it said something else.
+/// Returns whether a character is shown as its escape: controls, and characters that are invisible or reverse the
+/// direction of what follows, with which a line seems to say something else.
 fn is_escaped(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -24,11 +24,11 @@ fn is_escaped(character: char) -> bool {
         )
 }
 
-/// Room for what a cut text says of itself.
+/// Space for the note at the end of a truncated text.
 const CUT_NOTE_CHARS: usize = 40;
 
-/// `text` with escapes for what is not plain text, in at most `chars_max` characters (80 or more); a cut text says how much
-/// is missing. What it returns it leaves as it is when it is called again.
+/// Returns `text` with escapes for what is not plain text, in at most `chars_max` characters (80 or more). A truncated
+/// text says how much is missing. A second call leaves the result of the first unchanged.
 pub fn printable(text: &str, chars_max: usize) -> String {
     let width = |character: char| if is_escaped(character) { character.escape_default().count() } else { 1 };
     let (mut written, mut end, mut fits) = (0, 0, true);
@@ -53,9 +53,9 @@ pub fn printable(text: &str, chars_max: usize) -> String {
     out
 }
 
-/// [`printable`] of bytes that ought to be UTF-8; those that are not become replacement characters.
+/// Applies [`printable`] to bytes that should be UTF-8; invalid bytes become replacement characters.
 pub fn printable_bytes(bytes: &[u8], chars_max: usize) -> String {
-    // A character has at most four bytes: what is cut off is not even decoded.
+    // A character has at most four bytes: the truncated rest is not even decoded.
     let few = &bytes[..bytes.len().min(chars_max.saturating_mul(4).saturating_add(4))];
     printable(&String::from_utf8_lossy(few), chars_max)
 }

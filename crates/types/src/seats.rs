@@ -1,27 +1,28 @@
-//! Which of the connections of a listener stay when there are more than it serves. No clock and no sockets.
+//! Decides which connections of a listener stay when there are more than it serves. No clock and no sockets.
 //!
-//! A connection waits until it has said what it wants and proved that it may (it is *unauthenticated*); then it is
-//! *authenticated*, which has places of its own. A newcomer always gets a place: another connection gives its up, the oldest
-//! of the same address when that has its share already, else the oldest of the address that has most. So a client that says
-//! at once what it wants is served whatever silent or slow ones there are, and one address cannot displace another one
-//! that has fewer. Addresses from which a client was authenticated before are displaced last.
+//! A connection is *unauthenticated* until it has said what it wants and proved that it may; then it is
+//! *authenticated*, for which there are separate slots. A new connection always gets a slot. If necessary another
+//! connection loses its slot: the oldest of the same address if that address already has its share, otherwise the
+//! oldest of the address with the most connections. So a client that immediately says what it wants is served, however
+//! many silent or slow clients there are, and one address cannot displace another one that has fewer connections.
+//! Addresses from which a client was authenticated before are displaced last.
 
 use crate::host_network;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
-/// Places.
+/// Numbers of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeatLimits {
-    /// Unauthenticated connections at a time.
+    /// Unauthenticated connections at the same time.
     pub unauthenticated: usize,
-    /// Of these, from one address.
+    /// Unauthenticated connections from one address at the same time.
     pub per_address: usize,
-    /// Authenticated connections at a time.
+    /// Authenticated connections at the same time.
     pub authenticated: usize,
 }
 
-/// Addresses that are known.
+/// Number of addresses that are remembered as known.
 const KNOWN_MAX: usize = 64;
 
 struct Seat {
@@ -30,21 +31,20 @@ struct Seat {
     authenticated: bool,
 }
 
-/// The connections that have a place, oldest first.
+/// The connections that have a slot, oldest first.
 pub struct Seats {
     limits: SeatLimits,
     taken: VecDeque<Seat>,
-    /// Newest last.
+    /// Addresses from which a client was authenticated, newest last.
     known: VecDeque<IpAddr>,
 }
 
 impl Seats {
-    /// All places are free.
     pub fn new(limits: SeatLimits) -> Seats {
         Seats { limits, taken: VecDeque::new(), known: VecDeque::new() }
     }
 
-    /// The connection `id` from `from` takes a place. Returns the one that has lost its own and is to be closed.
+    /// Gives the connection `id` from `from` a slot. Returns the connection that lost its slot and must be closed.
     pub fn enter(&mut self, id: u64, from: IpAddr) -> Option<u64> {
         let network = host_network(from);
         let waiting = |seat: &Seat| !seat.authenticated;
@@ -60,7 +60,7 @@ impl Seats {
         displaced
     }
 
-    /// The connection `id` has proved that it may be served. Returns another one that has lost its place for it.
+    /// Marks the connection `id` as authenticated. Returns another connection that lost its slot for it.
     pub fn authenticated(&mut self, id: u64) -> Option<u64> {
         let at = self.taken.iter().position(|seat| seat.id == id && !seat.authenticated)?;
         let network = self.taken[at].network;
@@ -82,12 +82,12 @@ impl Seats {
         displaced
     }
 
-    /// The connection `id` is gone.
+    /// Frees the slot of the connection `id`, which is gone.
     pub fn leave(&mut self, id: u64) {
         self.taken.retain(|seat| seat.id != id);
     }
 
-    /// Gives up the oldest unauthenticated connection, e.g. when the process has no descriptor left.
+    /// Removes the oldest unauthenticated connection, e.g. when the process has no descriptor left.
     pub fn give_up_oldest(&mut self) -> Option<u64> {
         self.remove_oldest(|seat| !seat.authenticated)
     }
@@ -97,8 +97,8 @@ impl Seats {
         self.taken.remove(at).map(|seat| seat.id)
     }
 
-    /// The address with most connections of a kind; one that is known only when there is no other. Of several the one whose
-    /// oldest connection is oldest.
+    /// Returns the address with the most connections of this kind; a known address only when there is no other. Of
+    /// several addresses, the one whose oldest connection is oldest.
     fn heaviest(&self, authenticated: bool) -> Option<IpAddr> {
         let mut counts: HashMap<IpAddr, (bool, usize, usize)> = HashMap::new();
         for (age, seat) in self.taken.iter().filter(|seat| seat.authenticated == authenticated).enumerate() {

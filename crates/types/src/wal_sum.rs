@@ -1,20 +1,21 @@
-//! SQLite's checksum of a WAL and of its index, and frames that lack theirs. Layout: SQLite's "WAL-mode File Format".
+//! SQLite's checksum of a WAL and of its wal-index, and frames without checksums. Layout: SQLite's "WAL-mode File
+//! Format".
 //!
-//! Every SQLite before 3.50.2 can commit frames that have zeros in the place of salts and checksum. Once a transaction
-//! has overwritten a frame of its own, SQLite writes further frames without checksums and computes them at the commit,
-//! from the overwritten frame on. `ROLLBACK TO`, or a statement that fails, gives up frames, but leaves the number of
-//! that frame as it was: frames that are written before it in place of those that were given up are passed over. The
-//! wal-index publishes them all the same, so that everybody reads them until the index is gone. Then SQLite's recovery
-//! ends before the first of them, and the transaction, and all that come behind it, are lost.
+//! Every SQLite before 3.50.2 can commit frames that have zeros in place of salts and checksum. Once a transaction has
+//! overwritten a frame of its own, SQLite writes further frames without checksums and computes them at the commit, from
+//! the overwritten frame on. `ROLLBACK TO`, or a statement that fails, discards frames but leaves the number of that
+//! frame as it was: frames that are then written before it, in place of the discarded ones, are skipped. The wal-index
+//! publishes them all the same, so every reader uses them until the wal-index is gone. SQLite's recovery then ends
+//! before the first of them, and the transaction and all later ones are lost.
 
 use crate::{WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
 
-/// First word of a WAL. The lowest bit says in which byte order the checksums read the data: set, the highest byte first.
+/// First word of a WAL. The lowest bit gives the byte order in which the checksums read the data: if set, big-endian.
 pub const WAL_MAGIC: u32 = 0x377f_0682;
-/// What the checksum of a frame covers of its header.
+/// Bytes of a frame header that the frame's checksum covers.
 pub const WAL_FRAME_SUMMED: usize = 8;
 
-/// A checksum that continues that of what was added before.
+/// A running checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct WalSum {
     big_endian: bool,
@@ -22,17 +23,16 @@ pub struct WalSum {
 }
 
 impl WalSum {
-    /// Of nothing yet.
+    /// Starts a checksum.
     pub fn new(big_endian: bool) -> WalSum {
         WalSum { big_endian, words: [0; 2] }
     }
 
-    /// Continues where the checksum was `words`.
+    /// Continues from the checksum `words`.
     pub fn after(words: [u32; 2], big_endian: bool) -> WalSum {
         WalSum { big_endian, words }
     }
 
-    /// The checksum so far.
     pub fn words(&self) -> [u32; 2] {
         self.words
     }
@@ -56,20 +56,19 @@ fn added([mut first, mut second]: [u32; 2], bytes: &[u8], read: impl Fn([u8; 4])
     [first, second]
 }
 
-/// Whether the header of a frame has zeros in the place of salts and checksum.
+/// Returns whether a frame header has zeros in place of salts and checksum.
 pub fn is_unsummed(frame_header: &[u8; WAL_FRAME_HEADER_BYTES]) -> bool {
     frame_header[WAL_FRAME_SUMMED..] == [0; WAL_FRAME_HEADER_BYTES - WAL_FRAME_SUMMED]
 }
 
 /// A WAL file as the functions here use it.
 pub trait WalFile {
-    /// Why it fails.
     type Error;
 
     /// Fills `out` from `offset`.
     ///
     /// # Errors
-    /// When the file fails or ends before.
+    /// When the file fails, or ends too early.
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), Self::Error>;
 
     /// Writes `data` at `offset`.
@@ -79,17 +78,15 @@ pub trait WalFile {
     fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Self::Error>;
 }
 
-/// What the header of a WAL says.
 #[derive(Clone, Copy, Debug)]
 pub struct WalHeader {
-    /// Bytes of a page.
     page_bytes: usize,
     salts: [u8; 8],
     sum: WalSum,
 }
 
 impl WalHeader {
-    /// `None` when it is none, or its checksum is wrong.
+    /// Returns `None` when `bytes` are no WAL header, or the checksum is wrong.
     pub fn of(bytes: &[u8; WAL_HEADER_BYTES]) -> Option<WalHeader> {
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let page_bytes = word(8) as usize;
@@ -103,22 +100,22 @@ impl WalHeader {
         known.then_some(WalHeader { page_bytes, salts, sum })
     }
 
-    /// Salts as they stand in the file.
+    /// Salts in the byte order of the file.
     pub fn salts(&self) -> [u8; 8] {
         self.salts
     }
 
-    /// Bytes of a page.
+    /// Page size in bytes.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
     }
 
-    /// Where a frame, 1-based, begins.
+    /// Returns the offset at which a frame (1-based) begins.
     pub fn frame_offset(&self, frame: u32) -> u64 {
         WAL_HEADER_BYTES as u64 + u64::from(frame - 1) * self.frame_bytes()
     }
 
-    /// The frame, 1-based, that begins at `offset`.
+    /// Returns the frame (1-based) that begins at `offset`.
     pub fn frame_at(&self, offset: u64) -> Option<u32> {
         let behind = offset.checked_sub(WAL_HEADER_BYTES as u64)?;
         let whole = behind.is_multiple_of(self.frame_bytes());
@@ -129,11 +126,11 @@ impl WalHeader {
         (WAL_FRAME_HEADER_BYTES + self.page_bytes) as u64
     }
 
-    /// The checksums that the frames from `first` to `last` should have, continuing that of the frame before, which is
-    /// taken as it is. Takes 8 bytes of memory a frame.
+    /// Computes the checksums that the frames from `first` to `last` should have, continuing the stored checksum of the
+    /// frame before, which is not verified. Takes 8 bytes of memory per frame.
     ///
     /// # Errors
-    /// That of `file`.
+    /// The error of `file`.
     pub fn frame_sums<F: WalFile>(
         &self,
         file: &mut F,
@@ -159,10 +156,10 @@ impl WalHeader {
         Ok(sums)
     }
 
-    /// Gives a frame the salts of this log and the checksum `sum`. Page number, database size and page stay.
+    /// Gives a frame the salts of this WAL and the checksum `sum`. Page number, database size and page stay unchanged.
     ///
     /// # Errors
-    /// That of `file`.
+    /// The error of `file`.
     pub fn write_frame_sum<F: WalFile>(
         &self,
         file: &mut F,

@@ -1,9 +1,9 @@
-//! The catalogue: every view with its columns, in the documented order and under the documented names, in lower case and
-//! with `_no` for `#`. CON_ID is left out.
+//! The catalogue: every view with its columns, in the documented order and with the documented names, in lower case and
+//! with `_no` for `#`. CON_ID is omitted.
 //!
-//! The last column says which instance a row is about. It is `db_unique_name`, but where a documented column has that
-//! name: v$database, in which it means the same, and the views of destinations, in which it is the destination's and the
-//! last one is `source_db_unique_name`.
+//! The last column says which instance a row is about. It is `db_unique_name`, except where a documented column has
+//! that name: in v$database it means the same, and in the views of destinations it is that of the destination, so the
+//! last column is `source_db_unique_name`.
 
 mod database;
 mod destinations;
@@ -12,19 +12,19 @@ mod logs;
 mod processes;
 mod waits;
 
-/// What the values of a column are.
+/// Type of the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// 64-bit integers.
     Integer,
     /// Floating point.
     Real,
-    /// UTF-8. Times are `YYYY-MM-DD HH:MM:SS`, UTC.
+    /// UTF-8 text. Times are `YYYY-MM-DD HH:MM:SS`, UTC.
     Text,
 }
 
 impl Kind {
-    /// As SQL declares it.
+    /// Type name in SQL.
     pub fn sql(self) -> &'static str {
         match self {
             Kind::Integer => "INTEGER",
@@ -34,37 +34,33 @@ impl Kind {
     }
 }
 
-/// A column. Any value may be NULL: unknown, or without meaning in that row.
+/// A column. Any value may be NULL: unknown, or not applicable to that row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name.
     pub name: &'static str,
-    /// What its values are.
     pub kind: Kind,
-    /// One line about it.
+    /// One line of description.
     pub about: &'static str,
 }
 
-/// A view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Its name, `v$...`.
+    /// Name, `v$...`.
     pub name: &'static str,
-    /// One line about it.
+    /// One line of description.
     pub about: &'static str,
-    /// Its columns in order.
     pub columns: &'static [Column],
-    /// Whether its rows are made of what was noted over time, which is long.
+    /// Whether its rows are made of what was recorded over time, which is long.
     pub needs_history: bool,
 }
 
 impl View {
-    /// The position of a column.
+    /// Index of a column; `None` when there is no such column.
     pub fn position(&self, column: &str) -> Option<usize> {
         self.columns.iter().position(|known| known.name == column)
     }
 
-    /// The statement that makes a table with these columns.
+    /// Returns the statement that creates a table with these columns.
     pub fn create_table(&self) -> String {
         let columns: Vec<String> =
             self.columns.iter().map(|column| format!("\"{}\" {}", column.name, column.kind.sql())).collect();
@@ -72,7 +68,7 @@ impl View {
     }
 }
 
-/// All views, by name.
+/// All views, sorted by name.
 pub const VIEWS: [&View; 24] = [
     &waits::ACTIVE_SESSION_HISTORY,
     &destinations::ARCHIVE_DEST,
@@ -100,7 +96,7 @@ pub const VIEWS: [&View; 24] = [
     &waits::SYSTEM_EVENT,
 ];
 
-/// The view with this name, in any case of letters.
+/// Returns the view with this name, ignoring case.
 pub fn view(name: &str) -> Option<&'static View> {
     VIEWS.into_iter().find(|view| view.name.eq_ignore_ascii_case(name))
 }
@@ -119,7 +115,7 @@ const fn text(name: &'static str, about: &'static str) -> Column {
 
 /// The last column of almost all views.
 const INSTANCE: Column = text("db_unique_name", "Name of the instance that the row is about.");
-/// The last column where `db_unique_name` is a documented one with another meaning.
+/// The last column where `db_unique_name` is a documented column with another meaning.
 const SOURCE: Column = text("source_db_unique_name", "Name of the instance that has the destination.");
 const THREAD: Column = integer("thread_no", "Always 1: an instance has one stream of redo.");
 const RESETLOGS_CHANGE: Column =

@@ -10,7 +10,8 @@
 //!              u8 3, u32 length, bytes  text, UTF-8
 //! u8 'E', u64 count of rows
 //! ```
-//! Columns are known by their names, so that both ends need not be of one release. Without the end the rest is missing.
+//! Columns are identified by their names, so both ends need not be of the same release. Rows without the end are
+//! incomplete.
 
 use std::fmt;
 
@@ -18,30 +19,23 @@ const MAGIC: &[u8; 8] = b"SFROWS01";
 const ROW: u8 = b'R';
 const END: u8 = b'E';
 
-/// A value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Cell {
-    /// Unknown, or without meaning.
+    /// Unknown, or not applicable.
     #[default]
     Null,
-    /// An integer.
     Integer(i64),
-    /// A floating-point number.
     Real(f64),
-    /// Text.
     Text(String),
 }
 
 /// A value within the bytes of a [`Table`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CellRef<'a> {
-    /// Unknown, or without meaning.
+    /// Unknown, or not applicable.
     Null,
-    /// An integer.
     Integer(i64),
-    /// A floating-point number.
     Real(f64),
-    /// Text.
     Text(&'a str),
 }
 
@@ -56,14 +50,14 @@ impl From<CellRef<'_>> for Cell {
     }
 }
 
-/// Why bytes are no rows.
+/// Why bytes are not rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodecError {
-    /// They do not begin as rows do.
+    /// They do not begin with the magic number of this version.
     NotRows,
     /// They end too early.
     Short,
-    /// Something in them is not as it must be.
+    /// They contain something that the format does not allow.
     Malformed,
 }
 
@@ -82,14 +76,13 @@ impl std::error::Error for CodecError {}
 /// Rows to be encoded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rows {
-    /// Names of the columns.
     pub columns: Vec<&'static str>,
-    /// Rows, each with a cell for each column. One that is too short is filled up with NULL.
+    /// Rows, each with a cell for each column. Missing cells at the end of a row are NULL.
     pub rows: Vec<Vec<Cell>>,
 }
 
 impl Rows {
-    /// As bytes.
+    /// Encodes the rows.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend((self.columns.len() as u32).to_le_bytes());
@@ -127,11 +120,11 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend(text.as_bytes());
 }
 
-/// The place of a row in a [`Table`].
+/// Position of a row in a [`Table`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowAt(usize);
 
-/// Rows that were checked from the first byte to the last. Nothing is allocated beyond the bytes themselves.
+/// Rows that were verified from the first byte to the last. Nothing is allocated besides the bytes themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     bytes: Vec<u8>,
@@ -141,10 +134,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// Checks `bytes`.
+    /// Verifies `bytes`.
     ///
     /// # Errors
-    /// When they are no rows, or not all of them.
+    /// When they are not rows, or incomplete.
     pub fn decode(bytes: Vec<u8>) -> Result<Table, CodecError> {
         let mut reader = Reader { bytes: &bytes, at: 0 };
         if reader.take(MAGIC.len())? != MAGIC {
@@ -157,7 +150,7 @@ impl Table {
         let first = reader.at;
         let mut rows = 0;
         while reader.u8()? == ROW {
-            // Without columns a row is one byte; such an answer is never made.
+            // Without columns a row would be one byte; an instance never sends that.
             if columns == 0 {
                 return Err(CodecError::Malformed);
             }
@@ -173,12 +166,10 @@ impl Table {
         Ok(Table { columns, first, rows, bytes })
     }
 
-    /// Count of rows.
     pub fn len(&self) -> u64 {
         self.rows
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
@@ -189,17 +180,15 @@ impl Table {
         (0..self.columns).map_while(move |_| reader.text().ok())
     }
 
-    /// The position of a column.
+    /// Index of a column; `None` when there is no such column.
     pub fn position(&self, column: &str) -> Option<usize> {
         self.columns().position(|name| name == column)
     }
 
-    /// The first row.
     pub fn first(&self) -> Option<RowAt> {
         self.row_at(self.first)
     }
 
-    /// The row after that one.
     pub fn next(&self, row: RowAt) -> Option<RowAt> {
         let mut reader = self.within(row);
         for _ in 0..self.columns {
@@ -208,7 +197,7 @@ impl Table {
         self.row_at(reader.at)
     }
 
-    /// A value of that row; NULL for a column that is not there.
+    /// Returns a value of that row; NULL for a column that does not exist.
     pub fn cell(&self, row: RowAt, column: usize) -> CellRef<'_> {
         if column >= self.columns {
             return CellRef::Null;
@@ -222,7 +211,6 @@ impl Table {
         reader.cell().unwrap_or(CellRef::Null)
     }
 
-    /// The places of all rows.
     pub fn rows(&self) -> impl Iterator<Item = RowAt> {
         std::iter::successors(self.first(), |row| self.next(*row))
     }
@@ -336,7 +324,7 @@ mod tests {
                 changed[at] = value;
                 match Table::decode(changed) {
                     Err(_) => refused += 1,
-                    // Every value can be read, and there are as many rows as it says.
+                    // Every value can be read, and the number of rows is the stated one.
                     Ok(table) => {
                         let last: Vec<CellRef<'_>> = table.rows().map(|row| table.cell(row, 2)).collect();
                         assert_eq!(last.len() as u64, table.len());

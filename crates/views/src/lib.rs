@@ -1,6 +1,6 @@
-//! The V$ views: their names and columns ([`VIEWS`]), and the bytes in which rows come from an instance ([`codec`]).
+//! The V$ views: their names and columns ([`VIEWS`]), and the bytes in which an instance sends rows ([`codec`]).
 //!
-//! It runs inside applications and depends on nothing. What the rows are is decided in the instance.
+//! This crate runs inside applications and has no dependencies. The instance decides what the rows are.
 
 mod catalogue;
 pub mod codec;

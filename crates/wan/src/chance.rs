@@ -1,13 +1,13 @@
-//! Chance that can be repeated: each decision is a function of seed, link and number of the segment, not of how many
-//! other decisions were made before or when. Pure.
+//! Repeatable chance: each decision is a function of the seed, the link and the number of the segment, independent of
+//! how many other decisions were made before, and when. Pure.
 
 use crate::settings::{Nanos, Share, WHOLE};
 use standfast_net::random::Random;
 
-/// Jitter runs straight from one random point to the next in so long, at least.
+/// Shortest time in which jitter runs linearly from one random point to the next.
 const JITTER_PERIOD: Nanos = 20_000_000;
 
-/// The decisions of one direction of a link.
+/// The random decisions of one direction of a link.
 #[derive(Clone, Debug)]
 pub struct Chance {
     loss: u64,
@@ -16,10 +16,10 @@ pub struct Chance {
 }
 
 impl Chance {
-    /// Of the direction from one node to another, by their indices.
+    /// The decisions of the direction from one node to another, by their indices.
     pub fn new(seed: u64, from: usize, to: usize) -> Chance {
         let mut random = Random::new(seed ^ ((from as u64) << 32 | to as u64) << 8);
-        // The first draw mixes seed and link; what follows are keys that have nothing to do with each other.
+        // The first draw mixes seed and link; the following draws are unrelated keys.
         let mut keys = Random::new(random.draw());
         Chance { loss: keys.draw(), reorder: keys.draw(), jitter: keys.draw() }
     }
@@ -34,8 +34,8 @@ impl Chance {
         share > 0 && below(nth(self.reorder, segment), WHOLE.into()) < share.into()
     }
 
-    /// The delay at a moment, between `delay - jitter` and `delay + jitter`. It changes so slowly that packets which
-    /// keep their order are not pushed later by those before them: independent values would add up to a delay.
+    /// Returns the delay at a moment, between `delay - jitter` and `delay + jitter`. It changes so slowly that packets
+    /// in order do not push each other later: independent values would add up to a delay.
     pub fn delay(&self, moment: Nanos, delay: Nanos, jitter: Nanos) -> Nanos {
         if jitter == 0 {
             return delay;
@@ -49,7 +49,7 @@ impl Chance {
     }
 }
 
-/// The nth number of the sequence that belongs to a key.
+/// The nth number of a key's sequence.
 fn nth(key: u64, n: u64) -> u64 {
     Random::new(key.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).draw()
 }
@@ -91,7 +91,7 @@ mod tests {
             let (least, most) = (delays.iter().min().unwrap(), delays.iter().max().unwrap());
             assert!(*least >= delay - jitter && *least < delay - jitter / 2, "{least}");
             assert!(*most <= delay + jitter && *most > delay + jitter / 2, "{most}");
-            // A packet sent later never arrives earlier.
+            // A packet that is sent later never arrives earlier.
             assert!(delays.windows(2).all(|pair| pair[1] + step >= pair[0]));
         }
     }

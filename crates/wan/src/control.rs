@@ -1,4 +1,4 @@
-//! The control socket: one JSON document in a line, and one back.
+//! The control socket: one line of JSON as the request, one as the answer.
 
 use crate::clock::wait_readable;
 use crate::emulator::{Emulator, LinkName, Stats};
@@ -14,49 +14,41 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Longest time for a request to come, and for an answer to be taken.
+/// Timeout for receiving a request and for sending or receiving an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest time for an emulator to end the processes in its nodes and to clean up.
+/// Timeout for an emulator to end the processes in its nodes and to clean up.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest request.
+/// Longest request, bytes.
 const MOST_BYTES: u64 = 64 << 10;
 
-/// What can be asked of a running emulator. No directions mean all.
+/// A request to a running emulator. An empty list of directions means all.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Change settings.
     Set {
-        /// Directions.
         links: Vec<LinkName>,
-        /// The settings.
         change: Change,
     },
-    /// Lose everything.
+    /// Drops everything, in flight as well.
     Cut {
-        /// Directions.
         links: Vec<LinkName>,
     },
-    /// Stop time.
+    /// Stops the clock of the links.
     Stall {
-        /// Directions.
         links: Vec<LinkName>,
     },
-    /// End cuts and stalls.
+    /// Ends cuts and stalls.
     Heal {
-        /// Directions.
         links: Vec<LinkName>,
     },
-    /// Tell the statistics.
     Stats {
-        /// The lateness begins anew.
+        /// Resets the lateness afterwards.
         reset: bool,
     },
-    /// End everything. The answer is the end of the connection, when all is removed.
+    /// Ends the emulator. The answer is the end of the connection, after everything is removed.
     Stop,
 }
 
-/// What comes back.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
@@ -65,14 +57,14 @@ enum Answer {
     Refused(String),
 }
 
-/// The emulator's side.
+/// The emulator's side of the control socket.
 pub struct Server {
     listener: UnixListener,
-    /// Raised by somebody who wants the emulator to stop.
+    /// Raised by a client that asks the emulator to stop.
     pub stop_asked: Event,
     over: AtomicBool,
     wake: Event,
-    /// Connections of those who wait for the end.
+    /// Connections of clients that wait for the end.
     waiting: Mutex<Vec<UnixStream>>,
 }
 
@@ -93,10 +85,10 @@ impl Server {
     /// Serves until [`Server::end`].
     pub fn run(&self, emulator: &Emulator) {
         while !self.over.load(Ordering::Acquire) {
-            // It fails only for want of kernel memory; looking again is then all that can be done.
+            // Fails only without kernel memory; the loop can only poll again.
             let _ = wait_readable(&[self.listener.as_fd(), self.wake.as_fd()], None);
             while let Ok((stream, _)) = self.listener.accept() {
-                // Who breaks off has no further interest in the answer.
+                // An error means that the client has gone and does not need the answer.
                 let _ = self.serve(emulator, stream);
             }
         }
@@ -134,7 +126,7 @@ impl Server {
     }
 }
 
-/// Asks a running emulator; statistics when these were asked for.
+/// Sends a request to a running emulator; returns statistics if these were requested.
 pub fn ask(emulator: &str, request: &Request) -> Result<Option<Stats>> {
     let (_, socket) = place::find(emulator)?;
     let doing = || format!("ask the emulator {emulator}");

@@ -1,4 +1,4 @@
-//! The directions between the nodes, as they are changed and asked while they run.
+//! The directions between the nodes, with the operations that change and query them while they run.
 
 use crate::clock::Clock;
 use crate::late::{Late, Lateness};
@@ -16,9 +16,9 @@ use std::sync::Arc;
 /// A direction, written `a:b`: from a to b.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkName {
-    /// The node that sends.
+    /// The sending node.
     pub from: String,
-    /// The node that receives.
+    /// The receiving node.
     pub to: String,
 }
 
@@ -41,74 +41,68 @@ impl fmt::Display for LinkName {
     }
 }
 
-/// The settings of a direction and what happened in it. Times in seconds, rates in bytes per second.
+/// The settings of a direction and its counts. Times in seconds, rates in bytes per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkStats {
-    /// The node that sends.
+    /// The sending node.
     pub from: String,
-    /// The node that receives.
+    /// The receiving node.
     pub to: String,
     /// `up`, `cut` or `stalled`.
     pub state: State,
-    /// Delay.
     pub delay: f64,
     /// Rate; null without a limit.
     pub rate: Option<f64>,
-    /// What may wait for the transmitter, in bytes; null without a rate.
+    /// Limit of the transmitter's queue, bytes; null without a rate.
     pub queue: Option<u64>,
     /// Share of segments to lose.
     pub loss: f64,
-    /// Jitter.
     pub jitter: f64,
     /// Share of segments to be overtaken.
     pub reorder: f64,
-    /// By how much they are held back.
+    /// Extra delay of overtaken segments.
     pub reorder_by: f64,
-    /// Since the start.
+    /// Counts since the start.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Bytes that wait or are under way.
+    /// Bytes queued or in flight.
     pub held_bytes: u64,
-    /// Packets that the receiving node's kernel did not take.
+    /// Packets that the receiving node's kernel did not accept.
     pub refused: u64,
-    /// How late packets were delivered, since the start or the last reset.
+    /// Lateness of delivered packets since the start or the last reset.
     pub late: Late,
 }
 
-/// An emulator's statistics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
     /// 1.
     pub schema_version: u32,
-    /// Its name.
     pub name: String,
-    /// Its seed.
     pub seed: u64,
-    /// How long it runs.
+    /// Time since the start.
     pub seconds: f64,
-    /// Its nodes.
     pub nodes: Vec<Node>,
-    /// Packets that the kernel dropped before the emulator saw them: it was too slow for the nodes.
+    /// Packets that the kernel dropped before the emulator read them, because it was too slow for the nodes.
     pub overruns: u64,
     /// All directions.
     pub links: Vec<LinkStats>,
-    /// Of all directions together.
+    /// Lateness over all directions.
     pub late: Late,
 }
 
-/// What the threads and the control socket share.
+/// State shared by the threads and the control socket.
 pub struct Emulator {
     pub(crate) name: String,
     pub(crate) seed: u64,
     pub(crate) clock: Clock,
     pub(crate) nodes: Arc<[Node]>,
     pub(crate) tuns: Arc<[Tun]>,
-    /// By the index of the node that sends.
+    /// By the index of the sending node.
     pub(crate) outgoing: Vec<Arc<Outgoing>>,
 }
 
 impl Emulator {
-    /// Changes directions, or all of them when none is named; all or none when one change is not possible.
+    /// Changes the named directions, or all if none is named. If one of them cannot take the change, none is changed.
     pub fn set(&self, links: &[LinkName], change: &Change) -> Result<()> {
         let mut possible = Ok(());
         self.each(links, |direction| {
@@ -126,24 +120,24 @@ impl Emulator {
         done
     }
 
-    /// Loses everything in these directions, or in all.
+    /// Drops everything in these directions, or in all.
     pub fn cut(&self, links: &[LinkName]) -> Result<()> {
         self.each(links, |direction| direction.link.cut())
     }
 
-    /// Stops time in these directions, or in all.
+    /// Stops the clock of these directions, or of all.
     pub fn stall(&self, links: &[LinkName]) -> Result<()> {
         let now = self.clock.now();
         self.each(links, |direction| direction.link.stall(now))
     }
 
-    /// Ends cuts and stalls.
+    /// Ends cuts and stalls in these directions, or in all.
     pub fn heal(&self, links: &[LinkName]) -> Result<()> {
         let now = self.clock.now();
         self.each(links, |direction| direction.link.heal(now))
     }
 
-    /// The statistics; `reset` lets the lateness begin anew.
+    /// Returns the statistics; `reset` resets the lateness afterwards.
     pub fn stats(&self, reset: bool) -> Stats {
         let mut lateness = Lateness::new();
         let mut links = Vec::new();
@@ -192,7 +186,7 @@ impl Emulator {
         }
     }
 
-    /// Carries out `work` on the named directions, or on all when none is named.
+    /// Applies `work` to the named directions, or to all if none is named.
     fn each(&self, links: &[LinkName], mut work: impl FnMut(&mut Direction)) -> Result<()> {
         let wanted = links.iter().map(|link| self.indices(link)).collect::<Result<Vec<_>>>()?;
         for outgoing in &self.outgoing {
@@ -212,7 +206,7 @@ impl Emulator {
     }
 }
 
-/// The nodes of a direction.
+/// Indices of the two nodes of a direction.
 pub(crate) fn indices(nodes: &[Node], link: &LinkName) -> Result<(usize, usize)> {
     let index = |name: &str| nodes.iter().position(|node| node.name == name);
     match (index(&link.from), index(&link.to)) {

@@ -1,4 +1,4 @@
-//! What can go wrong, with the exit code of each.
+//! Errors, with the exit code of each.
 
 use std::io;
 use thiserror::Error;
@@ -6,39 +6,26 @@ use thiserror::Error;
 /// An error of the emulator or its command line. The text names cause and remedy.
 #[derive(Debug, Error)]
 pub enum WanError {
-    /// A link that cannot be emulated.
     #[error("{what} cannot be emulated\nhint: {hint}")]
     Settings {
-        /// What was asked for.
+        /// The requested setting.
         what: String,
-        /// What to do.
         hint: String,
     },
     /// Names or options that cannot be used as given.
     #[error("{what}\nhint: {hint}")]
-    Usage {
-        /// What is wrong.
-        what: String,
-        /// What to do.
-        hint: String,
-    },
+    Usage { what: String, hint: String },
     /// The system does not allow it, or an emulator of this name runs or does not run.
     #[error("{what}\nhint: {hint}")]
-    Refused {
-        /// What is in the way.
-        what: String,
-        /// What to do.
-        hint: String,
-    },
-    /// The emulator answered that it cannot.
+    Refused { what: String, hint: String },
+    /// The emulator refused the request.
     #[error("the emulator refused: {0}")]
     Answer(String),
-    /// Anything else of the system.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// Completes the sentence "cannot ...".
         what: String,
-        /// The system's error.
         source: io::Error,
     },
 }
@@ -62,10 +49,9 @@ impl WanError {
     }
 }
 
-/// The result of most functions here.
 pub type Result<T> = std::result::Result<T, WanError>;
 
-/// Says what was tried when a system call fails.
+/// Adds to a failed system call what was tried.
 pub(crate) trait Doing<T> {
     /// `what` completes the sentence "cannot ...".
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;

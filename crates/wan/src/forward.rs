@@ -1,17 +1,19 @@
-//! A packet meets a link: segment by segment it passes or is dropped, and what passes goes on in pieces. Pure.
+//! Passes a packet through a link: each segment passes or is dropped, and neighbours that pass travel as one chunk.
+//! Pure.
 
 use crate::link::{Fate, Link, Passage};
 use crate::packet::{LARGEST, Shape};
 use crate::settings::Nanos;
 
-/// A piece arrives when its last segment does; so much wire time is the most by which its first one may be late.
+/// Wire time at which a chunk ends. A chunk arrives when its last segment does, so its first segment is late by about
+/// this much at most.
 const MOST_IN_A_PIECE: Nanos = 100_000;
-/// Room of a small buffer: a full packet of the usual size.
+/// Size of a small buffer: a full packet of the usual size.
 const SMALL: usize = 2 << 10;
-/// Buffers kept of each size.
+/// Maximum free buffers of each size.
 const KEPT: usize = 1 << 10;
 
-/// Bytes of a packet with its virtio header, in a room that is used again.
+/// A packet with its virtio header, in memory that is reused.
 pub struct Buffer {
     room: Box<[u8]>,
     length: usize,
@@ -23,18 +25,18 @@ impl Buffer {
         &self.room[..self.length]
     }
 
-    /// The room for a packet.
+    /// The memory for a packet.
     pub fn room(&mut self) -> &mut [u8] {
         &mut self.room
     }
 
-    /// The first so many bytes of the room are the packet.
+    /// Declares the first `length` bytes of the memory to be the packet.
     pub fn filled(&mut self, length: usize) {
         self.length = length;
     }
 }
 
-/// Buffers that are free: most packets are either small or as large as possible, and memory is dear to fill.
+/// Free buffers. Most packets are either small or as large as possible, and filling memory is expensive.
 #[derive(Default)]
 pub struct Pool {
     small: Vec<Buffer>,
@@ -42,13 +44,13 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A buffer with room for so many bytes, at most [`LARGEST`].
+    /// Returns a buffer for that many bytes, at most [`LARGEST`].
     pub fn take(&mut self, bytes: usize) -> Buffer {
         let (free, size) = if bytes <= SMALL { (&mut self.small, SMALL) } else { (&mut self.large, LARGEST) };
         free.pop().unwrap_or_else(|| Buffer { room: vec![0; size].into(), length: 0 })
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer to the pool.
     pub fn give(&mut self, buffer: Buffer) {
         let free = if buffer.room.len() <= SMALL { &mut self.small } else { &mut self.large };
         if free.len() < KEPT {
@@ -57,7 +59,7 @@ impl Pool {
     }
 }
 
-/// Gives a packet to a link. `packet` holds something else afterwards.
+/// Offers the segments of a packet to a link. The content of `packet` is undefined afterwards.
 pub fn forward(link: &mut Link<Buffer>, pool: &mut Pool, now: Nanos, shape: &Shape, packet: &mut Buffer) {
     let segments = shape.segments();
     let mut piece: Option<(usize, Passage)> = None;
@@ -82,7 +84,7 @@ pub fn forward(link: &mut Link<Buffer>, pool: &mut Pool, now: Nanos, shape: &Sha
     finish(link, pool, shape, packet, piece, segments);
 }
 
-/// Lets the link hold the piece that ends before segment `to`.
+/// Lets the link hold the chunk that ends before segment `to`.
 fn finish(
     link: &mut Link<Buffer>,
     pool: &mut Pool,
@@ -94,7 +96,7 @@ fn finish(
     let Some((from, passage)) = piece else { return };
     let bytes = shape.piece_bytes(from..to);
     let mut out = pool.take(bytes);
-    // A whole large packet is not copied: the buffers change places.
+    // A complete large packet is not copied: the two buffers are swapped.
     if bytes == packet.length && bytes > SMALL {
         std::mem::swap(&mut out, packet);
     } else {

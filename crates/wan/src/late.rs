@@ -1,29 +1,27 @@
-//! How late the emulator is with what it releases: what tells a good run from one on a machine that had other things
-//! to do.
+//! Lateness of what the emulator releases: it tells a good run from one on a machine that was busy with other work.
 
 use crate::settings::Nanos;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Lateness of all packets since the start or since it was last taken.
+/// Lateness of all packets since the start or the last reset.
 pub struct Lateness(Histogram<u64>);
 
-/// Its figures, in seconds.
+/// Figures of the lateness, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Late {
-    /// Packets.
+    /// Number of packets.
     pub count: u64,
-    /// Mean.
     pub mean: f64,
-    /// Half of the packets were not later.
+    /// Median.
     pub p50: f64,
-    /// 99 of 100 packets were not later.
+    /// 99th percentile.
     pub p99: f64,
-    /// The latest.
+    /// Maximum.
     pub max: f64,
 }
 
-/// Later counts as so late: a minute.
+/// Higher values are recorded as this: a minute.
 const MOST: Nanos = 60_000_000_000;
 
 impl Default for Lateness {
@@ -33,31 +31,29 @@ impl Default for Lateness {
 }
 
 impl Lateness {
-    /// Nothing yet.
     pub fn new() -> Lateness {
-        // The bounds are constants that the histogram takes; its error type says nothing else.
+        // The bounds are constants that the histogram accepts; there is no other error.
         let histogram =
             Histogram::new_with_bounds(1, MOST, 2).unwrap_or_else(|_| unreachable!("fixed bounds"));
         Lateness(histogram)
     }
 
-    /// A packet was so late.
+    /// Records the lateness of a packet.
     pub fn record(&mut self, late: Nanos) {
         self.0.saturating_record(late.clamp(1, MOST));
     }
 
-    /// Counts what another one counted as well.
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Lateness) {
-        // Both have the same bounds.
+        // Cannot fail: both have the same bounds.
         let _ = self.0.add(&other.0);
     }
 
-    /// Begins anew.
     pub fn reset(&mut self) {
         self.0.reset();
     }
 
-    /// The figures.
+    /// Returns the figures; all zero without a packet.
     pub fn figures(&self) -> Late {
         let seconds = |nanos: u64| nanos as f64 / 1e9;
         if self.0.is_empty() {

@@ -1,9 +1,10 @@
 //! WAN in a box: network namespaces on one machine and emulated links between them, without netem and without any
 //! change to the programs that run there.
 //!
-//! Each node is a namespace with a TUN device whose other end is in this process. Pure parts: [`settings`], [`chance`],
-//! [`link`] (who is dropped, when the others arrive), [`packet`] and [`forward`] (segments of large packets), [`late`].
-//! Threads and descriptors: [`worker`], [`control`], [`tun`], [`namespace`], [`place`]. [`Wan`] puts them together.
+//! Each node is a namespace with a TUN device whose other end is in this process. Pure modules: [`settings`],
+//! [`chance`], [`link`] (which segments are dropped, when the others arrive), [`packet`] and [`forward`] (segments of
+//! large packets), [`late`]. Threads and descriptors: [`worker`], [`control`], [`tun`], [`namespace`], [`place`].
+//! [`Wan`] combines them.
 //!
 //! ```no_run
 //! use standfast_wan::{Wan, WanConfig};

@@ -1,38 +1,37 @@
-//! One direction of a link: who is dropped, and when the others arrive. Pure: the caller brings the clock.
+//! One direction of a link: which segments are dropped, and when the others arrive. Pure: the caller passes the time.
 //!
-//! A segment waits for the transmitter (rate, queue), is transmitted, and is then on its way (delay, jitter). What
-//! passes is held here together with its payload until it is due.
+//! A segment waits for the transmitter (rate, queue), is transmitted, and is then in flight (delay, jitter). The link
+//! holds what passes, with its payload, until it is due.
 
 use crate::chance::Chance;
 use crate::settings::{Nanos, Settings};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Most bytes that a direction holds, whatever its settings: beyond that segments are dropped as by a full queue.
+/// Limit of the bytes that a direction holds, whatever its settings; more is dropped as by a full queue.
 const MOST_HELD: u64 = 512 << 20;
 
-/// What became of a segment that was offered.
+/// The fate of an offered segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is transmitted, and has to be given to [`Link::hold`], alone or with neighbours.
+    /// It is transmitted. Pass it to [`Link::hold`], alone or with its neighbours.
     Passes(Passage),
-    /// It is gone.
     Dropped,
 }
 
-/// A segment, or several in one piece, that were transmitted. Moments are on the link's own clock.
+/// A transmitted segment, or several in one chunk. Times are on the link's own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
     departs: Nanos,
     due: Nanos,
     bytes: u64,
     segments: u64,
-    /// It arrives late enough for others to overtake it, and must stay a piece of its own.
+    /// It arrives so late that others overtake it; it must be a chunk of its own.
     pub overtaken: bool,
 }
 
 impl Passage {
-    /// This one with the next segment behind it: they arrive together, when the last one does.
+    /// Joins the next segment to this one: both arrive together, when the last one does.
     pub fn with(&self, next: &Passage) -> Passage {
         Passage { bytes: self.bytes + next.bytes, segments: self.segments + next.segments, ..*next }
     }
@@ -46,33 +45,32 @@ impl Passage {
 /// Segments and bytes since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Segments that were offered.
+    /// Segments offered.
     pub segments: u64,
-    /// Bytes of IP packets that were offered.
+    /// Bytes of IP packets offered.
     pub bytes: u64,
-    /// Segments that were delivered.
+    /// Segments delivered.
     pub delivered_segments: u64,
-    /// Bytes that were delivered.
+    /// Bytes delivered.
     pub delivered_bytes: u64,
     /// Segments lost by chance.
     pub lost: u64,
     /// Segments that found the queue full.
     pub queue_full: u64,
-    /// Segments that were under way or came while the link was cut.
+    /// Segments that were in flight at a cut, or came during one.
     pub cut: u64,
-    /// Segments that were held back so that others overtake them.
+    /// Segments held back so that others overtake them.
     pub overtaken: u64,
 }
 
-/// Whether a direction works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It carries what it can.
+    /// Carries what the settings allow.
     Up,
     /// Everything is lost.
     Cut,
-    /// Time stands still on it: nothing is lost but what no longer fits, nothing arrives.
+    /// The link's clock stands still: nothing arrives, and only what exceeds the queue is lost.
     Stalled,
 }
 
@@ -81,18 +79,18 @@ struct Held<P> {
     payload: P,
 }
 
-/// One direction with what is under way in it.
+/// One direction with its packets in flight.
 pub struct Link<P> {
     settings: Settings,
     chance: Chance,
-    /// The transmitter is busy until then.
+    /// Until then the transmitter is busy.
     busy_until: Nanos,
-    /// When the latest of those that keep their order is due.
+    /// Latest due time of the segments that keep their order.
     latest: Nanos,
     held: VecDeque<Held<P>>,
     held_bytes: u64,
     cut: bool,
-    /// When the link's clock was stopped, on the caller's.
+    /// When the link's clock was stopped, on the caller's clock.
     stopped: Option<Nanos>,
     /// How much the link's clock is behind the caller's.
     behind: Nanos,
@@ -100,7 +98,7 @@ pub struct Link<P> {
 }
 
 impl<P> Link<P> {
-    /// A link without anything on it.
+    /// An empty link.
     pub fn new(settings: Settings, chance: Chance) -> Link<P> {
         Link {
             settings,
@@ -116,7 +114,7 @@ impl<P> Link<P> {
         }
     }
 
-    /// A segment of so many bytes comes.
+    /// Offers a segment of that many bytes.
     pub fn offer(&mut self, now: Nanos, bytes: u64) -> Fate {
         let number = self.counts.segments;
         self.counts.segments += 1;
@@ -143,7 +141,7 @@ impl<P> Link<P> {
         Fate::Passes(self.transmit(arrived, Passage { departs: 0, due: 0, bytes, segments: 1, overtaken }))
     }
 
-    /// Sends a piece behind all that were sent before, not before `arrived`.
+    /// Transmits after everything sent before, and not before `arrived`.
     fn transmit(&mut self, arrived: Nanos, passage: Passage) -> Passage {
         let departs = self.busy_until.max(arrived) + self.settings.wire_time(passage.bytes);
         self.busy_until = departs;
@@ -158,15 +156,15 @@ impl<P> Link<P> {
         Passage { departs, due, ..passage }
     }
 
-    /// Takes the payload of what passes, until it is due.
+    /// Takes the payload of a passage, until it is due.
     pub fn hold(&mut self, passage: Passage, payload: P) {
         self.held_bytes += passage.bytes;
-        // All but the overtaken ones belong at the end; a few of those may be behind it.
+        // In-order chunks belong at the end; only a few overtaken ones may be due later.
         let later = self.held.iter().rev().take_while(|held| held.passage.due > passage.due).count();
         self.held.insert(self.held.len() - later, Held { passage, payload });
     }
 
-    /// The next one that is due, and by how much it is late.
+    /// Returns the next due payload and its lateness.
     pub fn release(&mut self, now: Nanos) -> Option<(P, Nanos)> {
         if self.stopped.is_some() {
             return None;
@@ -179,13 +177,13 @@ impl<P> Link<P> {
         Some((held.payload, now - held.passage.due))
     }
 
-    /// When the next one is due on the caller's clock; None while there is nothing to wait for.
+    /// When the next payload is due, on the caller's clock; None when there is nothing to wait for.
     pub fn next_due(&self) -> Option<Nanos> {
         let first = self.held.front().filter(|_| self.stopped.is_none())?;
         Some(first.passage.due + self.behind)
     }
 
-    /// Changes the settings. What was transmitted arrives as planned, what waits is planned again.
+    /// Changes the settings. What is transmitted arrives as planned; what waits for the transmitter is planned again.
     pub fn set(&mut self, now: Nanos, settings: Settings) {
         self.settings = settings;
         let clock = self.clock(now);
@@ -203,7 +201,7 @@ impl<P> Link<P> {
         }
     }
 
-    /// Loses what is under way and all that comes.
+    /// Drops what is in flight and all that comes.
     pub fn cut(&mut self) {
         self.cut = true;
         self.counts.cut += self.held.drain(..).map(|held| held.passage.segments).sum::<u64>();
@@ -217,7 +215,7 @@ impl<P> Link<P> {
         self.stopped.get_or_insert(now);
     }
 
-    /// Ends a cut and a stall. After a stall the link goes on where it stood.
+    /// Ends a cut and a stall. After a stall the link's clock resumes where it stopped.
     pub fn heal(&mut self, now: Nanos) {
         self.cut = false;
         if let Some(stopped) = self.stopped.take() {
@@ -226,11 +224,10 @@ impl<P> Link<P> {
     }
 
     fn clock(&self, now: Nanos) -> Nanos {
-        // A packet may have been sent a little before the link was healed.
+        // The time of a packet may lie a little before the link was healed.
         self.stopped.unwrap_or(now).saturating_sub(self.behind)
     }
 
-    /// Whether it works.
     pub fn state(&self) -> State {
         match (self.cut, self.stopped) {
             (true, _) => State::Cut,
@@ -239,22 +236,20 @@ impl<P> Link<P> {
         }
     }
 
-    /// What it is like.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What happened so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Packets that wait or are under way.
+    /// Packets queued or in flight.
     pub fn held_packets(&self) -> usize {
         self.held.len()
     }
 
-    /// Bytes that wait or are under way.
+    /// Bytes queued or in flight.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes
     }

@@ -1,4 +1,4 @@
-//! Network namespaces with names, as `ip netns` has them: `ip netns exec NAME ...` works for ours, too.
+//! Named network namespaces, as `ip netns` has them: `ip netns exec NAME ...` works for these as well.
 
 use crate::clock::wait_readable;
 use crate::error::Doing;
@@ -15,15 +15,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const DIRECTORY: &str = "/run/netns";
-/// How long processes get to end by themselves, and then to be gone.
+/// Time that processes get to end after SIGTERM, and again after SIGKILL.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where a namespace with this name is.
+/// Path of the namespace with this name.
 pub fn path(name: &str) -> PathBuf {
     Path::new(DIRECTORY).join(name)
 }
 
-/// Says what is missing when this process may not make namespaces.
+/// Checks that this process may create namespaces; the error names the missing capabilities.
 pub fn check() -> Result<()> {
     let status = fs::read_to_string("/proc/self/status").doing(|| "read /proc/self/status".into())?;
     match missing_rights(&status) {
@@ -43,7 +43,7 @@ fn missing_rights(status: &str) -> Vec<&'static str> {
     needed.into_iter().filter(|(_, bit)| rights >> bit & 1 == 0).map(|(name, _)| name).collect()
 }
 
-/// Makes a namespace and carries out `inside` in it, on a thread that ends afterwards.
+/// Creates a namespace and runs `inside` in it, on a thread that ends afterwards.
 pub fn create<T: Send>(name: &str, inside: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     prepare_directory().doing(|| format!("prepare {DIRECTORY}"))?;
     let path = path(name);
@@ -54,8 +54,8 @@ pub fn create<T: Send>(name: &str, inside: impl FnOnce() -> Result<T> + Send) ->
             .doing(|| "make a network namespace".into())?;
         mount(Path::new("/proc/thread-self/ns/net"), &path, libc::MS_BIND)
             .doing(|| format!("mount the namespace on {}", path.display()))?;
-        // The links carry IPv4; what a node says by itself in IPv6 would only use up their random numbers. A result
-        // that another test left in the metrics cache would change the next one.
+        // The links carry IPv4. IPv6 packets that a node sends by itself would consume random numbers of the link. A
+        // result that another test left in the TCP metrics cache would change the next one.
         for (setting, value) in [
             ("ipv6/conf/all/disable_ipv6", "1"),
             ("ipv6/conf/default/disable_ipv6", "1"),
@@ -63,7 +63,7 @@ pub fn create<T: Send>(name: &str, inside: impl FnOnce() -> Result<T> + Send) ->
         ] {
             let file = Path::new("/proc/sys/net").join(setting);
             match fs::write(&file, value) {
-                // A kernel without IPv6 is as good.
+                // A kernel without IPv6 needs no setting.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 done => done.doing(|| format!("write {}", file.display()))?,
             }
@@ -72,18 +72,18 @@ pub fn create<T: Send>(name: &str, inside: impl FnOnce() -> Result<T> + Send) ->
     })
 }
 
-/// Carries out `inside` in a namespace, on a thread that ends afterwards. Sockets made there stay there.
+/// Runs `inside` in a namespace, on a thread that ends afterwards. Sockets created there stay there.
 pub fn within<T: Send>(name: &str, inside: impl FnOnce() -> T + Send) -> Result<T> {
     let file = open(name)?;
     on_a_thread(|| enter(&file).doing(|| format!("enter the namespace {name}")).map(|()| inside()))
 }
 
-/// A command that will run in a namespace.
+/// Returns a command that will run in a namespace.
 pub fn command(name: &str, program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
     let file = open(name)?;
     let mut command = Command::new(program);
-    // SAFETY: between fork and exec only setns is called, which is async-signal-safe and allocates nothing; the
-    // descriptor is owned by the closure.
+    // SAFETY: between fork and exec only setns is called, which is async-signal-safe and allocates nothing; the closure
+    // owns the descriptor.
     unsafe { command.pre_exec(move || enter(&file)) };
     Ok(command)
 }
@@ -105,15 +105,16 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     })
 }
 
-/// Ends all processes in a namespace and removes it; one that does not exist is removed already.
+/// Ends all processes in a namespace and removes it. A namespace that does not exist is no error.
 pub fn remove(name: &str) -> Result<()> {
     let path = path(name);
     end_processes(&path)?;
     let target = c_path(&path);
-    // SAFETY: the path is a string that lives across the call. Detached: whoever still holds the namespace keeps it.
+    // SAFETY: the path is a string that lives across the call. MNT_DETACH: a process that still holds the namespace
+    // keeps it.
     let unmounted = check_call(unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) });
     match unmounted {
-        // Not mounted: its maker was killed in between.
+        // Not mounted: its creator was killed between creating the file and the mount.
         Err(error) if !matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
             Err(error).doing(|| format!("unmount {}", path.display()))?;
         }
@@ -125,7 +126,7 @@ pub fn remove(name: &str) -> Result<()> {
     }
 }
 
-/// A process in a namespace that is deleted would go on in it without a network and without anybody knowing of it.
+/// Without this, a process in a deleted namespace would continue there unnoticed and without a network.
 fn end_processes(path: &Path) -> Result<()> {
     for signal in [libc::SIGTERM, libc::SIGKILL] {
         let processes = processes_in(path);
@@ -155,7 +156,7 @@ fn end_processes(path: &Path) -> Result<()> {
     }
 }
 
-/// Handles of all processes in a namespace but this one.
+/// Handles of all processes in a namespace except this one.
 fn processes_in(path: &Path) -> Vec<OwnedFd> {
     let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     let Some(wanted) = identity(path) else { return Vec::new() };
@@ -163,19 +164,19 @@ fn processes_in(path: &Path) -> Vec<OwnedFd> {
     let numbers = listed.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let others = numbers.filter(|number| *number != std::process::id());
     let inside = |number: &u32| identity(&PathBuf::from(format!("/proc/{number}/ns/net"))) == Some(wanted);
-    // Looked at a second time with the handle in hand: then it is surely the process that was meant.
+    // Checked again with the handle open: then it is certainly the process that was meant.
     others.filter(inside).filter_map(|number| handle(number).filter(|_| inside(&number))).collect()
 }
 
 fn handle(process: u32) -> Option<OwnedFd> {
     // SAFETY: takes two numbers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
-    // SAFETY: a descriptor that was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just created, and nothing else owns it.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// The directory is made a shared mount as `ip netns` does it: else a mount namespace that begins later keeps a copy
-/// of every name, and what is removed here lives on there.
+/// Makes the directory a shared mount, as `ip netns` does. Otherwise a mount namespace created later keeps a copy of
+/// every name, and what is removed here stays there.
 fn prepare_directory() -> io::Result<()> {
     let directory = Path::new(DIRECTORY);
     fs::create_dir_all(directory)?;
@@ -198,7 +199,7 @@ fn mount(source: &Path, target: &Path, flags: libc::c_ulong) -> io::Result<()> {
 }
 
 fn c_path(path: &Path) -> CString {
-    // Our paths are made of checked names; one with a zero byte would name nothing.
+    // The paths are made of checked names; a name with a zero byte would become an empty path.
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 

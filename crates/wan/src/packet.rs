@@ -1,14 +1,14 @@
-//! Packets as a TUN device with `IFF_VNET_HDR` hands them over: a virtio header of ten bytes, then an IPv4 packet. With
-//! segmentation offload one of them may carry 64 KiB of TCP payload, which a network card would send as many segments.
-//! Loss, queue and rate have to see those segments, so this module counts them and cuts pieces out. Pure; every input is
-//! taken for untrusted bytes.
+//! Packets as a TUN device with `IFF_VNET_HDR` delivers them: a virtio header of ten bytes, then an IPv4 packet. With
+//! segmentation offload one packet may carry 64 KiB of TCP payload, which a network card would send as many segments.
+//! Loss, queue and rate must see those segments, so this module counts them and extracts chunks of them. Pure; every
+//! input is untrusted.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
 
 /// Length of the virtio header.
 pub const VNET: usize = 10;
-/// Most bytes that a device hands over at once, rounded up.
+/// Most bytes that a device delivers at once, rounded up.
 pub const LARGEST: usize = VNET + (64 << 10) + 64;
 
 const IPV4_HEADER: usize = 20;
@@ -19,30 +19,29 @@ const GSO_TCPV4: u8 = 1;
 const GSO_ECN: u8 = 0x80;
 const FIN_AND_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
-/// Places in the TCP header.
+/// Offsets in the TCP header.
 const SEQUENCE: usize = 4;
 const DATA_OFFSET: usize = 12;
 const FLAGS: usize = 13;
 const CHECKSUM: usize = 16;
 const TCP_HEADER: usize = 20;
 
-/// Where a packet goes and of how many segments it consists.
+/// Destination of a packet, and its segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Where it goes.
     pub destination: Ipv4Addr,
     /// Bytes of the IP header.
     ip_header: usize,
-    /// Bytes of all headers behind the virtio one, which each segment repeats.
+    /// Bytes of all headers after the virtio header; each segment repeats them.
     headers: usize,
-    /// Bytes behind the headers.
+    /// Bytes after the headers.
     payload: usize,
     /// Payload of each segment but the last.
     segment_payload: usize,
 }
 
 impl Shape {
-    /// Looks at a packet with its virtio header; None when it is not IPv4 or contradicts itself.
+    /// Parses a packet with its virtio header; None when it is not IPv4 or is inconsistent.
     pub fn of(buffer: &[u8]) -> Option<Shape> {
         let packet = buffer.get(VNET..)?;
         let ip_header = usize::from(packet.first()? & 0x0f) * 4;
@@ -57,7 +56,7 @@ impl Shape {
             payload: packet.len() - ip_header,
             segment_payload: packet.len(),
         };
-        // Other kinds of offload are not announced to the kernel.
+        // No other kind of offload is announced to the kernel.
         if buffer[1] & !GSO_ECN != GSO_TCPV4 {
             return Some(whole);
         }
@@ -86,13 +85,13 @@ impl Shape {
         at(segments.start)..at(segments.end)
     }
 
-    /// Length of a packet of its own for some of the segments, with its virtio header.
+    /// Length of a packet that carries only these segments, with its virtio header.
     pub fn piece_bytes(&self, segments: Range<usize>) -> usize {
         VNET + self.headers + self.payload_of(segments).len()
     }
 
-    /// Writes some of the segments of `buffer`, the packet that this is the shape of, to `out` as a packet of their
-    /// own; `out` has room for [`Shape::piece_bytes`].
+    /// Writes these segments of `buffer`, the packet with this shape, to `out` as a packet of their own; `out` has room
+    /// for [`Shape::piece_bytes`].
     pub fn cut_out(&self, buffer: &[u8], segments: Range<usize>, out: &mut [u8]) {
         let payload = self.payload_of(segments.clone());
         let headers = VNET + self.headers;
@@ -119,7 +118,7 @@ fn mend_vnet(vnet: &mut [u8], headers: usize, segments: usize) {
     }
 }
 
-/// Total length, identification as if the segments had been sent one by one, header sum.
+/// Sets the total length, the identification as if the segments had been sent one by one, and the header checksum.
 fn mend_ip(ip: &mut [u8], behind: usize, first: usize) {
     let total = ip.len() + behind;
     ip[2..4].copy_from_slice(&(total as u16).to_be_bytes());
@@ -130,8 +129,8 @@ fn mend_ip(ip: &mut [u8], behind: usize, first: usize) {
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Sequence number, flags that belong to the first or last segment only, and the part of the checksum that the sender
-/// with checksum offload has computed: the sum over the pseudo header.
+/// Sets the sequence number, the flags that belong to the first or last segment only, and the part of the checksum that
+/// a sender with checksum offload computes: the one over the pseudo header.
 fn mend_tcp(ip: &[u8], tcp: &mut [u8], skipped: usize, first: bool, last: bool) {
     let old = u32::from_be_bytes([tcp[SEQUENCE], tcp[SEQUENCE + 1], tcp[SEQUENCE + 2], tcp[SEQUENCE + 3]]);
     let sequence = old.wrapping_add(skipped as u32);
@@ -162,7 +161,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A packet with TCP payload as the kernel hands it over, with options in both headers.
+    /// A packet with TCP payload as the kernel delivers it, with options in both headers.
     fn super_packet(payload: &[u8], segment: u16, flags: u8, sequence: u32) -> Vec<u8> {
         let (ip_header, tcp_header) = (24, 32);
         let mut out = vec![1, GSO_TCPV4, 0, 0, 0, 0, ip_header, 0, CHECKSUM as u8, 0];
@@ -185,7 +184,7 @@ mod tests {
         out
     }
 
-    /// What a receiver checks: both sums over everything, after the checksum offload has done its part.
+    /// Checks both checksums over everything, as a receiver does, after completing the checksum offload.
     fn check_sums(packet: &[u8], ip_header: usize) {
         let (ip, tcp) = packet.split_at(ip_header);
         assert_eq!(folded(sum(ip)), 0xffff, "IP header sum");

@@ -1,5 +1,5 @@
-//! Where running emulators are known: one directory each, under [`ROOT`]. A lock that the kernel takes back when its
-//! holder dies tells which of them run; what the others left behind is removed at the next start.
+//! Registry of running emulators: one directory each, under [`ROOT`]. A file lock, which the kernel releases when its
+//! holder dies, tells which of them run; the next start removes the remains of the others.
 
 use crate::error::Doing;
 use crate::{Result, WanError, namespace};
@@ -14,21 +14,20 @@ use std::path::{Path, PathBuf};
 pub const ROOT: &str = "/run/standfast-wan";
 const NODES: &str = "nodes.json";
 const LOCK: &str = "lock";
-/// Most nodes of one emulator: every pair of them has two directions to emulate.
+/// Maximum nodes of one emulator: every pair of them has two directions to emulate.
 pub const MOST_NODES: usize = 16;
 
-/// One end of the links.
+/// A node: one end of the links.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its name within the emulator.
     pub name: String,
     /// Name of its network namespace.
     pub namespace: String,
-    /// Its address.
     pub address: Ipv4Addr,
 }
 
-/// Nodes with their namespaces and addresses. All emulators use the same addresses: they cannot meet.
+/// Returns the nodes with their namespaces and addresses. All emulators use the same addresses, because they are
+/// isolated.
 pub fn nodes(emulator: &str, names: &[String]) -> Result<Vec<Node>> {
     check_name("the emulator", emulator, true)?;
     names.iter().try_for_each(|name| check_name("a node", name, false))?;
@@ -59,17 +58,17 @@ fn check_name(what: &str, name: &str, dashes: bool) -> Result<()> {
     ))
 }
 
-/// The directory of one emulator that this process runs.
+/// The directory of an emulator that this process runs.
 #[derive(Debug)]
 pub struct Place {
     directory: PathBuf,
     nodes: Vec<Node>,
-    /// Held for as long as the emulator runs.
+    /// Held while the emulator runs.
     _lock: File,
 }
 
 impl Place {
-    /// Removes what killed emulators left behind, takes the name, and carries out `build` before anybody else starts.
+    /// Removes the remains of killed emulators, takes the name, and runs `build` before any other emulator may start.
     pub fn take<T>(
         emulator: &str,
         nodes: &[Node],
@@ -92,7 +91,7 @@ impl Place {
             .and_then(|file| file.lock().map(|()| file))
             .doing(|| format!("lock {}", lock.display()))?;
         let place = Place { directory, nodes: nodes.to_vec(), _lock: lock };
-        // Before the first namespace is there, so that none is ever unknown.
+        // Written before the first namespace exists, so that every namespace is on a list.
         let list = place.directory.join(NODES);
         fs::write(&list, serde_json::to_vec(nodes).unwrap_or_default())
             .doing(|| format!("write {}", list.display()))?;
@@ -100,16 +99,16 @@ impl Place {
         Ok((place, built))
     }
 
-    /// Where the control socket of the emulator is.
+    /// Path of the emulator's control socket.
     pub fn socket(&self) -> PathBuf {
         socket_in(&self.directory)
     }
 }
 
 impl Drop for Place {
-    /// Removes namespaces and directory. What fails now is tried again at the next start.
+    /// Removes namespaces and directory. The next start retries what fails.
     fn drop(&mut self) {
-        // Without it a start at the same time would take what is half removed for left behind, and fail to remove it.
+        // Without it a concurrent start would take the half-removed directory for remains, and fail to remove it.
         let _one_at_a_time = lock_root();
         if let Err(error) = remove(&self.directory, &self.nodes) {
             eprintln!("wan: {error}");
@@ -125,7 +124,7 @@ fn remove(directory: &Path, nodes: &[Node]) -> Result<()> {
     }
 }
 
-/// Held by whoever starts or removes: names and namespaces change under it only.
+/// Held while an emulator starts or is removed: names and namespaces change under it only.
 fn lock_root() -> Result<File> {
     let root = Path::new(ROOT);
     match private_directory(root) {
@@ -155,7 +154,7 @@ fn remove_leftovers() -> Result<()> {
     for directory in directories()? {
         if !is_running(&directory) {
             let list = fs::read(directory.join(NODES)).unwrap_or_default();
-            // No or half a list: its maker died before the first namespace.
+            // No list or half a list: its creator died before the first namespace.
             let nodes: Vec<Node> = serde_json::from_slice(&list).unwrap_or_default();
             remove(&directory, &nodes)?;
         }
@@ -166,7 +165,7 @@ fn remove_leftovers() -> Result<()> {
 fn directories() -> Result<Vec<PathBuf>> {
     let listed = match fs::read_dir(ROOT) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        // To somebody who may not look, it would seem that nothing runs.
+        // Without permission to read the directory, it would seem that nothing runs.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             return Err(WanError::refused(format!("{ROOT} cannot be read: {error}"), "run it as root"));
         }
@@ -181,7 +180,7 @@ fn is_running(directory: &Path) -> bool {
     matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
 }
 
-/// The nodes and the control socket of a running emulator.
+/// Returns the nodes and the control socket of a running emulator.
 pub fn find(emulator: &str) -> Result<(Vec<Node>, PathBuf)> {
     check_name("the emulator", emulator, true)?;
     let directory = directory(emulator);
@@ -198,7 +197,7 @@ pub fn find(emulator: &str) -> Result<(Vec<Node>, PathBuf)> {
     Ok((nodes.doing(|| format!("read {}", list.display()))?, socket_in(&directory)))
 }
 
-/// Names of the emulators that run.
+/// Names of the running emulators, sorted.
 pub fn running() -> Result<Vec<String>> {
     let running = directories()?.into_iter().filter(|directory| is_running(directory));
     let name = |directory: PathBuf| Some(directory.file_name()?.to_str()?.to_owned());

@@ -1,6 +1,6 @@
-//! How old a packet is when the emulator first sees it: a thread that waits for one is woken only when the packet is
-//! there, and on a sleeping processor that takes its time. Some packets with the moment of their sending tell how long;
-//! the delay of a link then begins when a packet was sent.
+//! Age of a packet when the emulator first sees it. A waiting thread is woken only when the packet is there, which
+//! takes time on a sleeping processor. Packets that carry the time at which they were sent measure this age; the delay
+//! of a link then begins when a packet was sent.
 
 use crate::clock::Clock;
 use crate::settings::Nanos;
@@ -8,38 +8,39 @@ use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
-/// Where probes go. No node has this address, so that no link sees them.
+/// Destination of the probes. No node has this address, so no link sees them.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 254);
 /// Probes sent at the start.
 const COUNT: usize = 21;
 /// Time in which the processor falls asleep again, as it does between the packets of a round trip.
 const PAUSE: Duration = Duration::from_millis(1);
-/// What takes longer is other work on the machine, which comes and goes, or a sleep that is deeper than between the packets
-/// of a round trip: whatever is taken off too much makes a link shorter than it is.
+/// Upper limit of the age that is used. A higher value comes from other work on the machine, which varies, or from a
+/// deeper sleep than between the packets of a round trip. Subtracting too much would make a link shorter than
+/// configured.
 const MOST: Nanos = 20_000;
 
-/// What the probes told so far.
+/// The ages measured so far, sorted.
 #[derive(Debug, Default)]
 pub struct Probes(Vec<Nanos>);
 
 impl Probes {
-    /// A probe was read at `now`; its last eight bytes say when it was sent.
+    /// Takes a probe that was read at `now`; its last eight bytes say when it was sent.
     pub fn saw(&mut self, now: Nanos, packet: &[u8]) {
         let Some(sent) = packet.last_chunk() else { return };
-        // A node may send there whatever it likes.
+        // A node may send any number of packets to this address.
         if self.0.len() < COUNT {
             let age = now.saturating_sub(u64::from_ne_bytes(*sent));
             self.0.insert(self.0.partition_point(|other| *other < age), age);
         }
     }
 
-    /// The median.
+    /// The median age, at most 20 us.
     pub fn age(&self) -> Nanos {
         self.0.get(self.0.len() / 2).copied().unwrap_or(0).min(MOST)
     }
 }
 
-/// Sends the probes of a node, on a thread in it.
+/// Sends the probes of a node; must run on a thread in its namespace.
 pub fn send(clock: Clock) -> io::Result<()> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     for _ in 0..COUNT {

@@ -1,11 +1,11 @@
-//! What one direction of a link is like. Pure.
+//! Settings of one direction of a link. Pure.
 
 use crate::{Result, WanError};
 use serde::{Deserialize, Serialize};
 
-/// Time in nanoseconds: a length, or a moment on the emulator's clock.
+/// Time in nanoseconds: a duration, or a moment on the emulator's clock.
 pub type Nanos = u64;
-/// A share in parts of a billion.
+/// A share in parts per billion.
 pub type Share = u32;
 
 /// The whole as a [`Share`].
@@ -14,9 +14,9 @@ pub const WHOLE: Share = 1_000_000_000;
 pub const MOST_DELAY: Nanos = 60_000_000_000;
 /// Slowest rate in bits per second: one full packet takes twelve seconds.
 pub const LEAST_RATE: u64 = 1_000;
-/// Smallest queue that [`Queue::Auto`] and [`Queue::Time`] give, in bytes: some bursts of a TCP sender.
+/// Smallest queue of [`Queue::Auto`] and [`Queue::Time`], bytes: some bursts of a TCP sender.
 const LEAST_QUEUE: u64 = 64 << 10;
-/// Two full packets: below that a rate limit would lose what it should only slow down.
+/// Two full packets, bytes: with less a rate limit would drop what it should only slow down.
 const LEAST_GIVEN_QUEUE: u64 = 3_000;
 
 /// How much may wait for the transmitter of a direction with a rate.
@@ -25,26 +25,25 @@ pub enum Queue {
     /// What the rate carries in twice the delay, at least 64 KiB.
     #[default]
     Auto,
-    /// So many bytes.
     Bytes(u64),
-    /// What the rate carries in so long, at least 64 KiB.
+    /// What the rate carries in this time, at least 64 KiB.
     Time(Nanos),
 }
 
 /// One direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Time on the way, without the time for transmission.
+    /// Propagation time, without the time for transmission.
     pub delay: Nanos,
-    /// Bits per second of IP packets, their headers included; None is as fast as the machine.
+    /// Bits per second of IP packets, headers included; None: as fast as the machine.
     pub rate: Option<u64>,
-    /// What may wait for the transmitter; what comes on top is dropped.
+    /// Limit of the transmitter's queue; more is dropped.
     pub queue: Queue,
-    /// Share of the segments that is lost.
+    /// Share of segments that are lost.
     pub loss: Share,
     /// The delay varies slowly between `delay - jitter` and `delay + jitter`; the order is kept.
     pub jitter: Nanos,
-    /// Share of the segments that is overtaken by later ones.
+    /// Share of segments that later ones overtake.
     pub reorder: Share,
     /// How much later an overtaken segment arrives.
     pub reorder_by: Nanos,
@@ -87,7 +86,7 @@ impl Settings {
         }
     }
 
-    /// Refuses what cannot be emulated.
+    /// Returns an error for settings that cannot be emulated.
     pub fn check(&self) -> Result<()> {
         let wrong = |what: &str, hint: &str| Err(WanError::Settings { what: what.into(), hint: hint.into() });
         match self {
@@ -116,7 +115,7 @@ impl Settings {
 pub struct Change {
     /// See [`Settings::delay`].
     pub delay: Option<Nanos>,
-    /// See [`Settings::rate`]; the inner None takes the limit away.
+    /// See [`Settings::rate`]; the inner None removes the limit.
     pub rate: Option<Option<u64>>,
     /// See [`Settings::queue`].
     pub queue: Option<Queue>,
@@ -131,7 +130,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// The settings with the change in them, if they can be emulated.
+    /// Returns the changed settings, if they can be emulated.
     pub fn applied_to(&self, old: &Settings) -> Result<Settings> {
         let new = Settings {
             delay: self.delay.unwrap_or(old.delay),
@@ -145,7 +144,7 @@ impl Change {
         new.check().map(|()| new)
     }
 
-    /// This change with what `other` says on top.
+    /// Merges two changes; `other` wins.
     pub fn and(&self, other: &Change) -> Change {
         Change {
             delay: other.delay.or(self.delay),

@@ -1,23 +1,22 @@
-//! Signals as something to wait for beside other descriptors.
+//! Signals as a descriptor that can be waited for together with others.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// SIGINT, SIGTERM, SIGHUP and SIGCHLD of this process, from when this was made on.
+/// SIGINT, SIGTERM, SIGHUP and SIGCHLD of this process since [`Signals::catch`].
 pub struct Signals(OwnedFd);
 
-/// One that came.
+/// A signal that arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Signal {
-    /// Its number.
     pub number: i32,
     /// The terminal sent it, to all processes in the foreground.
     from_terminal: bool,
 }
 
 impl Signals {
-    /// Begins to collect signals. Threads made afterwards leave them alone; commands are started without this.
+    /// Begins to collect signals. Threads that start afterwards block them as well; commands start without this mask.
     pub fn catch() -> io::Result<Signals> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: sigemptyset fills the set, the others only add to it or read it; it lives across the calls.
@@ -32,15 +31,15 @@ impl Signals {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor was just created, and nothing else owns it.
         Ok(Signals(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// The next one, if one came.
+    /// Returns the next signal, if one has arrived.
     pub fn take(&self) -> Option<Signal> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of::<libc::signalfd_siginfo>();
-        // SAFETY: the room has the size that is given; the descriptor is open.
+        // SAFETY: the buffer has the size that is given; the descriptor is open.
         let bytes = unsafe { libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), size) };
         if bytes != size as isize {
             return None;

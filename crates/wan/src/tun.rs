@@ -1,4 +1,4 @@
-//! A TUN device: the network card of a node, whose cable ends in this process. Root only.
+//! A TUN device: the network card of a node, whose cable ends in this process. Needs root.
 
 use crate::error::Doing;
 use crate::{Result, WanError};
@@ -14,10 +14,10 @@ const DEVICE: &str = "/dev/net/tun";
 pub const INTERFACE: &str = "wan0";
 /// Full packets are as on the usual network.
 pub const MTU: i32 = 1500;
-/// Packets that wait for this process before the kernel drops some: more than a window of 16 MiB.
+/// Packets that queue for this process before the kernel drops some: more than a window of 16 MiB.
 const QUEUE_LENGTH: i32 = 20_000;
 
-/// The end of the cable. It exists as long as it is open.
+/// This process's end of the cable. The interface exists while this is open.
 #[derive(Debug)]
 pub struct Tun {
     file: File,
@@ -25,7 +25,7 @@ pub struct Tun {
     counters: File,
 }
 
-/// Checks that devices can be made at all.
+/// Checks that devices can be created at all.
 pub fn check() -> Result<()> {
     match File::options().read(true).write(true).open(Path::new(DEVICE)) {
         Ok(_) => Ok(()),
@@ -41,7 +41,7 @@ pub fn check() -> Result<()> {
 }
 
 impl Tun {
-    /// Makes the interface in the namespace of this thread, with this address in a network of 24 bits.
+    /// Creates the interface in the namespace of this thread, with this address in a /24 network.
     pub fn open(address: Ipv4Addr) -> Result<Tun> {
         check()?;
         let file = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(DEVICE);
@@ -62,7 +62,7 @@ impl Tun {
         Ok(Tun { file, counters })
     }
 
-    /// Takes a packet with its virtio header, if there is one.
+    /// Reads a packet with its virtio header; `None` when there is none.
     pub fn receive(&self, room: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.file).read(room) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -71,12 +71,12 @@ impl Tun {
         }
     }
 
-    /// Hands a packet with its virtio header to the node.
+    /// Delivers a packet with its virtio header to the node.
     pub fn deliver(&self, packet: &[u8]) -> io::Result<()> {
         (&self.file).write(packet).map(|_| ())
     }
 
-    /// Packets that the node sent and the kernel dropped, since this process did not take them in time.
+    /// Packets that the node sent and the kernel dropped, because this process did not read them in time.
     pub fn dropped_before(&self) -> io::Result<u64> {
         use std::os::unix::fs::FileExt;
         let mut room = vec![0; 8 << 10];
@@ -92,7 +92,7 @@ impl AsFd for Tun {
     }
 }
 
-/// From the table of interfaces: eight columns about what was received, then bytes, packets, errors, drops.
+/// Parses the table of interfaces: eight columns about received data, then bytes, packets, errors, drops.
 fn sent_and_dropped(table: &str) -> Option<u64> {
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix(INTERFACE)?.strip_prefix(':'))?;
     line.split_whitespace().nth(11)?.parse().ok()
@@ -116,13 +116,13 @@ fn set_up(address: Ipv4Addr) -> io::Result<()> {
     set(INTERFACE, libc::SIOCSIFADDR, &address_is(address))?;
     set(INTERFACE, libc::SIOCSIFNETMASK, &address_is(Ipv4Addr::new(255, 255, 255, 0)))?;
     set(INTERFACE, libc::SIOCSIFMTU, &|request| request.ifr_ifru.ifru_mtu = MTU)?;
-    // In this request the number lies where others have the metric.
+    // This request passes the number in the field of the metric.
     set(INTERFACE, libc::SIOCSIFTXQLEN, &|request| request.ifr_ifru.ifru_metric = QUEUE_LENGTH)?;
     set(INTERFACE, libc::SIOCSIFFLAGS, &up)
 }
 
 fn request(name: &str) -> libc::ifreq {
-    // SAFETY: a request is plain bytes, for which zeros are a value.
+    // SAFETY: a request is plain bytes, for which zeros are a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)) {
         *place = byte as libc::c_char;
@@ -132,7 +132,7 @@ fn request(name: &str) -> libc::ifreq {
 
 fn internet_address(address: Ipv4Addr) -> libc::sockaddr {
     let [a, b, c, d] = address.octets().map(|octet| octet as libc::c_char);
-    // Port, then address, then nothing: the layout of sockaddr_in.
+    // Port, then address, then zeros: the layout of sockaddr_in.
     let sa_data = [0, 0, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0];
     libc::sockaddr { sa_family: libc::AF_INET as libc::sa_family_t, sa_data }
 }

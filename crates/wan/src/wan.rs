@@ -1,4 +1,4 @@
-//! An emulator within this process: for tests and benches, and what `standfast wan run` is made of.
+//! An emulator within this process: for tests and benches, and the base of `standfast wan run`.
 
 use crate::awake::{Awake, keep_awake};
 use crate::chance::Chance;
@@ -21,23 +21,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How an emulator is set up.
+/// Configuration of an emulator.
 #[derive(Clone, Debug)]
 pub struct WanConfig {
-    /// Its name; no other one that runs has it.
+    /// Name; unique among running emulators.
     pub name: String,
-    /// Names of the nodes: each pair of them is connected in both directions.
+    /// Names of the nodes; each pair is connected in both directions.
     pub nodes: Vec<String>,
-    /// What all directions are like.
+    /// Settings of all directions.
     pub settings: Settings,
-    /// What single directions have otherwise, in this order.
+    /// Changes for single directions, applied in this order.
     pub links: Vec<(LinkName, Change)>,
     /// Decides which segments are lost and overtaken, and the course of the jitter.
     pub seed: u64,
 }
 
 impl Default for WanConfig {
-    /// Nodes `a` and `b`, a link that only forwards, and a name that nobody else in this process or another one has.
+    /// Nodes `a` and `b`, a link that only forwards, and a name that is unique within and across processes.
     fn default() -> WanConfig {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -52,7 +52,7 @@ impl Default for WanConfig {
 }
 
 impl WanConfig {
-    /// Two nodes so far apart.
+    /// Two nodes with this round trip.
     pub fn with_rtt(rtt: Duration) -> WanConfig {
         let settings = Settings { delay: rtt.as_nanos() as Nanos / 2, ..Settings::default() };
         WanConfig { settings, ..WanConfig::default() }
@@ -65,7 +65,7 @@ pub fn possible() -> Result<()> {
     tun::check()
 }
 
-/// An emulator that runs. When it is dropped, its nodes and all processes in them end.
+/// A running emulator. Dropping it ends its nodes and all processes in them.
 pub struct Wan {
     emulator: Arc<Emulator>,
     server: Arc<Server>,
@@ -75,7 +75,7 @@ pub struct Wan {
 }
 
 impl Wan {
-    /// Makes the nodes and connects them. What killed emulators left behind is removed first.
+    /// Creates the nodes and connects them, after removing the remains of killed emulators.
     pub fn start(config: WanConfig) -> Result<Wan> {
         let nodes: Arc<[Node]> = place::nodes(&config.name, &config.nodes)?.into();
         let settings = settings_of_all(&config, &nodes)?;
@@ -125,27 +125,26 @@ impl Wan {
         &self.emulator.nodes
     }
 
-    /// The node of this name.
     pub fn node(&self, name: &str) -> Result<&Node> {
         find_node(self.nodes(), name)
     }
 
-    /// Changes and asks the links.
+    /// Returns the interface that changes and queries the links.
     pub fn control(&self) -> &Emulator {
         &self.emulator
     }
 
-    /// A command that will run in a node.
+    /// Returns a command that will run in a node.
     pub fn command(&self, node: &str, program: impl AsRef<OsStr>) -> Result<Command> {
         namespace::command(&self.node(node)?.namespace, program)
     }
 
-    /// Carries out `inside` on a thread in a node. Sockets that it makes stay there.
+    /// Runs `inside` on a thread in a node. Sockets that it creates stay there.
     pub fn within<T: Send>(&self, node: &str, inside: impl FnOnce() -> T + Send) -> Result<T> {
         namespace::within(&self.node(node)?.namespace, inside)
     }
 
-    /// Raised when somebody asked the emulator to stop, through its socket.
+    /// Raised when a client asks through the control socket that the emulator stops.
     pub fn stop_asked(&self) -> &Event {
         &self.server.stop_asked
     }
@@ -156,15 +155,14 @@ impl Drop for Wan {
         self.emulator.outgoing.iter().for_each(|outgoing| outgoing.end());
         self.server.end();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so on stderr.
+            // A thread that panicked has reported that on stderr.
             let _ = thread.join();
         }
-        // Before those who wait for the end hear of it: the server goes last.
+        // Before clients that wait for the end are answered: dropping the server closes their connections.
         self.place.take();
     }
 }
 
-/// The node of this name.
 pub fn find_node<'a>(nodes: &'a [Node], name: &str) -> Result<&'a Node> {
     nodes.iter().find(|node| node.name == name).ok_or_else(|| {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
@@ -172,7 +170,7 @@ pub fn find_node<'a>(nodes: &'a [Node], name: &str) -> Result<&'a Node> {
     })
 }
 
-/// By node that sends and node that receives.
+/// By sending node and receiving node.
 fn settings_of_all(config: &WanConfig, nodes: &[Node]) -> Result<Vec<Vec<Settings>>> {
     config.settings.check()?;
     let mut all = vec![vec![config.settings; nodes.len()]; nodes.len()];

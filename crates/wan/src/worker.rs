@@ -1,5 +1,5 @@
-//! The thread of a node: takes what the node sends, gives it to the link towards its destination, and delivers what is
-//! due. Everything that is decided is decided in [`Link`].
+//! The thread of a node: reads what the node sends, passes it to the link towards its destination, and delivers what is
+//! due. [`Link`] makes all decisions.
 
 use crate::clock::{Clock, run_first, sharpen_timeouts, wait_readable};
 use crate::event::Event;
@@ -15,25 +15,25 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Packets taken before those that are due are looked at again, and the other way round.
+/// Packets to read before due packets are delivered, and the other way round.
 const AT_ONCE: usize = 8;
-/// The last part of a wait is not slept: waking up takes longer than that.
+/// The last part of a wait is spent spinning: waking up takes longer than that.
 const SPIN: Nanos = 20_000;
-/// With more packets under way nobody waits for a single one: that it is late by so little is not felt, and the processor
-/// is for the programs.
+/// With more packets in flight the thread does not spin: a single packet that is a few microseconds late makes no
+/// difference then, and the processor stays free for programs.
 const FEW: usize = 4;
 
-/// One direction as the threads share it.
+/// One direction, shared by the threads.
 pub struct Direction {
-    /// Index of the node that sends in it.
+    /// Index of the sending node.
     pub from: usize,
-    /// Index of the node that receives in it.
+    /// Index of the receiving node.
     pub to: usize,
-    /// What is under way.
+    /// The link with its packets in flight.
     pub link: Link<Buffer>,
-    /// How late it was delivered.
+    /// Lateness of delivered packets.
     pub lateness: Lateness,
-    /// Packets that the receiving node did not take.
+    /// Packets that the receiving node did not accept.
     pub refused: u64,
 }
 
@@ -50,7 +50,7 @@ impl Outgoing {
         Outgoing { directions: Mutex::new(directions), changed, over: AtomicBool::new(false) }
     }
 
-    /// Changes or reads the directions; the thread looks at them afresh afterwards.
+    /// Changes or reads the directions, then wakes the thread to check them again.
     pub fn with<T>(&self, work: impl FnOnce(&mut [Direction]) -> T) -> T {
         let done = work(&mut self.lock());
         self.changed.raise();
@@ -68,25 +68,24 @@ impl Outgoing {
     }
 }
 
-/// What the thread of a node remembers between packets.
+/// State that the thread of a node keeps between packets.
 #[derive(Default)]
 struct Intake {
     pool: Pool,
     scratch: Option<Buffer>,
     probes: Probes,
-    /// It slept until now.
+    /// It has just slept.
     woken: bool,
-    /// Somebody removed the namespace under us: there is nothing to take any more.
+    /// The namespace was removed by another process, so there is nothing to read any more.
     gone: bool,
 }
 
-/// What the thread of a node works with.
+/// The thread of a node with what it works on.
 pub struct Worker {
     /// The emulator's clock, the same for all threads.
     pub clock: Clock,
     /// Index of its node.
     pub node: usize,
-    /// All nodes.
     pub nodes: Arc<[Node]>,
     /// The devices of all nodes.
     pub tuns: Arc<[Tun]>,
@@ -95,10 +94,10 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Works until [`Outgoing::end`].
+    /// Runs until [`Outgoing::end`].
     pub fn run(self) {
         sharpen_timeouts();
-        // Without it the lateness tells how much it mattered.
+        // If refused, the lateness shows the effect.
         let _ = run_first();
         let mut intake = Intake::default();
         while !self.outgoing.over.load(Ordering::Acquire) {
@@ -113,7 +112,7 @@ impl Worker {
         }
     }
 
-    /// Takes some packets from the node; whether there are no more.
+    /// Reads some packets from the node; returns whether there are no more.
     fn take(&self, directions: &mut [Direction], intake: &mut Intake) -> bool {
         let Intake { pool, scratch, probes, woken, gone } = intake;
         let scratch = scratch.get_or_insert_with(|| pool.take(LARGEST));
@@ -130,9 +129,9 @@ impl Worker {
                 }
             }
             let read = self.clock.now();
-            // The packet that woke us was there before we were.
+            // The packet that woke this thread was there before the thread ran.
             let age = if std::mem::take(woken) { probes.age() } else { 0 };
-            // What is not IPv4 or goes to nobody would find no receiver on a real link either.
+            // A packet that is not IPv4 or has no destination here would find no receiver on a real link either.
             let Some(shape) = Shape::of(scratch.bytes()) else { continue };
             if shape.destination == probe::ADDRESS {
                 probes.saw(read, scratch.bytes());
@@ -147,7 +146,7 @@ impl Worker {
         false
     }
 
-    /// Delivers some of what is due; whether there is no more.
+    /// Delivers some due packets; returns whether there are no more.
     fn deliver(&self, directions: &mut [Direction], pool: &mut Pool) -> bool {
         let mut all = true;
         for direction in directions {
@@ -167,7 +166,8 @@ impl Worker {
         all
     }
 
-    /// Waits for a packet, a change, or what is due next, and does not sleep for less than `spin`; whether it slept.
+    /// Waits for a packet, a change, or the next due packet; spins instead of sleeping for less than `spin`. Returns
+    /// whether it slept.
     fn wait(&self, due: Option<Nanos>, spin: Nanos, gone: bool) -> bool {
         let timeout = due.map(|due| due.saturating_sub(self.clock.now()));
         if timeout.is_some_and(|timeout| timeout <= spin) {
@@ -176,7 +176,7 @@ impl Worker {
         }
         let timeout = timeout.map(|timeout| timeout - spin);
         let descriptors = [self.outgoing.changed.as_fd(), self.tuns[self.node].as_fd()];
-        // It fails only for want of kernel memory; looking again is then all that can be done.
+        // Fails only without kernel memory; the loop can only poll again.
         let _ = wait_readable(&descriptors[..2 - usize::from(gone)], timeout);
         self.outgoing.changed.take();
         true

@@ -1,4 +1,4 @@
-//! Real packets between real namespaces. Needs root; says SKIP where that is not possible.
+//! Real packets between real namespaces. Needs root; prints SKIP where that is not possible.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,10 +13,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 7000;
-/// Nothing that is still to come takes longer, on a machine with other work.
+/// Longer than any wait for something that will come, on a machine with other work.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One test at a time: they measure. None where links cannot be emulated.
+/// Serialises the tests, because they measure time. None where links cannot be emulated.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     if let Err(error) = possible() {
@@ -51,7 +51,7 @@ fn connection(wan: &Wan) -> (TcpStream, TcpStream) {
     (client, listener.accept().unwrap().0)
 }
 
-/// Median of the time for a datagram to b and back.
+/// Median round trip of a datagram to b and back.
 fn round_trip(wan: &Wan, count: usize) -> Duration {
     let (sender, receiver) = datagrams(wan, "a", "b");
     std::thread::scope(|scope| {
@@ -78,7 +78,7 @@ fn round_trip(wan: &Wan, count: usize) -> Duration {
 #[test]
 fn no_round_trip_is_shorter_than_what_was_asked() {
     let Some(_turn) = turn() else { return };
-    // How much longer they are depends on the machine: `make figures GROUP=net` measures it.
+    // How much longer they are depends on the machine; `make figures GROUP=net` measures it.
     for (millis, count) in [(1, 101), (10, 21), (25, 11), (100, 5)] {
         let truth = Duration::from_millis(millis);
         let wan = Wan::start(WanConfig::with_rtt(truth)).unwrap();
@@ -97,11 +97,11 @@ fn a_stream_gets_no_more_than_the_rate() {
     let (mut client, mut server) = connection(&wan);
     // A full segment with timestamps carries 1448 bytes in a packet of 1500.
     let truth = rate as f64 / 8.0 * 1448.0 / 1500.0;
-    // Of all that may lie in queues and buffers when the time begins, this is much more than there is.
+    // More than all queues and buffers can hold when the measurement begins.
     let waiting = 4 << 20;
     let bytes = 2 * truth as u64 + waiting;
     std::thread::scope(|scope| {
-        // Ends with an error when the other side goes away.
+        // Ends with an error when the other side closes.
         scope.spawn(move || while client.write_all(&[7; 128 << 10]).is_ok() {});
         let mut room = vec![0; 1 << 20];
         let (began, mut received) = (Instant::now(), 0);
@@ -134,7 +134,7 @@ fn what_is_cut_into_segments_arrives_as_it_was_sent() {
         scope.spawn(move || client.write_all(sent).unwrap());
         server.read_to_end(&mut received).unwrap();
     });
-    // Not compared by a macro, which would print them.
+    // Not assert_eq!, which would print both buffers.
     assert!(sent == received);
     let there = &wan.control().stats(false).links[0];
     assert!(there.counts.lost > 0 && there.counts.overtaken > 0 && there.refused == 0, "{there:?}");
@@ -152,10 +152,10 @@ fn await_stats(wan: &Wan, what: &str, condition: impl Fn(&Stats) -> bool) {
     }
 }
 
-/// So many datagrams find room in the buffer of a socket that nobody reads.
+/// This many datagrams fit into the buffer of a socket that is not read.
 const DATAGRAMS: u32 = 200;
 
-/// Sends numbered datagrams and returns the numbers that arrive, in the order in which they do.
+/// Sends numbered datagrams and returns the numbers that arrive, in order of arrival.
 fn arrivals(settings: Settings, seed: u64) -> Vec<u32> {
     let wan = Wan::start(WanConfig { settings, seed, ..WanConfig::default() }).unwrap();
     let (sender, receiver) = datagrams(&wan, "a", "b");
@@ -164,7 +164,7 @@ fn arrivals(settings: Settings, seed: u64) -> Vec<u32> {
     await_stats(&wan, "all datagrams have passed", |stats| {
         stats.links[0].counts.segments >= u64::from(DATAGRAMS) && stats.links[0].held_bytes == 0
     });
-    // A last one that surely arrives tells that no other one will.
+    // A last datagram that certainly arrives marks the end of the others.
     wan.control().set(&[], &Change { loss: Some(0), reorder: Some(0), ..Change::default() }).unwrap();
     send(DATAGRAMS);
     let receive = || {
@@ -206,7 +206,7 @@ fn a_cut_direction_is_silent_until_it_is_healed_and_the_other_one_works() {
     b.send(b"back").unwrap();
     let mut bytes = [0; 8];
     assert_eq!(a.recv(&mut bytes).unwrap(), 4);
-    // The directions are worked on one after the other, and in any order.
+    // The threads work on the directions one after the other, in any order.
     await_stats(&wan, "the first datagram is lost", |stats| stats.links[0].counts.cut == 1);
     let stats = wan.control().stats(false);
     assert_eq!([stats.links[0].state, stats.links[1].state], [State::Cut, State::Up]);
@@ -246,7 +246,7 @@ fn three_nodes_reach_each_other_with_links_of_their_own() {
     let slow = Duration::from_millis(50);
     assert!(took("c", "a") >= slow);
     for (from, to) in [("a", "c"), ("b", "a"), ("b", "c")] {
-        // Other work on the machine may delay one or the other attempt.
+        // Other work on the machine may delay some attempts.
         assert!((0..10).any(|_| took(from, to) < slow), "{from} to {to}");
     }
 }
@@ -278,7 +278,7 @@ fn the_end_takes_processes_and_namespaces_along() {
 #[test]
 fn processors_do_not_sleep_while_it_runs() {
     let Some(_turn) = turn() else { return };
-    // What all demands together allow a processor to take until it is awake, microseconds. It can be read once.
+    // The resulting wake-up latency that all requests together allow, microseconds. One descriptor reads it once.
     let now = || {
         let mut bytes = [0; 4];
         let mut device = std::fs::File::open("/dev/cpu_dma_latency").ok()?;

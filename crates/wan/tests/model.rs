@@ -1,4 +1,4 @@
-//! The link model under a clock of its own: whatever is done to a link, nothing arrives early, twice, or out of order.
+//! The link model under a synthetic clock: whatever is done to a link, nothing arrives early, twice, or out of order.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ fn link(settings: Settings) -> Link<u64> {
     Link::new(settings, Chance::new(7, 0, 1))
 }
 
-/// Offers a segment and holds it under its number; whether it passed.
+/// Offers a segment and holds it under its number; returns whether it passed.
 fn send(link: &mut Link<u64>, now: Nanos, bytes: u64, number: u64) -> bool {
     match link.offer(now, bytes) {
         Fate::Passes(passage) => {
@@ -24,7 +24,7 @@ fn send(link: &mut Link<u64>, now: Nanos, bytes: u64, number: u64) -> bool {
     }
 }
 
-/// All arrivals as (moment, number), released exactly when they are due.
+/// All arrivals as (time, number), released exactly when they are due.
 fn arrivals(link: &mut Link<u64>) -> Vec<(Nanos, u64)> {
     let mut out = Vec::new();
     while let Some(due) = link.next_due() {
@@ -57,7 +57,7 @@ fn a_full_queue_drops_and_drains_at_the_rate() {
     let mut link = link(settings);
     let passed = (0..20).filter(|number| send(&mut link, 0, 1500, *number)).count();
     assert_eq!((passed, link.counts().queue_full), (10, 10));
-    // A packet a millisecond leaves.
+    // One packet leaves per millisecond.
     assert!(send(&mut link, MS, 1500, 20));
     assert!(!send(&mut link, MS, 1500, 21));
 }
@@ -80,12 +80,12 @@ fn a_stall_stops_time_on_the_link() {
     let mut link = link(settings);
     send(&mut link, 0, 1500, 1);
     link.stall(MS);
-    // A second command does not move the moment.
+    // A second stall does not move the time of the first.
     link.stall(2 * MS);
     send(&mut link, 5 * MS, 1500, 2);
     assert_eq!((link.state(), link.next_due(), link.release(100 * MS)), (State::Stalled, None, None));
     link.heal(11 * MS);
-    // Ten milliseconds later than without the stall; the second one came when the first had just been transmitted.
+    // Ten milliseconds later than without the stall; the second packet came when the first had just been transmitted.
     assert_eq!(arrivals(&mut link), [(13 * MS, 1), (14 * MS, 2)]);
 }
 
@@ -235,7 +235,7 @@ proptest! {
             let number = *number as usize;
             let least = settings.wire_time(sizes[number]) + settings.delay - settings.jitter;
             prop_assert!(*at >= sent_at[number] + least);
-            // Its place in the queue and the jitter are all that may come on top.
+            // Only its place in the queue and the jitter may come on top.
             let waits = settings.wire_time(settings.queue_bytes());
             prop_assert!(*at <= sent_at[number] + waits + settings.delay + settings.jitter + 1_000);
         }

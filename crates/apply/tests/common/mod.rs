@@ -1,4 +1,4 @@
-//! A primary whose redo is made by comparing all pages before and after each transaction, and helpers.
+//! A primary that makes redo by comparing all pages before and after each transaction, and helpers.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use rusqlite::Connection;
@@ -22,7 +22,7 @@ impl Stream {
     pub fn end(&self) -> Scn {
         Scn::START + self.bytes.len() as u64
     }
-    /// Everything from `scn` on.
+    /// Returns everything from `scn` on.
     pub fn from(&self, scn: Scn) -> &[u8] {
         &self.bytes[scn.bytes_since(Scn::START) as usize..]
     }
@@ -35,9 +35,9 @@ pub struct Primary {
     pub page_size: PageSize,
     pub connection: Connection,
     images: Vec<Vec<u8>>,
-    /// The pages after each commit, when asked for.
+    /// The pages after each commit; `None` when they are not recorded.
     pub past: Option<Vec<(Scn, Vec<Vec<u8>>)>>,
-    /// Vectors in one record at most; more make a transaction of several records.
+    /// Maximum number of vectors in a record; a transaction with more has several records.
     pub piece: usize,
 }
 
@@ -66,7 +66,7 @@ impl Primary {
         self.image(stream, true);
     }
 
-    /// A full image, which is known to hold all redo before it, or not.
+    /// Appends a full resync image; `complete`: it is known to hold all redo before it.
     pub fn image(&mut self, stream: &mut Stream, complete: bool) {
         RecordBuilder::baseline(&mut stream.bytes, self.id, complete);
         self.images.clear();
@@ -108,7 +108,7 @@ impl Primary {
         self.images = now;
     }
 
-    /// The pages as of `scn`.
+    /// Returns the pages as of `scn`.
     pub fn at(&self, scn: Scn) -> Option<&[Vec<u8>]> {
         let past = self.past.as_ref().unwrap();
         past.iter().rev().find(|(commit, _)| *commit <= scn).map(|(_, images)| images.as_slice())
@@ -125,7 +125,7 @@ impl Primary {
     }
 }
 
-/// Fails unless the pages are the same but for what every SQLite writes for itself.
+/// Fails unless the pages are equal, except for bytes that every SQLite writes for itself.
 pub fn same(here: &[Vec<u8>], there: &[Vec<u8>], name: &str) {
     assert_eq!(there.len(), here.len(), "size of {name} in pages");
     for (at, (here, there)) in here.iter().zip(there).enumerate() {
@@ -143,7 +143,7 @@ pub fn insert(rows: u32, bytes: u32) -> String {
     )
 }
 
-/// Transactions of all sorts.
+/// Runs transactions of all kinds.
 pub fn history(primary: &mut Primary, stream: &mut Stream, steps: u32, rng: &mut Rng) {
     for _ in 0..steps {
         let sql = match rng.below(8) {
@@ -185,7 +185,7 @@ pub fn config(standby: &TempDir, workers: usize, limits: Limits) -> ApplyConfig 
     }
 }
 
-/// A standby that starts at the beginning of the stream.
+/// Returns a standby that starts at the beginning of the stream.
 pub fn fresh(standby: &TempDir, workers: usize, limits: Limits) -> Apply {
     let mut apply = Apply::open(config(standby, workers, limits), Box::new(|_| Ok(()))).unwrap();
     let report =
@@ -194,7 +194,7 @@ pub fn fresh(standby: &TempDir, workers: usize, limits: Limits) -> Apply {
     apply
 }
 
-/// Redo in memory, handed out in small stretches.
+/// Redo in memory, handed out in small chunks.
 pub struct InPieces<'a>(pub RedoInMemory<'a>);
 
 impl RedoSource for InPieces<'_> {
@@ -208,7 +208,7 @@ impl RedoSource for InPieces<'_> {
     }
 }
 
-/// A standby after a crash: everything that was attached is attached again and recovered.
+/// Returns a standby after a crash: everything that was attached is attached again and recovered.
 pub fn again(
     standby: &TempDir,
     primaries: &[&Primary],
@@ -235,7 +235,7 @@ pub fn again(
     (apply, report)
 }
 
-/// Applies what has come since; the errors of single databases are returned.
+/// Applies the redo that has arrived since; returns the errors of single databases.
 pub fn follow(apply: &mut Apply, stream: &Stream) -> ApplyReport {
     let from = apply.applied();
     apply.apply(from, stream.from(from), stream.end()).unwrap()

@@ -1,5 +1,5 @@
-//! Campaigns are programs of their own, `standfast-campaign kill|power|differential`: they run for long, and what they do
-//! to processes must not happen to the harness.
+//! Runs campaigns, which are separate programs, `standfast-campaign kill|power|differential`: they run for long, and
+//! what they do to processes must not affect the harness.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,33 +17,34 @@ use crate::process::Process;
 use crate::suite::Missing;
 use crate::{BenchError, Context, Result, interrupt};
 
-/// The last line of a campaign's output.
+/// The last line of output of a campaign.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CampaignReport {
-    /// Cycles (kill), seeds (power) or programs (differential) that ran to their end.
+    /// Cycles (kill), seeds (power) or programs (differential) that completed.
     #[serde(alias = "cycles", alias = "seeds", alias = "programs")]
     pub runs: u64,
-    /// Acknowledged commits that were not found afterwards; databases with another content than on stock SQLite (differential).
+    /// Acknowledged commits that were missing afterwards; for differential, databases whose content differs from that
+    /// on stock SQLite.
     pub lost: u64,
     /// Databases that failed integrity_check.
     pub integrity_failures: u64,
     /// Pages that differed between primary and standby after catching up.
     pub page_differences: u64,
-    /// Programs a statement of which had another outcome than on stock SQLite (differential).
+    /// Programs with a statement whose outcome differs from that on stock SQLite (differential).
     #[serde(default)]
     pub differing: u64,
-    /// Whatever else the campaign says.
+    /// All other fields of the report.
     #[serde(flatten)]
     pub details: BTreeMap<String, Value>,
 }
 
 impl CampaignReport {
-    /// Findings other than lost commits.
+    /// Number of findings other than lost commits.
     pub fn damaged(&self) -> u64 {
         self.integrity_failures + self.page_differences
     }
 
-    /// The number of runs, when it is enough to say something.
+    /// Returns the number of runs. Skips the figure when there are fewer than `least` and none of them found anything.
     pub fn enough(&self, least: u64) -> std::result::Result<f64, Missing> {
         if self.runs < least && self.lost == 0 && self.damaged() == 0 && self.differing == 0 {
             return Err(Missing::Skipped(format!(
@@ -55,8 +56,7 @@ impl CampaignReport {
     }
 }
 
-/// Runs a campaign; its progress goes to our standard error.
-/// `more` completes the command line.
+/// Runs a campaign; its progress goes to standard error of this process. `more` completes the command line.
 pub(super) fn campaign(
     context: &Context,
     name: &str,
@@ -67,7 +67,7 @@ pub(super) fn campaign(
     last_line(context, name, option, count, more)
 }
 
-/// As [`campaign`], for any form of its last line.
+/// Runs a campaign and parses its last line as a `T`.
 pub(super) fn last_line<T: DeserializeOwned>(
     context: &Context,
     name: &str,
@@ -87,7 +87,7 @@ pub(super) fn last_line<T: DeserializeOwned>(
     }
     interrupt::check()?;
     process.wait(Duration::from_secs(10));
-    // A campaign that found something ends with a failure and a report all the same.
+    // A campaign with findings exits with a failure code and still writes a report.
     report(&text).ok_or_else(|| BenchError::Unreadable {
         what: format!("the last line of `standfast-campaign {name} --json`"),
         detail: text.lines().last().unwrap_or("it wrote nothing").to_owned(),

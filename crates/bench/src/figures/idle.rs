@@ -1,4 +1,4 @@
-//! What an instance costs that has nothing to do.
+//! Cost of an idle instance.
 
 use std::time::{Duration, Instant};
 
@@ -9,27 +9,24 @@ use crate::systems::Instance;
 use crate::workload::create_databases;
 use crate::{BenchError, Context, Result, interrupt, processes};
 
-/// Protected databases.
+/// Number of protected databases.
 const DATABASES: usize = 10;
-/// Time after which start-up work is over.
+/// Time after which start-up work is done.
 const SETTLE: Duration = Duration::from_secs(3);
-/// Measured time.
 const MEASURE: Duration = Duration::from_secs(10);
 
-/// An idle instance.
+/// Measurements of an idle instance.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct IdleResult {
-    /// Protected databases.
+    /// Number of protected databases.
     pub databases: usize,
-    /// Measured time.
     pub seconds: f64,
-    /// Processor time over that time; 100 is one processor.
+    /// Processor time as a share of the measured time; 100 is one processor.
     pub cpu_percent: f64,
-    /// Resident memory.
     pub resident_bytes: u64,
 }
 
-/// Starts an instance, protects databases, leaves it alone.
+/// Starts an instance, protects databases, and leaves it idle.
 pub(super) fn idle(context: &Context) -> Result<IdleResult> {
     eprintln!("idle instance, {DATABASES} databases, {} s", MEASURE.as_secs());
     let scratch = Scratch::new(&context.base)?;

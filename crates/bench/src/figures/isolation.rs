@@ -1,4 +1,4 @@
-//! The isolation campaign, `standfast-campaign isolation`: what a fault in one database costs the others.
+//! The isolation campaign, `standfast-campaign isolation`: the effect of a fault in one database on the others.
 
 use std::ffi::OsStr;
 
@@ -9,50 +9,48 @@ use crate::process::make_on_disk;
 use crate::suite::Missing;
 use crate::{Context, Result};
 
-/// Times that each fault strikes unless COUNT says otherwise.
+/// Times that each fault is injected unless COUNT says otherwise.
 pub(super) const ROUNDS: u64 = 3;
 
-/// The last line of the campaign's output, as far as figures need it.
+/// The fields of the campaign's last line of output that figures need.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IsolationReport {
-    /// Fault by fault.
     pub faults: Vec<FaultReport>,
-    /// Acknowledged commits that were not found afterwards.
+    /// Acknowledged commits that were missing afterwards.
     pub lost: u64,
     /// Databases that failed integrity_check.
     pub integrity_failures: u64,
-    /// Pages that differed between primary and standby.
+    /// Pages that differ between primary and standby.
     pub page_differences: u64,
     /// Why the campaign ended early.
     #[serde(default)]
     pub error: Option<String>,
 }
 
-/// One fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FaultReport {
-    /// Its name.
     pub fault: String,
-    /// Commits per second of the other databases during it by those before it; none when this machine cannot do it.
+    /// Commits per second of the other databases during the fault, divided by the rate before; None when this machine
+    /// cannot inject it.
     pub ratio: Option<f64>,
-    /// Commits of the others that failed.
+    /// Failed commits of the other databases.
     pub refused: u64,
-    /// What became of the instance or another database.
+    /// Changes of state of the instance or of another database.
     pub changed: Vec<String>,
-    /// Why it was not done.
+    /// Why the fault was not injected.
     #[serde(default)]
     pub skipped: Option<String>,
 }
 
 impl IsolationReport {
-    /// The lowest ratio of all faults.
+    /// Lowest ratio of all faults.
     pub fn worst_ratio(&self) -> std::result::Result<f64, Missing> {
         self.complete()?;
         let ratios = self.faults.iter().filter_map(|fault| fault.ratio);
         ratios.reduce(f64::min).ok_or_else(|| Missing::Skipped("no fault could be brought about".into()))
     }
 
-    /// Restarts, changes of state, failed commits and differences, together.
+    /// Total of restarts, changes of state, failed commits and differences.
     pub fn spread(&self) -> std::result::Result<f64, Missing> {
         self.complete()?;
         let of_faults: u64 = self.faults.iter().map(|fault| fault.changed.len() as u64 + fault.refused).sum();
@@ -64,7 +62,7 @@ impl IsolationReport {
     }
 }
 
-/// Runs the campaign on the disk that is measured.
+/// Runs the campaign on the disk under test.
 pub(super) fn isolation(context: &Context, rounds: u64) -> Result<IsolationReport> {
     make_on_disk(&context.base)?;
     let more = [OsStr::new("--directory"), context.base.as_os_str()];

@@ -22,19 +22,19 @@ use crate::systems::SystemKind::{Local, Postgres, StockFull, SyncAffirm, SyncAff
 use crate::systems::{Case, SystemKind};
 use crate::{Context, Result};
 
-/// A measurement, or why there is none.
+/// A measurement, or the reason why there is none.
 type Outcome<T> = std::result::Result<T, Missing>;
 
-/// Runs of a speed unless COUNT says otherwise.
+/// Runs per speed unless COUNT says otherwise.
 const ROUNDS: u64 = 3;
-/// A long run is this many times as long as a short one: 20 s at the default of 3 s.
+/// Length of a long run relative to a short one: 20 s at the default of 3 s.
 const LONG: f64 = 20.0 / 3.0;
-/// Transactions of a backlog of apply.
+/// Transactions per backlog of apply.
 const BACKLOG: u64 = 1_000_000;
 /// Threads that feed the log writer.
 const PRODUCERS: usize = 16;
 
-/// What the commit figures need: cases with the systems measured in turns.
+/// Cases of the commit figures, each with the systems that are measured in turns.
 const COMMIT_CASES: [(Case, &[SystemKind]); 5] = [
     (FORTY, &[StockFull, SyncAffirm, Postgres, SyncAffirm10ms]),
     (EIGHT, &[StockFull, SyncAffirm]),
@@ -43,41 +43,32 @@ const COMMIT_CASES: [(Case, &[SystemKind]); 5] = [
     (EIGHT_EACH, &[StockFull, SyncAffirm]),
 ];
 
-/// Everything that was measured; a part that was not asked for is missing as skipped.
+/// All measurements; a part that was not requested is missing as skipped.
 #[derive(Debug, Serialize)]
 pub struct Measured {
-    /// Series of the commit cases.
     pub commit: Vec<Series>,
-    /// The long run of SYNC AFFIRM at 40 clients, checkpoints included.
+    /// The long run of SYNC AFFIRM at 40 clients, including checkpoints.
     pub long: Outcome<Series>,
-    /// The longest durable write of 4 KiB that the disk does with nothing else to do, as long as the long run before it and
-    /// behind it together, in milliseconds.
+    /// The longest durable write of 4 KiB of the otherwise idle disk, in milliseconds: half of the long run's time
+    /// before it and half after it.
     pub longest_write_ms: Outcome<f64>,
-    /// Limits of disk and loopback, beside the commit cases.
+    /// Limits of disk and loopback, measured between the commit cases.
     pub raw: Outcome<RawLimits>,
     /// Apply of a backlog of one database.
     pub apply_one: Outcome<ApplyResult>,
-    /// Apply of a backlog spread over databases.
+    /// Apply of a backlog that is spread over databases.
     pub apply_spread: Outcome<ApplyResult>,
-    /// The log writer.
     pub log: Outcome<LogResult>,
-    /// The kill campaign.
     pub kill: Outcome<CampaignReport>,
-    /// The power-loss campaign.
     pub power: Outcome<CampaignReport>,
-    /// The differential campaign.
     pub promise: Outcome<CampaignReport>,
-    /// The isolation campaign.
     pub isolation: Outcome<IsolationReport>,
-    /// An idle instance.
     pub idle: Outcome<IdleResult>,
     /// Assessment of links.
     pub net: Outcome<NetResult>,
-    /// Redo on its way to a distant standby.
+    /// Redo transport to a distant standby.
     pub transport: Outcome<TransportResult>,
-    /// Group `instruments`.
     pub instruments: Outcome<InstrumentsResult>,
-    /// Group `trust`.
     pub trust: Outcome<TrustResult>,
 }
 
@@ -107,7 +98,7 @@ impl Default for Measured {
     }
 }
 
-/// Keeps the reason of an absent measurement; an interrupt stays an error.
+/// Converts an error into the reason of an absent measurement; an interrupt stays an error.
 pub(super) fn outcome<T>(result: Result<T>) -> Result<Outcome<T>> {
     match result {
         Ok(value) => Ok(Ok(value)),
@@ -116,13 +107,12 @@ pub(super) fn outcome<T>(result: Result<T>) -> Result<Outcome<T>> {
 }
 
 impl Measured {
-    /// The series of one system in one case.
+    /// Finds the series of one system in one case.
     pub fn commit_series(&self, system: SystemKind, case: Case) -> Outcome<&Series> {
         let series = self.commit.iter().find(|series| series.system == system && series.case == case);
         series.ok_or_else(|| Missing::Skipped("not asked for".into()))
     }
 
-    /// Measures one group.
     pub fn measure(
         &mut self,
         context: &Context,
@@ -180,15 +170,15 @@ impl Measured {
     }
 }
 
-/// Its databases lie on the disk that is measured: the default of the campaign is the temporary directory, which may
-/// be in memory, where protecting a database is refused. The campaign keeps what it has to show, so it makes its own
-/// directory there.
+/// Runs the kill campaign with its databases on the disk under test. The campaign's default is the temporary directory,
+/// which may be in memory, where protecting a database is refused. The campaign keeps its evidence, so it makes a
+/// directory of its own there.
 fn kill(context: &Context, cycles: u64) -> Result<CampaignReport> {
     make_on_disk(&context.base)?;
     campaign(context, "kill", "--cycles", cycles, &[OsStr::new("--directory"), context.base.as_os_str()])
 }
 
-/// As [`kill`].
+/// Runs the differential campaign on the disk under test.
 fn differential(context: &Context, programs: u64) -> Result<CampaignReport> {
     make_on_disk(&context.base)?;
     let directory = [OsStr::new("--directory"), context.base.as_os_str()];

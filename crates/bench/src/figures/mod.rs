@@ -187,7 +187,7 @@ impl Figure {
         );
         if let Some(reason) = reason {
             line.push_str(": ");
-            // One line each, whatever a program said.
+            // Put the reason on one line, whatever the program wrote.
             line.push_str(&reason.split_whitespace().collect::<Vec<_>>().join(" "));
         }
         line
@@ -226,7 +226,7 @@ pub fn figures(context: &Context, config: &FiguresConfig, stations: &Stations) -
             println!("{}", verdict.line);
             verdicts.push(verdict);
         }
-        // After each group, so that an interrupted evening keeps what it has.
+        // Write after each group, so that an interrupted run keeps its results.
         write_json(
             &config.out,
             &Document { conditions: &conditions, figures: &verdicts, measured: &measured },

@@ -1,4 +1,4 @@
-//! The table: what is measured, and what it must come to. Speeds are ratios of medians within one run.
+//! The table of figures: measurement, bar and aim. Speeds are ratios of medians within one run.
 
 use super::Better::{Higher, Lower};
 use super::Group::{Apply, Commit, Idle, Instruments, Kill, Log, Net, Power, Promise, Transport, Trust};
@@ -17,25 +17,25 @@ use crate::workload::Layout::{DatabasePerClient, OneDatabase};
 
 type Value = Result<f64, Missing>;
 
-/// One database, 40 clients: the case most figures are about.
+/// One database, 40 clients: the case of most figures.
 pub(super) const FORTY: Case = Case { clients: 40, layout: OneDatabase };
 pub(super) const EIGHT: Case = Case { clients: 8, layout: OneDatabase };
 pub(super) const ONE: Case = Case { clients: 1, layout: OneDatabase };
 pub(super) const FORTY_EACH: Case = Case { clients: 40, layout: DatabasePerClient };
 pub(super) const EIGHT_EACH: Case = Case { clients: 8, layout: DatabasePerClient };
 
-/// Databases that the spread backlog of apply goes to.
+/// Databases over which the backlog of apply is spread.
 pub(super) const APPLY_DATABASES: usize = 40;
-/// Cycles of the kill campaign below which its bar says nothing.
+/// Fewest cycles of the kill campaign for its bar to count.
 pub(super) const KILL_CYCLES: u64 = 200;
-/// Seeds of the power campaign below which its bar says nothing.
+/// Fewest seeds of the power campaign for its bar to count.
 pub(super) const POWER_SEEDS: u64 = 2000;
-/// Programs of the differential campaign, with all SQLites together, below which its bar says nothing.
+/// Fewest programs of the differential campaign, over all SQLites, for its bar to count.
 const PROMISE_PROGRAMS: u64 = 2000;
-/// Programs with each of the ten SQLites that `scripts/sqlites.sh` makes.
+/// Programs per SQLite; `scripts/sqlites.sh` makes ten.
 pub(super) const PROGRAMS_EACH: u64 = PROMISE_PROGRAMS / 10;
 
-/// No commit of the long run may take longer.
+/// Limit for every commit of the long run.
 const WORST_BAR_MS: f64 = 50.0;
 
 const fn figure(
@@ -54,14 +54,13 @@ const fn limits(bar: f64, aim: f64) -> (Option<f64>, Option<f64>) {
     (Some(bar), Some(aim))
 }
 
-/// Of a latency beside that of a tool which does nothing else. Not how far they are apart: a program that is leaner than its
-/// peer tells no wrong latency, and one whose peer has a bad minute is no worse.
+/// Unit of a latency compared with that of a tool that only measures latency. A signed difference, not a distance: a
+/// program that is faster than its peer reports no wrong latency, and is no worse when its peer has a bad minute.
 const SLOWER: &str = "% slower (< 0 faster)";
 
-/// Of applications with users and namespaces of their own.
+/// Unit for applications that run as separate users in separate namespaces.
 const CONTAINERS: &str = "x the same namespaces, SYNC AFFIRM";
 
-/// All figures.
 pub const FIGURES: &[Figure] = &[
     figure(Commit, "affirm_40_one_db", "x FULL", 2, limits(3.0, 4.5), Higher, |m| speed(m, FORTY)),
     figure(Commit, "affirm_8_one_db", "x FULL", 2, limits(1.8, 2.3), Higher, |m| speed(m, EIGHT)),
@@ -356,7 +355,7 @@ fn rate(measured: &Measured, system: crate::systems::SystemKind, case: Case) -> 
     Ok(measured.commit_series(system, case)?.of(|run| run.commits_per_second)?.median)
 }
 
-/// SYNC AFFIRM against stock SQLite FULL without any copy.
+/// SYNC AFFIRM relative to stock SQLite FULL without any copy.
 fn speed(measured: &Measured, case: Case) -> Value {
     Ok(rate(measured, SyncAffirm, case)? / rate(measured, StockFull, case)?)
 }
@@ -371,8 +370,8 @@ fn worst(measured: &Measured) -> Value {
     judgeable(commit_ms, measured.longest_write_ms.as_ref().ok())
 }
 
-/// Of a worst commit beyond the bar nothing can be said where the disk goes beyond it as well with nothing else to do: a commit
-/// waits for two writes, here and at the standby.
+/// Skips a worst commit beyond the bar when the idle disk exceeds the bar as well: a commit waits for two writes, here
+/// and at the standby.
 fn judgeable(commit_ms: f64, longest_write_ms: Option<&f64>) -> Value {
     match longest_write_ms {
         Some(write_ms) if commit_ms > WORST_BAR_MS && *write_ms > WORST_BAR_MS => {

@@ -12,32 +12,32 @@ use crate::systems::SystemKind::{
 };
 use crate::{Context, Result};
 
-/// What was measured of group `trust`.
+/// Measurements of group `trust`.
 #[derive(Debug, Default, Serialize)]
 pub struct TrustResult {
     /// SYNC AFFIRM on the loopback, plain and over TLS in turns.
     pub tls: Vec<Series>,
-    /// SYNC AFFIRM over TLS without and with 5,000 hostile connections a second, to a listener of another program or of the
-    /// primary, in turns.
+    /// SYNC AFFIRM over TLS, in turns without and with 5,000 hostile connections per second, to a listener of another
+    /// program or of the primary.
     pub floods: Vec<Series>,
-    /// SYNC AFFIRM with applications in the same namespaces as the instance, and each in its own, in turns.
+    /// SYNC AFFIRM, in turns with applications in the namespaces of the instance and with each application in its own.
     pub containers: Vec<Series>,
 }
 
 impl TrustResult {
-    /// Commits a second over TLS, in those over plain TCP: medians.
+    /// Commits per second over TLS relative to plain TCP: medians.
     pub(super) fn tls_ratio(&self, case: Case) -> std::result::Result<f64, Missing> {
         let rate = |system| median(&self.tls, system, case, |run| run.commits_per_second);
         Ok(rate(SyncAffirmTls)? / rate(SyncAffirm)?)
     }
 
-    /// Commits a second of applications in containers, in those of the same namespaces: medians.
+    /// Commits per second of applications in containers relative to the same namespaces: medians.
     pub(super) fn containers_ratio(&self, case: Case) -> std::result::Result<f64, Missing> {
         let rate = |system| median(&self.containers, system, case, |run| run.commits_per_second);
         Ok(rate(SyncAffirmContained)? / rate(SyncAffirm)?)
     }
 
-    /// The 99th percentile of commits during a flood, in that without one: medians.
+    /// The 99th percentile of commits during a flood relative to that without one: medians.
     pub(super) fn flood_ratio(&self, flood: SystemKind) -> std::result::Result<f64, Missing> {
         let p99 = |system| median(&self.floods, system, FORTY, |run| run.latency.p99_us);
         Ok(p99(flood)? / p99(SyncAffirmTls)?)
@@ -54,7 +54,6 @@ fn median(
     Ok(series.ok_or_else(|| Missing::Skipped("not asked for".into()))?.of(number)?.median)
 }
 
-/// Measures the group.
 pub(super) fn trust(context: &Context, rounds: usize) -> Result<TrustResult> {
     let mut suite = Suite::default();
     let mut found = TrustResult::default();

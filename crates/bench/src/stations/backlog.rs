@@ -1,4 +1,4 @@
-//! Backlogs for apply: a real SQLite history of the workload, captured as an instance captures it.
+//! Backlogs for apply: a real SQLite history of the workload, captured as in an instance.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -18,25 +18,25 @@ use crate::error::During;
 use crate::workload::{self, Accounts, create_databases};
 use crate::{BenchError, Result, interrupt};
 
-/// Redo handed to apply at once: what a standby takes when it is behind.
+/// Redo per call of apply: the amount that a standby takes when it is behind.
 const STRETCH_BYTES: usize = 16 << 20;
-/// Redo given between two looks for an interrupt while a history is made.
+/// Transactions between two checks for an interrupt while a history is made.
 const TRANSACTIONS_A_LOOK: u64 = 1000;
-/// Transactions after which the WAL of the history starts anew: some 8,000 frames.
+/// Transactions after which the WAL of the history is checkpointed and truncated: some 8,000 frames.
 const TRANSACTIONS_A_GENERATION: u64 = 4000;
 
-/// Makes a history once and hands it out for all runs that ask for the same.
+/// Makes a history once and reuses it for all runs with the same parameters.
 #[derive(Default)]
 pub(super) struct RealApply {
     history: RefCell<Option<Rc<History>>>,
 }
 
-/// Redo of equal databases that each live through the same transactions.
+/// Redo of identical databases that all have the same transactions.
 struct History {
     transactions: u64,
     databases: usize,
     page_size: PageSize,
-    /// Every database before the first transaction.
+    /// Content of each database before the first transaction.
     seed: Vec<u8>,
     redo: Vec<u8>,
 }
@@ -61,8 +61,8 @@ impl ApplyStation for RealApply {
 }
 
 impl History {
-    /// Runs the transactions of one database and captures each of them for all databases: their redo differs
-    /// in nothing but the database's number.
+    /// Runs the transactions in one database and captures each of them for all databases: their redo differs only in
+    /// the number of the database.
     fn make(directory: &Path, transactions: u64, databases: usize) -> Result<History> {
         eprintln!("  making a history of {transactions} transactions in {databases} databases");
         let path = create_databases(directory, 1)?.remove(0);
@@ -100,7 +100,7 @@ impl History {
             update.execute([account as i64]).during(during)?;
             insert.execute([0, nth as i64, account as i64]).during(during)?;
             application.execute_batch(workload::COMMIT).during(during)?;
-            // The rest of an uneven division goes to the first databases.
+            // The remainder of an uneven division goes to the first databases.
             let takers = (transactions - done).min(databases as u64);
             let raw_salts = published_salts(&keeper)?;
             for capture in &mut captures[..takers as usize] {
@@ -161,7 +161,7 @@ fn capture_one(
     marks: &mut Vec<CommitMark>,
 ) -> Result<()> {
     let epoch = Epoch { number: 1, raw_salts };
-    // Pages that were there before are captured in turns.
+    // Pages that a transaction adds without writing them may take several calls.
     let mut outcome = CaptureOutcome::More;
     while outcome == CaptureOutcome::More {
         outcome = capture.capture(epoch, 0, usize::MAX, redo, marks).map_err(capture_failed)?;
@@ -176,7 +176,7 @@ fn checkpoint(keeper: &Connection) -> rusqlite::Result<()> {
     keeper.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
-/// A standby that has received everything and applied nothing.
+/// A standby that has received all redo and applied none.
 struct Received {
     history: Rc<History>,
     apply: Apply,

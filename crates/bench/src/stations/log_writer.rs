@@ -1,4 +1,4 @@
-//! The real log buffer and log writer over fresh files, fed with records as large as those of busy commits.
+//! The real log buffer and log writer over new files, fed with records as large as those of busy commits.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,23 +14,23 @@ use standfast_types::{DatabaseId, IncarnationId, InstanceId, Scn};
 use super::{LogStation, LogUnderTest};
 use crate::{BenchError, Result};
 
-/// Redo that may wait for the log writer; a producer that finds more waits itself. Small enough to stay in
-/// the processor's cache.
+/// Redo that may wait for the log writer; a producer that finds more waits itself. Small enough to stay in the
+/// processor's cache.
 const BUFFER_BYTES: usize = 8 << 20;
-/// When there is room for a write again, one sleeping producer is woken: it goes on until the buffer is full. All together
-/// they would take the processors from the log writer.
+/// When pending redo falls to this, there is room for one write, and one waiting producer is woken: it continues until
+/// the buffer is full. All producers together would take the processors from the log writer.
 const ROOM_BYTES: usize = BUFFER_BYTES - GATHER_BYTES;
-/// When this little is left all are.
+/// When pending redo falls to this, all waiting producers are woken.
 const REFILL_BYTES: usize = BUFFER_BYTES / 4;
-/// Redo of one write, when there is that much: as a round of an instance.
+/// Redo per write, when that much is pending: one batch of an instance's log writer.
 const GATHER_BYTES: usize = 1 << 20;
-/// The log goes round like the file of plain writes beside it, and is as large together.
+/// The groups are reused in turn. Together they are as large as the file of the plain writes.
 const GROUPS: usize = 2;
 const GROUP_BYTES: u64 = 128 << 20;
 const BLOCK_BYTES: usize = 4096;
-/// Different records, from 1 KB to 10 KB.
+/// Number of different records, from 1 KB to 10 KB.
 const RECORDS: usize = 16;
-/// How long the log writer sleeps before it looks whether the bench is over.
+/// How long the log writer sleeps before it checks whether the bench is over.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// Opens [`RunningLog`]s.
@@ -63,7 +63,7 @@ impl RunningLog {
     }
 }
 
-/// A log writer that starts its log anew when the groups are full, since nobody archives them.
+/// A log writer that starts a new log when the groups are full, because no thread archives them.
 struct Rounds {
     disk: Arc<dyn Disk>,
     config: LogConfig,
@@ -82,8 +82,8 @@ impl Rounds {
         Ok(Rounds { disk, config, writer })
     }
 
-    /// As the commit path does when there is more redo: begins the write and comes back for the next one. Returns how
-    /// far redo is durable.
+    /// Begins the write and returns for the next one, as the commit path does when there is more redo. Returns how far
+    /// redo is durable.
     fn write(&mut self, chunks: &[Arc<RedoChunk>]) -> std::result::Result<Scn, LogError> {
         if chunks.is_empty() {
             self.writer.end_oldest()?;
@@ -101,7 +101,7 @@ impl Rounds {
     fn next_group(&mut self) -> std::result::Result<(), LogError> {
         self.writer.log().set_checkpoint(self.writer.position());
         if self.writer.switch(0)?.is_err() {
-            // Every write ends with a whole record, so the next one starts where the new log does.
+            // Every write ends with a complete record, so the next record starts where the new log does.
             let next = LogSwitch {
                 sequence: self.writer.sequence() + 1,
                 first_scn: self.writer.position(),
@@ -116,11 +116,11 @@ impl Rounds {
     }
 }
 
-/// What producers and the log writer share.
+/// State shared by the producers and the log writer.
 struct Shared {
     buffer: LogBuffer,
     ended: AtomicBool,
-    /// Why nothing more will be written.
+    /// Why the log writer stopped.
     failed: Mutex<Option<String>>,
     room: Condvar,
     waiting: AtomicUsize,
@@ -131,7 +131,7 @@ impl Shared {
         self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The wait that an instance calls `log buffer space`.
+    /// Waits for room; the wait event of an instance is `log buffer space`.
     fn await_room(&self) -> std::result::Result<(), String> {
         if self.buffer.pending_bytes() < BUFFER_BYTES {
             return Ok(());
@@ -157,7 +157,7 @@ impl Shared {
         }
     }
 
-    /// The log writer's thread.
+    /// Body of the log writer's thread.
     fn write_all(&self, mut rounds: Rounds) {
         let mut taken = rounds.writer.position();
         while !self.ended.load(Ordering::SeqCst) {
@@ -186,7 +186,7 @@ struct RunningLog {
     writer: Option<JoinHandle<()>>,
 }
 
-/// More producers than this share a counter.
+/// Number of counters; with more producers than this, producers share them.
 const COUNTERS: usize = 64;
 
 impl RunningLog {
@@ -237,7 +237,7 @@ impl Drop for RunningLog {
     }
 }
 
-/// A change record of about `bytes` bytes that no device can shrink.
+/// Makes a change record of about `bytes` incompressible bytes.
 fn record(bytes: usize) -> Vec<u8> {
     let image: Vec<u8> = (0..bytes).map(|nth| (nth * 31 % 255) as u8 + 1).collect();
     let (mut out, mut scratch) = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! The log writer and apply on their own: the runs and their timing are here, the stations themselves in
-//! `log_writer` and `backlog`.
+//! The log writer and apply on their own. This file has the runs and their timing, `log_writer` and `backlog` have the
+//! stages.
 
 mod backlog;
 mod log_writer;
@@ -17,16 +17,14 @@ use crate::statistics::MinMedianMax;
 use crate::workload::Layout;
 use crate::{BenchError, Context, Result, interrupt, raw};
 
-/// The stations that are measured alone.
+/// The stages that are measured alone.
 pub struct Stations {
-    /// The log writer.
     pub log: Box<dyn LogStation>,
-    /// Apply.
     pub apply: Box<dyn ApplyStation>,
 }
 
 impl Stations {
-    /// Those of this build.
+    /// The stages of this build.
     pub fn real() -> Stations {
         Stations { log: Box::new(log_writer::RealLog), apply: Box::new(backlog::RealApply::default()) }
     }
@@ -34,14 +32,14 @@ impl Stations {
 
 /// Opens a redo log for the bench of the log writer.
 pub trait LogStation {
-    /// A running log buffer and writer over fresh files in `directory`.
+    /// Starts a log buffer and log writer over new files in `directory`.
     fn open(&self, directory: &Path) -> Result<Box<dyn LogUnderTest>>;
 }
 
-/// A log buffer with its writer. Errors are texts with cause and remedy.
+/// A log buffer with its log writer. Errors are texts with cause and remedy.
 pub trait LogUnderTest: Sync {
-    /// Appends redo as producer number `producer`, waiting for room; returns the bytes appended. Called from
-    /// many threads at once.
+    /// Waits for room and appends redo as producer number `producer`; returns the bytes appended. Many threads call
+    /// this in parallel.
     fn append(&self, producer: usize) -> std::result::Result<u64, String>;
     /// Bytes that are durable by now, counted from any fixed start.
     fn durable_bytes(&self) -> u64;
@@ -49,36 +47,35 @@ pub trait LogUnderTest: Sync {
 
 /// Makes backlogs for the bench of apply.
 pub trait ApplyStation {
-    /// Writes a backlog of `transactions` transactions of the workload, spread evenly over `databases`
-    /// databases, as the received redo of a standby in `directory`.
+    /// Writes a backlog of `transactions` transactions of the workload, spread evenly over `databases` databases, as
+    /// the received redo of a standby in `directory`.
     fn prepare(&self, directory: &Path, transactions: u64, databases: usize) -> Result<Box<dyn Backlog>>;
 }
 
-/// Received redo that waits to be applied.
+/// Received redo that is not applied yet.
 pub trait Backlog {
     /// Applies all of it, syncs the standby databases, and returns the number of transactions applied.
     fn apply(self: Box<Self>) -> std::result::Result<u64, String>;
 }
 
-/// The bench of the log writer: many producers for a time.
+/// The bench of the log writer: many producers for a fixed time.
 #[derive(Clone, Copy, Debug)]
 pub struct LogBench {
-    /// Threads that append.
+    /// Number of threads that append.
     pub producers: usize,
-    /// Time of a run.
+    /// Duration of a run.
     pub time: Duration,
-    /// Runs, each with a baseline of its own beside it.
+    /// Number of runs; each has its own run of plain writes beside it.
     pub rounds: usize,
 }
 
-/// What the log writer gave, in bytes per second.
+/// Throughput of the log writer, in bytes per second.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LogResult {
-    /// Threads that appended.
+    /// Number of threads that appended.
     pub producers: usize,
-    /// Durable redo.
     pub rate: MinMedianMax,
-    /// One thread that writes 1 MiB durably again and again, in the same directory.
+    /// One thread that writes 1 MiB durably in a loop, in the same directory.
     pub baseline: MinMedianMax,
 }
 
@@ -90,7 +87,7 @@ impl LogResult {
 }
 
 impl LogBench {
-    /// Runs log writer and baseline in turns.
+    /// Alternates runs of plain writes and of the log writer.
     pub fn run(&self, context: &Context, station: &dyn LogStation) -> Result<LogResult> {
         let (mut rates, mut baselines) = (Vec::new(), Vec::new());
         for round in 1..=self.rounds {
@@ -106,7 +103,7 @@ impl LogBench {
 
     fn once(&self, log: &dyn LogUnderTest) -> Result<f64> {
         let stop = AtomicBool::new(false);
-        // However busy the machine is, each has written once.
+        // Each producer has written once when the measured time begins, however busy the machine is.
         let begun = Barrier::new(self.producers + 1);
         let (start, before) = (Instant::now(), log.durable_bytes());
         std::thread::scope(|scope| {
@@ -136,30 +133,30 @@ impl LogBench {
     }
 }
 
-/// The bench of apply: a backlog as fast as it goes.
+/// The bench of apply: a backlog at full speed.
 #[derive(Clone, Copy, Debug)]
 pub struct ApplyBench {
     /// Transactions of a backlog.
     pub transactions: u64,
-    /// Databases they are spread over.
+    /// Databases over which they are spread.
     pub databases: usize,
-    /// Runs.
+    /// Number of runs.
     pub rounds: usize,
 }
 
-/// What apply gave.
+/// Throughput of apply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ApplyResult {
     /// Transactions of a backlog.
     pub transactions: u64,
-    /// Databases they were spread over.
+    /// Databases over which they were spread.
     pub databases: usize,
-    /// Transactions per second, standby databases synced.
+    /// Transactions per second, including the sync of the standby databases.
     pub rate: MinMedianMax,
 }
 
 impl ApplyBench {
-    /// Prepares and applies a fresh backlog in each round.
+    /// Prepares and applies a new backlog in each round.
     pub fn run(&self, context: &Context, station: &dyn ApplyStation) -> Result<ApplyResult> {
         let mut rates = Vec::new();
         for round in 1..=self.rounds {
@@ -182,7 +179,7 @@ impl ApplyBench {
     }
 }
 
-/// What the preparation wrote must not be written back while apply is timed.
+/// Syncs what the preparation wrote, so that no writeback falls into the timed part.
 fn sync_file_system(directory: &Path) -> Result<()> {
     use std::os::fd::AsRawFd;
     let during = || format!("sync {}", directory.display());

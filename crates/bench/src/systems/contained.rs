@@ -1,5 +1,5 @@
-//! Applications as in containers: a user and namespaces of their own, and of this machine's files what docs/containers.md says is to be
-//! mounted.
+//! Applications as in containers: a separate user, separate namespaces, and only the mounts that docs/containers.md
+//! asks for.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use crate::error::During;
 use crate::process::run;
 use crate::{BenchError, Result};
 
-/// A user and a group that no account has.
+/// Number of a user and a group that no account has.
 const NUMBER: u32 = 60_001;
-/// Mounts the runtime directory `$1` at `$2` and hides what a container does not see: all shared memory, and the instance directory
-/// `$3`. Then it runs the rest as another user.
+/// Mounts the runtime directory `$1` at `$2`, hides all shared memory and the instance directory `$3`, which a
+/// container does not see, and then runs the remaining arguments as another user.
 const SCRIPT: &str = r#"
 set -e
 mount --bind "$1" "$2"
@@ -26,30 +26,31 @@ exec setpriv --reuid 60001 --regid 60001 --clear-groups --no-new-privs "$@"
 "#;
 const UNSHARE: [&str; 7] = ["--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child"];
 
-/// The runtime directory of an instance and where its applications see it; both are removed at the end.
+/// The runtime directory of an instance, and the mount point where its applications see it; both are removed at the
+/// end.
 pub(super) struct Mounts {
     runtime: PathBuf,
     seen: PathBuf,
 }
 
 impl Mounts {
-    /// For an instance of databases that lie in `scratch`.
+    /// For an instance whose databases are in `scratch`.
     pub fn new(scratch: &Path) -> Result<Mounts> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Shared memory of instances is on a tmpfs wherever it is.
+        // Shared memory of instances is always on a tmpfs.
         let runtime = PathBuf::from(format!("/dev/shm/standfast-bench-{}-{number}", std::process::id()));
         let seen = scratch.join("seen");
         std::fs::create_dir(&seen).during(|| format!("create {}", seen.display()))?;
         Ok(Mounts { runtime, seen })
     }
 
-    /// What systemd does for the unit of an instance in `directory`.
+    /// Variables that systemd sets for the unit of an instance in `directory`.
     pub fn environment(&self, directory: &Path) -> [(&'static str, PathBuf); 2] {
         [("STATE_DIRECTORY", directory.to_owned()), ("RUNTIME_DIRECTORY", self.runtime.clone())]
     }
 
-    /// Starts application processes of an instance in `directory`.
+    /// Wraps `command` so that it starts application processes of an instance in `directory`.
     pub fn worker(&self, command: &WorkerCommand, directory: &Path) -> WorkerCommand {
         let paths = [&self.runtime, &self.seen, &directory.to_owned(), &command.program];
         let mut arguments: Vec<String> = UNSHARE.map(str::to_owned).into();
@@ -66,7 +67,7 @@ impl Drop for Mounts {
     }
 }
 
-/// Whether this machine can do it.
+/// Fails when this machine cannot run applications in namespaces and as other users.
 pub(super) fn possible() -> Result<()> {
     let mut tried = Command::new("unshare");
     tried.args(UNSHARE).args(["setpriv", "--reuid", "60001", "--regid", "60001", "--clear-groups", "true"]);
@@ -75,7 +76,7 @@ pub(super) fn possible() -> Result<()> {
     })
 }
 
-/// Gives `databases` and the directory that they lie in to the group of the applications.
+/// Gives `databases` and their directory to the group of the applications.
 pub(super) fn share(databases: &[PathBuf]) -> Result<()> {
     for path in databases.iter().map(PathBuf::as_path).chain(databases[0].parent()) {
         let give = || {

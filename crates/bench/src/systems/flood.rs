@@ -10,20 +10,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Connections begun a second: 50,000 in 10 s.
+/// Connections per second: 50,000 in 10 s.
 pub(super) const RATE: u64 = 5_000;
-/// A measurement during which less than this part of them was made says nothing.
+/// A measurement is invalid when less than this share of [`RATE`] was made.
 const LEAST: f64 = 0.9;
-/// Connections that each thread holds open, so that places are taken, too.
+/// Connections that each thread keeps open, so that they occupy connection slots as well.
 const HELD: usize = 50;
-/// The addresses of this host that they come from, 127.1.0.1 and those behind it.
+/// Number of local source addresses, starting at 127.1.0.1.
 const ADDRESSES: u64 = 64;
-/// Connections that wait to be accepted, as at the listeners of an instance.
+/// Backlog of the listener, as at the listeners of an instance.
 const QUEUE: i32 = 4096;
-/// For a listener whose queue is full.
+/// Applies when the queue of the listener is full.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Threads that connect in turns: strangers have processors of their own, and wait for none of ours.
+/// Number of threads that connect, interleaved. Several, because real attackers have processors of their own and do not
+/// wait for those of this machine.
 const THREADS: u64 = 4;
 
 /// Connects until it is dropped.
@@ -32,12 +33,12 @@ pub(super) struct Flood {
     made: Arc<AtomicU64>,
     began: Instant,
     threads: Vec<JoinHandle<()>>,
-    /// Accepts, when no instance does.
+    /// The listener and the thread that accepts, when the target is no instance.
     listener: Option<(Arc<TcpListener>, JoinHandle<()>)>,
 }
 
 impl Flood {
-    /// Begins.
+    /// Starts the flood.
     pub(super) fn on(target: SocketAddr) -> Flood {
         let (stop, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let began = Instant::now();
@@ -51,7 +52,7 @@ impl Flood {
         Flood { began, threads: threads.collect(), stop, made, listener: None }
     }
 
-    /// Begins, on a listener that closes every connection at once.
+    /// Starts the flood against a listener of its own that closes every connection immediately.
     pub(super) fn on_no_instance() -> std::io::Result<Flood> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))?;
@@ -66,12 +67,12 @@ impl Flood {
         Ok(flood)
     }
 
-    /// Connections made a second until now.
+    /// Average connections per second so far.
     pub(super) fn rate(&self) -> f64 {
         self.made.load(Relaxed) as f64 / self.began.elapsed().as_secs_f64()
     }
 
-    /// Whether so many were made that a measurement says something.
+    /// Whether enough connections were made for a valid measurement.
     pub(super) fn was_full(&self) -> bool {
         self.rate() >= LEAST * RATE as f64
     }
@@ -84,14 +85,15 @@ impl Drop for Flood {
             let _ = thread.join();
         }
         if let Some((listener, accepting)) = self.listener.take() {
-            // SAFETY: an open descriptor; on Linux this ends an `accept` that waits (shutdown(2)).
+            // SAFETY: the descriptor is open; on Linux, shutdown ends an `accept` that waits (shutdown(2)).
             unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RD) };
             let _ = accepting.join();
         }
     }
 }
 
-/// This thread goes before those of what is measured, where it may: else too few connections are made, and that is said.
+/// Raises the priority of this thread above the measured processes, where permitted; without it, too few connections
+/// are made, and the run reports that.
 fn run_first() {
     // SAFETY: changes the priority of this thread only.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
@@ -115,14 +117,14 @@ fn connect_at_rate(target: SocketAddr, began: Instant, first: u64, stop: &Atomic
     }
 }
 
-/// `None` when the listener did not accept.
+/// Connects and sends garbage; None when the listener did not accept.
 fn say_nonsense(target: SocketAddr, nth: u64) -> Option<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).ok()?;
     let from = Ipv4Addr::new(127, 1, 0, (nth % ADDRESSES + 1) as u8);
     socket.bind(&SockAddr::from(SocketAddr::from((from, 0)))).ok()?;
     socket.connect_timeout(&SockAddr::from(target), CONNECT_TIMEOUT).ok()?;
     let mut stream = TcpStream::from(socket);
-    // A listener that has closed it already is no failure of the flood.
+    // A listener that has already closed the connection is no failure of the flood.
     let _ = match nth % 3 {
         0 => Ok(()),
         1 => stream.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3]),

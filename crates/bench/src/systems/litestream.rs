@@ -37,7 +37,7 @@ impl System for Litestream {
         let mut command = Command::new(program);
         command.arg("replicate").arg("-config").arg(&config);
         let process = Process::start(command, Some(&scratch.path().join("litestream.log")), libc::SIGTERM)?;
-        // Its first upload is a copy of the database; let that happen before measuring.
+        // The first upload is a copy of the database; it must end before measuring.
         process.await_ready("first snapshot of every database", Duration::from_secs(60), || {
             Ok((0..databases.len()).all(|nth| bytes_below(&replicas.join(nth.to_string())) > 0))
         })?;
@@ -45,7 +45,7 @@ impl System for Litestream {
         let copied = lowest_level_bytes(&replicas);
         let observed = [ProcessGroup { name: "replicator", pids: vec![process.pid()], with_children: false }];
         let mut result = drive(&context.worker, &drive_config(context, self, case, &databases), &observed)?;
-        // Stopping uploads the rest. Only the lowest level counts: compaction writes the same changes again.
+        // Stopping uploads the rest. Only the lowest level counts, because compaction writes the same changes again.
         process.stop()?;
         let uploaded = lowest_level_bytes(&replicas).saturating_sub(copied);
         result.redo_bytes_per_commit = Some(uploaded as f64 / result.commits_in_all.max(1) as f64);
@@ -63,7 +63,7 @@ fn configuration(databases: &[PathBuf], replicas: &Path) -> String {
     text
 }
 
-/// Files of level 0 of all replicas: `N/ltx/0/*.ltx`.
+/// Bytes of the level-0 files of all replicas: `N/ltx/0/*.ltx`.
 fn lowest_level_bytes(replicas: &Path) -> u64 {
     let each = std::fs::read_dir(replicas).into_iter().flatten().flatten();
     each.map(|replica| bytes_below(&replica.path().join("ltx/0"))).sum()

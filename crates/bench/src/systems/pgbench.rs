@@ -22,7 +22,7 @@ pub(super) fn script() -> String {
     )
 }
 
-/// One transaction as pgbench logs it.
+/// One transaction in the log of pgbench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Logged {
     client: usize,
@@ -31,7 +31,8 @@ struct Logged {
     ended_us: u64,
 }
 
-/// Runs `command` (pgbench with its connection options) and counts what ended within the measured window.
+/// Runs `command` (pgbench with its connection options) and counts the transactions that ended within the measured
+/// window.
 pub(super) fn measure(
     mut command: Command,
     directory: &Path,
@@ -42,7 +43,7 @@ pub(super) fn measure(
 ) -> Result<RunResult> {
     let script_path = directory.join("script.sql");
     std::fs::write(&script_path, script()).during(|| "write the pgbench script".into())?;
-    // Connecting takes a while at 40 clients: run longer than the window, and let the log tell what was in it.
+    // Connecting takes a while at 40 clients: run longer than the window, and take the transactions in it from the log.
     let seconds = (context.warmup + context.measure).as_secs_f64().ceil() as u64 + 2;
     let clients = case.clients.to_string();
     command.args(["-n", "-M", "prepared", "-l", "--log-prefix=pgbench", "-c", &clients]);
@@ -94,8 +95,8 @@ fn is_log(name: &str) -> bool {
     name.strip_prefix("pgbench.").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// pgbench creates its logs before it connects and writes them in pieces of 4 KiB: bytes in one of them mean that
-/// some hundred transactions ran.
+/// pgbench creates its logs before it connects and writes them in chunks of 4 KiB: a log with content means that some
+/// hundred transactions ran.
 fn logged_anything(directory: &Path) -> bool {
     log_files(directory).any(|path| path.metadata().is_ok_and(|info| info.len() > 0))
 }

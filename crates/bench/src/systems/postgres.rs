@@ -13,24 +13,24 @@ use crate::systems::{Case, System, free_port, pgbench};
 use crate::workload::{ACCOUNTS, Layout, PAD};
 use crate::{BenchError, Context, Result};
 
-/// Longest path of a Unix socket that the kernel takes, less the socket's own name.
+/// Longest path of a Unix socket that the kernel accepts, minus the socket's own name.
 const SOCKET_DIRECTORY_MAX: usize = 85;
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Least warm-up: the first change of each page after a start writes the whole page to the log, and the server
-/// is to be measured after that, as it runs for most of the time.
+/// Shortest warm-up. After a start, the first change of each page writes the whole page to the WAL; measure the server
+/// after that, because it is in that state most of the time.
 const WARMUP: Duration = Duration::from_secs(3);
 
-/// Two clusters of the Debian package, the second a synchronous standby of the first; all other settings as
-/// the package has them.
+/// Two clusters of the Debian package, the second a synchronous standby of the first; all other settings are those of
+/// the package.
 #[derive(Default)]
 pub(super) struct Postgres {
     clusters: Option<Clusters>,
 }
 
-/// Files of both clusters, prepared once; servers run only during a run.
+/// Files of both clusters, prepared once; the servers only run during a run.
 struct Clusters {
     programs: PathBuf,
-    /// Who runs the servers when we are root, which PostgreSQL refuses.
+    /// User and group of the servers when this process is root, which PostgreSQL refuses.
     user: Option<(u32, u32)>,
     sockets: PathBuf,
     primary: Cluster,
@@ -144,7 +144,7 @@ impl Clusters {
         Ok(result)
     }
 
-    /// Starts a server and waits until it answers. SIGINT is its fast shutdown.
+    /// Starts a server and waits until it accepts connections. SIGINT requests its fast shutdown.
     fn start(&self, cluster: &Cluster, synchronous_standby_names: &str) -> Result<Process> {
         let mut command = self.command("postgres");
         command.arg("-D").arg(&cluster.data);
@@ -176,12 +176,12 @@ impl Clusters {
         if let Some((uid, gid)) = self.user {
             command.uid(uid).gid(gid);
         }
-        // The directory of the caller may be closed to the servers' user.
+        // The servers' user may have no access to the directory of the caller.
         command.current_dir(&self.sockets).env("LC_ALL", "C").env_remove("PGHOST").env_remove("PGPORT");
         command
     }
 
-    /// One value from the primary.
+    /// Queries one value at the primary.
     fn query(&self, text: &str) -> Result<String> {
         let mut command = self.command("psql");
         command.arg("-h").arg(&self.sockets).args(["-p", &self.primary.port.to_string()]);
@@ -208,7 +208,7 @@ impl Clusters {
     }
 }
 
-/// PostgreSQL refuses to run as root: the package's own user, or nobody.
+/// Returns the user to run PostgreSQL as when this process is root, which PostgreSQL refuses: `postgres`, or `nobody`.
 fn unprivileged_user() -> Result<Option<(u32, u32)>> {
     // SAFETY: geteuid takes nothing and cannot fail.
     if unsafe { libc::geteuid() } != 0 {

@@ -1,4 +1,4 @@
-//! Where an instance runs: on the loopback, or on a host of its own at the end of an emulated link.
+//! Where an instance runs: on the loopback, or on a separate host at the end of an emulated link.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,14 +9,14 @@ use standfast_wan::{Wan, WanConfig};
 use crate::systems::free_port;
 use crate::{BenchError, Result};
 
-/// Every host has all ports to itself.
+/// Each emulated host has all ports to itself.
 const PORT: u16 = 7411;
-/// Beyond this the emulator added to the round trip what a reader of the figures should know of.
+/// Seconds of lateness from which the emulator's addition to the round trip is reported.
 const LATE: f64 = 0.5e-3;
 
 /// The hosts of a primary and its standby.
 pub(super) enum Hosts {
-    /// This machine; the standby's acknowledgements leave so much later.
+    /// Both on this machine; the standby delays its acknowledgements.
     Loopback {
         /// Microseconds.
         ack_delay_us: u64,
@@ -26,7 +26,8 @@ pub(super) enum Hosts {
 }
 
 impl Hosts {
-    /// Hosts with this round trip between them. Where links cannot be emulated, acknowledgements are delayed instead.
+    /// Makes hosts with this round trip between them. Where links cannot be emulated, acknowledgements are delayed
+    /// instead.
     pub(super) fn new(rtt_us: u64) -> Result<Hosts> {
         if rtt_us == 0 {
             return Ok(Hosts::Loopback { ack_delay_us: 0 });
@@ -39,12 +40,10 @@ impl Hosts {
         Ok(Hosts::Apart(Box::new(wan)))
     }
 
-    /// Where the primary runs.
     pub(super) fn primary(&self) -> Result<Site<'_>> {
         self.site(0, 0)
     }
 
-    /// Where the standby runs.
     pub(super) fn standby(&self) -> Result<Site<'_>> {
         match self {
             Hosts::Loopback { ack_delay_us } => self.site(1, *ack_delay_us),
@@ -63,7 +62,7 @@ impl Hosts {
         Ok(Site { ack_delay_us, ..Site::at(listen, node) })
     }
 
-    /// Says so when the emulated link was not what it should have been.
+    /// Reports an emulated link that was slower than configured.
     pub(super) fn check(&self) {
         if let Hosts::Apart(wan) = self {
             let late = wan.control().stats(false).late.p99;
@@ -77,14 +76,13 @@ impl Hosts {
     }
 }
 
-/// Where one instance runs.
 pub(crate) struct Site<'a> {
     /// Address to listen on.
     pub(crate) listen: String,
-    /// Plain TCP, unless [`Site::encrypted`] says otherwise: the systems that figures compare with are measured so, too, and
-    /// no other user works on this machine or is on the emulated link.
+    /// Plain TCP unless [`Site::encrypted`] is called: the systems that figures compare with are measured that way too,
+    /// and no other user works on this machine or is on the emulated link.
     pub(crate) insecure: bool,
-    /// Where an instance made here serves its dashboard and metrics.
+    /// Address where an instance that is made here serves its dashboard and metrics.
     pub(super) http: Option<String>,
     behind: bool,
     ack_delay_us: u64,
@@ -118,7 +116,7 @@ impl<'a> Site<'a> {
         Ok(Site::at(listen, Some((wan, node))))
     }
 
-    /// With TLS, if `tls` says so.
+    /// With TLS, if `tls`.
     pub(crate) fn encrypted(self, tls: bool) -> Self {
         Site { insecure: self.insecure && !tls, ..self }
     }
@@ -128,20 +126,20 @@ impl<'a> Site<'a> {
         Site { http, ..self }
     }
 
-    /// Its programs get what those of other hosts leave of the processors, which all share here, if `behind` says so:
-    /// whoever measures what other hosts feel of it means the network. Not `nice`: what runs so goes on until its slice
-    /// ends, milliseconds, while others wait to run.
+    /// When `behind`, programs of this site get only the processor time that those of other hosts leave: all emulated
+    /// hosts share the processors, but a measurement of the effect on another host is about the network. Not `nice`: a
+    /// nice process keeps running until its time slice ends, for milliseconds, while others wait.
     pub(crate) fn behind(self, behind: bool) -> Self {
         Site { behind, ..self }
     }
 
-    /// With these variables for its programs.
+    /// With these variables in the environment of its programs.
     pub(super) fn with_environment(self, variables: &[(&str, PathBuf)]) -> Self {
         let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         Site { environment, ..self }
     }
 
-    /// A command that will run there.
+    /// Makes a command that runs at this site.
     pub(super) fn command(&self, program: &Path) -> Result<Command> {
         let first = if self.behind { Path::new("chrt") } else { program };
         let mut command = match self.node {
@@ -160,7 +158,7 @@ impl<'a> Site<'a> {
         Ok(command)
     }
 
-    /// What `init` and `standby create` need to be told about it.
+    /// Options of `init` and `standby create` for this site.
     pub(super) fn options(&self) -> Vec<&str> {
         let mut options = vec!["--listen", &self.listen];
         if self.insecure {

@@ -24,19 +24,18 @@ use crate::systems::{Case, System, drive_config, free_port};
 use crate::workload::create_databases;
 use crate::{BenchError, Context, Result, interrupt};
 
-/// Time for starting, copying a standby, or catching up.
+/// Limit for starting, copying a standby, or catching up.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// What to do when our own programs are missing.
+/// Remedy when Standfast's own programs are missing.
 const BUILD: &str = "Standfast is not built beside this program: run `cargo build --release --workspace`";
-/// The standby's name at the primary.
+/// Name of the standby at the primary.
 const STANDBY: &str = "bench_standby";
 
 /// A finding of `standfast diagnose`.
 #[derive(Debug, Serialize)]
 pub struct Found {
-    /// The rule that speaks.
+    /// The rule that made the finding.
     pub rule: String,
-    /// What it says.
     pub title: String,
 }
 
@@ -46,19 +45,19 @@ impl Display for Found {
     }
 }
 
-/// When a commit counts as safe on the standby.
+/// When a commit is released, relative to the standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// After the standby's log write.
     SyncAffirm,
     /// After the standby received it in memory.
     Fastsync,
-    /// Never waited for.
+    /// Without waiting for the standby.
     Async,
 }
 
 impl Mode {
-    /// The word that `standfast destination add --mode` takes.
+    /// Value of `standfast destination add --mode`.
     fn word(self) -> &'static str {
         match self {
             Mode::SyncAffirm => "sync-affirm",
@@ -68,8 +67,8 @@ impl Mode {
     }
 }
 
-/// Standfast, with or without a standby, each with an instance process of its own on this machine,
-/// on two emulated hosts when there is to be a distance between them.
+/// Standfast, with or without a standby. Each instance is a separate process on this machine, or on two emulated hosts
+/// when the link has a delay.
 pub(super) struct Standfast {
     name: &'static str,
     standby: Option<Mode>,
@@ -79,14 +78,14 @@ pub(super) struct Standfast {
     flood: Option<Listener>,
 }
 
-/// What strangers connect to.
+/// Target of the hostile connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listener {
     /// The port for other instances.
     Replication,
     /// The port of the dashboard and the metrics.
     Http,
-    /// One of this process that closes what it accepts: what the connections cost the machine.
+    /// A listener of this process that closes what it accepts: measures the cost of the connections to the machine.
     OfNoInstance,
 }
 
@@ -184,16 +183,15 @@ impl System for Standfast {
             await_copy(&databases, standby, &result)?;
         }
         hosts.check();
-        // The standby first: a primary that waits for it must not be left waiting at its own end.
+        // Stop the standby first, so that the end of the primary does not wait for it.
         let standby_stopped = standby.map_or(Ok(()), Instance::stop);
         primary.stop().and(standby_stopped)?;
         Ok(result)
     }
 }
 
-/// A running instance.
 pub struct Instance {
-    // Before its memory: fields are dropped in this order.
+    // Before `_memory`: fields are dropped in this order.
     process: Process,
     _memory: SharedMemory,
     program: PathBuf,
@@ -202,7 +200,8 @@ pub struct Instance {
     listen: String,
 }
 
-/// What an instance shares with its applications; it leaves that to its next start, and here is none to come.
+/// Shared memory of an instance with its applications. The instance leaves its removal to its next start, which never
+/// comes here.
 struct SharedMemory(PathBuf);
 
 impl Drop for SharedMemory {
@@ -219,12 +218,11 @@ impl Drop for SharedMemory {
     }
 }
 
-/// What a standby is made with.
 #[derive(Clone, Copy)]
 pub(crate) struct StandbyOptions<'a> {
-    /// Its name, and that of its directory.
+    /// Name of the standby and of its directory.
     pub(crate) name: &'a str,
-    /// Fault points as the value of `STANDFAST_FAULT`.
+    /// Fault points, as the value of `STANDFAST_FAULT`.
     pub(crate) faults: Option<&'a str>,
     /// See [`Site::behind`].
     pub(crate) behind: bool,
@@ -246,7 +244,8 @@ impl Instance {
         Instance::start_with(site, context, scratch, name, &[], None)
     }
 
-    /// With other values for single settings, and `faults` as the value of `STANDFAST_FAULT`.
+    /// Initialises and starts an instance with some settings changed, and with `faults` as the value of
+    /// `STANDFAST_FAULT`.
     pub(crate) fn start_with(
         site: &Site<'_>,
         context: &Context,
@@ -259,7 +258,7 @@ impl Instance {
         let directory = scratch.path().join(name);
         let mut init = Command::new(program);
         init.arg("init").arg("-D").arg(&directory).args(["--name", name]).args(site.options());
-        // The files of the log are made at once.
+        // `init` creates the files of the log immediately.
         for (setting, value) in settings.iter().filter(|(setting, _)| *setting == "group_bytes") {
             init.arg(format!("--{}", setting.replace('_', "-"))).arg(value.to_string());
         }
@@ -271,7 +270,7 @@ impl Instance {
         Instance::launch(site, program, scratch, directory, faults)
     }
 
-    /// `faults` as the value of `STANDFAST_FAULT`.
+    /// Starts the instance; `faults` is the value of `STANDFAST_FAULT`.
     fn launch(
         site: &Site<'_>,
         program: &Path,
@@ -298,7 +297,6 @@ impl Instance {
         command
     }
 
-    /// Protects databases.
     pub fn protect(&self, databases: &[PathBuf]) -> Result<()> {
         databases.iter().try_for_each(|database| {
             let name = database.file_name().unwrap_or_default();
@@ -306,7 +304,7 @@ impl Instance {
         })
     }
 
-    /// Creates a standby, starts it, makes it a destination and waits until it follows.
+    /// Creates a standby, starts it, adds it as a destination and waits until it receives live redo.
     fn add_standby(
         &self,
         site: &Site<'_>,
@@ -342,13 +340,13 @@ impl Instance {
         Instance::launch(site, program, scratch, directory, faults)
     }
 
-    /// Makes the standby a destination, with `more` options of `standfast destination add`.
+    /// Adds the standby as a destination, with `more` options of `standfast destination add`.
     pub(crate) fn add_destination(&self, standby: &Instance, mode: Mode, more: &[&str]) -> Result<()> {
         let mut add = self.command(&["destination", "add"]);
         run(add.args([&standby.name, &standby.listen, "--mode", mode.word()]).args(more)).map(|_| ())
     }
 
-    /// Makes the standby the first destination, with more `attributes` in the notation of LOG_ARCHIVE_DEST_n.
+    /// Sets the standby as the first destination, with more `attributes` in the notation of LOG_ARCHIVE_DEST_n.
     pub(crate) fn set_destination(&self, standby: &Instance, mode: Mode, attributes: &str) -> Result<()> {
         let mode = match mode {
             Mode::SyncAffirm => "SYNC AFFIRM",
@@ -366,7 +364,7 @@ impl Instance {
         self.process.await_ready("the standby synchronised", TIMEOUT, follows)
     }
 
-    /// What this instance says of the standby as a destination.
+    /// Status of the standby as a destination of this instance.
     pub(crate) fn destination(&self, standby: &Instance) -> Result<Value> {
         let status = self.status()?;
         let mut all = status["destinations"].as_array().into_iter().flatten();
@@ -377,21 +375,21 @@ impl Instance {
         })
     }
 
-    /// `standfast status --json`.
+    /// Runs `standfast status --json`.
     pub fn status(&self) -> Result<Value> {
         status(&self.program, &self.directory)
     }
 
-    /// `standfast observe`.
+    /// Runs `standfast observe`.
     pub(crate) fn observe(&self) -> Result<Observation> {
         let text = run(&mut self.command(&["observe"]))?;
         parsed("the output of `standfast observe`", &text)
     }
 
-    /// What `standfast diagnose` finds in so many seconds from now on, the first finding first.
+    /// Runs `standfast diagnose` over the next `seconds` seconds; returns the findings in order.
     pub(crate) fn diagnose(&self, seconds: u64) -> Result<Vec<Found>> {
         let mut command = self.command(&["diagnose", "--json", "--seconds", &seconds.to_string()]);
-        // Its 3 says that there are findings.
+        // Exit code 3 means that there are findings.
         let text = run_accepting(&mut command, &[0, 3])?;
         let judged: Value = parsed("the output of `standfast diagnose --json`", &text)?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -399,17 +397,17 @@ impl Instance {
         Ok(findings.map(|it| Found { rule: text(&it["rule"]), title: text(&it["title"]) }).collect())
     }
 
-    /// `standfast log member add`.
+    /// Runs `standfast log member add`.
     pub(crate) fn add_log_member(&self, directory: &str) -> Result<()> {
         run(&mut self.command(&["log", "member", "add", directory])).map(|_| ())
     }
 
-    /// `standfast log member drop`.
+    /// Runs `standfast log member drop`.
     pub(crate) fn drop_log_member(&self, directory: &str) -> Result<()> {
         run(&mut self.command(&["log", "member", "drop", directory])).map(|_| ())
     }
 
-    /// `standfast snapshot`: its number.
+    /// Runs `standfast snapshot`; returns the number of the snapshot.
     pub(crate) fn snapshot(&self) -> Result<i64> {
         let text = run(&mut self.command(&["snapshot"]))?;
         text.trim().parse().map_err(|_| BenchError::Unreadable {
@@ -418,7 +416,7 @@ impl Instance {
         })
     }
 
-    /// `standfast report --compare` of the intervals between these snapshots, as JSON.
+    /// Runs `standfast report --compare` on the intervals between these snapshots; returns its JSON.
     pub(crate) fn compare(&self, before: [i64; 2], after: [i64; 2]) -> Result<Value> {
         let snapshots = [before, after].concat().into_iter().map(|id| id.to_string());
         let mut command = self.command(&["report", "--compare", "--format", "json"]);
@@ -426,53 +424,52 @@ impl Instance {
         parsed("the output of `standfast report --compare --format json`", &text)
     }
 
-    /// `standfast apply stop`.
+    /// Runs `standfast apply stop`.
     pub(crate) fn stop_apply(&self) -> Result<()> {
         run(&mut self.command(&["apply", "stop"])).map(|_| ())
     }
 
-    /// `standfast checkpoint`.
+    /// Runs `standfast checkpoint`.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         run(&mut self.command(&["checkpoint"])).map(|_| ())
     }
 
-    /// `standfast apply start`.
+    /// Runs `standfast apply start`.
     pub(crate) fn start_apply(&self) -> Result<()> {
         run(&mut self.command(&["apply", "start"])).map(|_| ())
     }
 
-    /// `standfast failover`.
+    /// Runs `standfast failover`.
     pub(crate) fn failover(&self) -> Result<()> {
         run(&mut self.command(&["failover"])).map(|_| ())
     }
 
-    /// The standby's copy of a database.
+    /// Path of the standby's copy of a database.
     pub(crate) fn copy_of(&self, database: &Path) -> PathBuf {
         self.directory.join("db").join(database.file_name().unwrap_or_default())
     }
 
-    /// Ends at once, as if its host had lost power.
+    /// Kills the instance immediately, as a power loss of its host would.
     pub(crate) fn kill(&mut self) {
-        // When it is gone already, that was what was wanted.
+        // An error means that it has already ended, which is the goal.
         let _ = self.process.child().kill();
     }
 
-    /// Begins another log.
+    /// Switches the log.
     pub(crate) fn switch_log(&self) -> Result<()> {
         run(&mut self.command(&["switch-logfile"])).map(|_| ())
     }
 
-    /// The instance as a group whose use is counted.
+    /// The instance as a group whose usage is counted.
     pub fn group(&self, name: &'static str) -> ProcessGroup {
         ProcessGroup { name, pids: vec![self.process.pid()], with_children: false }
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Stops the instance in order; an error when it does not end.
+    /// Stops the instance cleanly. Fails when it does not end.
     pub fn stop(self) -> Result<()> {
         self.process.stop()
     }
@@ -493,7 +490,7 @@ fn shared_memory(program: &Path, directory: &Path) -> Result<SharedMemory> {
     }
 }
 
-/// Whether our standby receives live redo and, unless it is asynchronous, commits wait for it.
+/// Whether the standby receives live redo and, unless it is asynchronous, commits wait for it.
 fn follows(status: &Value, standby: &str, mode: Mode) -> bool {
     let destinations = status["destinations"].as_array().into_iter().flatten();
     let ours = destinations.filter(|destination| destination["name"] == standby);
@@ -501,7 +498,7 @@ fn follows(status: &Value, standby: &str, mode: Mode) -> bool {
     ours.filter(|destination| destination["state"] == "streaming").any(awaited)
 }
 
-/// Every setting has a line of its own in a new configuration, and its name is there once.
+/// Changes settings in place: in a new configuration, each setting has its own line, and its name occurs once.
 fn change_settings(path: &Path, settings: &[(&str, u64)]) -> Result<()> {
     if settings.is_empty() {
         return Ok(());
@@ -526,10 +523,10 @@ fn change_settings(path: &Path, settings: &[(&str, u64)]) -> Result<()> {
     std::fs::write(path, text.lines().map(line).collect::<String>()).during(during)
 }
 
-/// What `standfast init` writes.
+/// The HTTP section that `standfast init` writes.
 const NO_HTTP: &str = "[http]\nlisten = \"\"\ntoken_file = \"\"\n";
 
-/// Has the instance serve its dashboard and metrics at `address`, to who has the token.
+/// Configures the instance to serve its dashboard and metrics at `address`, to clients with the token.
 fn serve_http(directory: &Path, address: &str) -> Result<()> {
     let (token, config) = (directory.join("http-token"), directory.join("standfast.toml"));
     let during = || format!("configure HTTP of {}", directory.display());
@@ -545,7 +542,7 @@ fn serve_http(directory: &Path, address: &str) -> Result<()> {
     std::fs::write(&config, [before, &served, after].concat()).during(during)
 }
 
-/// Waits until the standby's databases hold every row of the run: a copy that lags for ever is a failed run.
+/// Waits until the standby's databases hold every row of the run; a copy that never catches up fails the run.
 fn await_copy(databases: &[PathBuf], standby: &Instance, result: &RunResult) -> Result<()> {
     let copies: Vec<PathBuf> = databases.iter().map(|path| standby.copy_of(path)).collect();
     let mut found = 0;
@@ -563,7 +560,7 @@ fn await_copy(databases: &[PathBuf], standby: &Instance, result: &RunResult) -> 
     })
 }
 
-/// How many rows a table of a database has, which others may be writing to.
+/// Number of rows of a table; other processes may be writing to the database.
 pub(crate) fn rows(database: &Path, table: &str) -> Result<u64> {
     let during = || format!("read {}", database.display());
     let connection =

@@ -1,5 +1,5 @@
-//! An application that does what it is told: one statement a line on standard input, one answer a line on
-//! standard output. For tests that need a process of its own with the extension loaded, or one without.
+//! An application that runs statements from standard input, one a line, and writes one answer a line to standard
+//! output. For tests that need a separate process, with the extension loaded or without it.
 
 use super::load_extension;
 use crate::{CampaignError, During, Result};
@@ -10,27 +10,26 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Longest wait for the write lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What became of a statement.
+/// Result of a line of statements.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// It succeeded, with these rows.
+    /// They succeeded, with these rows.
     Rows(Vec<Vec<Value>>),
-    /// It failed.
+    /// One of them failed.
     Failed {
         /// SQLite's extended result code.
         code: i32,
-        /// SQLite's words.
+        /// SQLite's message.
         message: String,
     },
 }
 
-/// Serves statements from standard input against `database` until it is closed.
+/// Serves statements from standard input against `database` until standard input is closed.
 ///
 /// # Errors
-/// When the extension cannot be loaded or the database not be opened.
+/// When the extension cannot be loaded or the database cannot be opened.
 pub fn serve(extension: Option<&Path>, database: &PathBuf) -> Result<()> {
     let _loaded = extension.map(load_extension).transpose()?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -54,7 +53,7 @@ fn failed(error: &rusqlite::Error) -> Answer {
     Answer::Failed { code, message: error.to_string() }
 }
 
-/// Runs one or more statements; the rows of all of them together.
+/// Runs one or more statements and returns the rows of all of them.
 fn run_all(connection: &Connection, sql: &str) -> rusqlite::Result<Answer> {
     let mut answer = Vec::new();
     let mut batch = rusqlite::Batch::new(connection, sql);

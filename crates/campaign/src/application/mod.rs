@@ -1,5 +1,5 @@
-//! The application: a process of its own, with several threads and the extension loaded, that writes until it
-//! is told to stop or killed.
+//! The application: a separate process with several threads and the extension loaded. It writes until it is ordered to
+//! stop or is killed.
 
 pub mod client;
 mod transactions;
@@ -11,26 +11,25 @@ use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use writer::Writer;
 
-/// What an application works on.
+/// Settings of an application process.
 #[derive(Clone, Debug)]
 pub struct ApplicationConfig {
-    /// The loadable extension; without it, the application is one of stock SQLite.
+    /// The loadable extension; without it, the application uses stock SQLite.
     pub extension: Option<PathBuf>,
-    /// One or more databases; the first ones are the main ones of the first threads.
+    /// One or more databases. Thread `n` has database `n` (modulo their number) as its main one.
     pub databases: Vec<PathBuf>,
-    /// File of what was acknowledged.
+    /// File of the acknowledged commits.
     pub acknowledgements: PathBuf,
     /// Number of the first thread's writer; the others follow.
     pub first_writer: usize,
-    /// Threads.
     pub threads: usize,
-    /// What the transactions are is drawn from this.
+    /// Seed of the transactions.
     pub seed: u64,
-    /// Only small transactions, for a campaign that looks at how long they take.
+    /// Only small transactions, for a campaign that measures how long they take.
     pub light: bool,
 }
 
-/// Writes until the order to stop. Trouble with the database is waited out: an application lives on.
+/// Writes until the order to stop. Retries after errors of the database: an application keeps running.
 ///
 /// # Errors
 /// When the extension or the file of acknowledgements cannot be used.

@@ -10,7 +10,6 @@ const HEAVY_ONE_IN: u64 = 1_200;
 /// Rows of `ballast` beyond which heavy transactions delete.
 const BALLAST_MAX: i64 = 30_000;
 
-/// What a transaction does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     /// One row and one account.
@@ -23,22 +22,23 @@ pub(super) enum Kind {
     Rollback,
     /// Rows in both databases.
     Both,
-    /// Thousands of rows, more than the page cache holds: pages spill into the log before the commit.
+    /// Thousands of rows, more than the page cache holds: pages spill into the WAL before the commit.
     Large,
     /// Thousands of rows, rolled back after they have spilled.
     LargeRollback,
-    /// An index over everything.
+    /// An index on `ballast`.
     Index,
-    /// Half of the bulk is deleted and free pages are given back.
+    /// Half of `ballast` is deleted and free pages are returned.
     Shrink,
-    /// The database is written anew.
+    /// VACUUM.
     Vacuum,
 }
 
 impl Kind {
     const HEAVY: [Kind; 5] = [Kind::Large, Kind::LargeRollback, Kind::Index, Kind::Shrink, Kind::Vacuum];
 
-    /// Draws one. `first` is drawn right after a start, where few transactions are made before the next kill.
+    /// Draws a kind. `first`: the transaction is the first after a start, where few follow before the next kill, so
+    /// heavy ones are drawn more often.
     pub fn draw(rng: &mut Rng, databases: usize, first: bool) -> Kind {
         if rng.below(HEAVY_ONE_IN) == 0 || first && rng.chance(15) {
             return *rng.pick(&Kind::HEAVY).unwrap_or(&Kind::Large);
@@ -54,10 +54,9 @@ impl Kind {
     }
 }
 
-/// Rows written, by place: how far the ledger of the writer goes when the transaction commits.
+/// Rows written, by database: the last row of this writer's ledger once the transaction commits.
 pub(super) type Reached = Vec<(usize, u64)>;
 
-/// The open transaction of a writer.
 pub(super) struct Transaction<'a> {
     pub connection: &'a Connection,
     pub rng: &'a mut Rng,
@@ -66,16 +65,16 @@ pub(super) struct Transaction<'a> {
 }
 
 impl Transaction<'_> {
-    /// Carries out everything of `kind` but the COMMIT, `at` the place with this index. Returns `None` when
-    /// there is nothing to commit.
+    /// Carries out everything of `kind` but the COMMIT, in the place with the index `at`. Returns `None` when there is
+    /// nothing to commit.
     pub fn run(&mut self, kind: Kind, at: usize) -> Result<Option<Reached>> {
         if kind == Kind::Vacuum {
             self.execute(&format!("VACUUM {}", self.places[at].schema))?;
             return Ok(None);
         }
-        // IMMEDIATE would lock the attached database too, and two threads that have them the other way round
-        // would wait for each other. Deferred, the first statement has to be a write: a snapshot that was read
-        // first may be too old to write by then.
+        // IMMEDIATE would also lock the attached database, and two threads that attach them in opposite order would
+        // deadlock. In a deferred transaction the first statement must be a write: a snapshot that was read first may
+        // be too old to write by then.
         self.execute(if self.places.len() > 1 { "BEGIN" } else { "BEGIN IMMEDIATE" })?;
         let reached = match kind {
             Kind::Small => {
@@ -124,7 +123,7 @@ impl Transaction<'_> {
         self.connection.execute_batch(sql)
     }
 
-    /// Adds `count` rows behind the newest one of the writer.
+    /// Adds `count` rows after the newest row of the writer.
     fn rows(&mut self, at: usize, count: u64) -> Result<Reached> {
         let Place { schema, database, next } = self.places[at];
         let sql = format!("INSERT INTO {schema}.ledger VALUES(?1, ?2, ?3, ?4)");
@@ -138,7 +137,7 @@ impl Transaction<'_> {
         Ok(vec![(database, next + count - 1)])
     }
 
-    /// Rows that nobody may ever see.
+    /// Adds rows that must never become visible.
     fn ghosts(&mut self, at: usize, count: i64) -> Result<()> {
         let schema = self.places[at].schema;
         let sql = format!("INSERT INTO {schema}.ledger VALUES(?1, ?2, 0, zeroblob(300))");
@@ -187,8 +186,8 @@ impl Transaction<'_> {
         let schema = self.places[at].schema;
         let rest = self.rng.below(2);
         self.execute(&format!("DELETE FROM {schema}.ballast WHERE id % 2 = {rest}"))?;
-        // Only in databases with incremental auto-vacuum does this do anything. It returns rows that must be
-        // stepped through, which execute_batch does.
+        // Has an effect only in databases with incremental auto-vacuum. It returns rows that must be stepped through,
+        // which execute_batch does.
         self.execute(&format!("PRAGMA {schema}.incremental_vacuum(500)"))
     }
 }

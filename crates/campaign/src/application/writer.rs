@@ -10,27 +10,24 @@ use std::time::{Duration, Instant};
 
 /// Names of the databases in a connection, by position.
 const SCHEMAS: [&str; 2] = ["main", "other"];
-/// Longest wait for the write lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(20);
-/// After an error: it may well be one that time cures (the instance starts again).
+/// Delay after an error, because the cause may be transient (the instance restarts).
 const AFTER_ERROR: Duration = Duration::from_millis(20);
 
-/// A database as a connection sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// Its name in the connection.
+    /// Its schema name in the connection.
     pub schema: &'static str,
     /// Its number in the acknowledgements.
     pub database: usize,
-    /// The next row of this writer there.
+    /// The next row of this writer in it.
     pub next: u64,
 }
 
-/// See the module.
 pub(super) struct Writer<'a> {
     acknowledgements: &'a Acknowledgements,
     writer: usize,
-    /// (number, path); the first one is the main one.
+    /// (number, path); the first one is the main database.
     databases: Vec<(usize, PathBuf)>,
     rng: Rng,
     light: bool,
@@ -51,11 +48,11 @@ impl<'a> Writer<'a> {
         Writer { acknowledgements, writer, databases, rng, light: config.light }
     }
 
-    /// Writes until the order to stop, or until it finds that something acknowledged is gone.
+    /// Writes until the order to stop, or until it finds that an acknowledged row is missing.
     pub fn work(mut self) {
         let mut first = true;
         while !self.acknowledgements.stop_ordered() {
-            // A new connection after every error: what the old one believed may no longer hold.
+            // A new connection after every error: state of the old connection may no longer hold.
             let result = self.open().and_then(|connection| self.write(&connection, &mut first));
             match result {
                 Ok(Ended::Ordered) => return,
@@ -119,7 +116,7 @@ impl<'a> Writer<'a> {
         Ok(Ended::Ordered)
     }
 
-    /// Where the ledger of this writer ends: the outcome of the last transaction may not be known.
+    /// Finds the end of this writer's ledger in each database: the outcome of the last transaction may be unknown.
     fn find_places(&self, connection: &Connection) -> Result<Vec<Place>> {
         let attached: i64 =
             connection.query_row("SELECT count(*) FROM pragma_database_list", [], |row| row.get(0))?;
@@ -143,10 +140,9 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// How writing ended.
 enum Ended {
-    /// As ordered.
+    /// By the order to stop.
     Ordered,
-    /// This many acknowledged rows are not there.
+    /// This many acknowledged rows are missing.
     Lost(u64),
 }

@@ -1,4 +1,4 @@
-//! Many programs with many versions of SQLite.
+//! Runs many programs with many versions of SQLite.
 
 use super::generate;
 use super::program::Program;
@@ -13,31 +13,29 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-/// Tries of making a program that fails smaller.
+/// Attempts to make a failing program smaller.
 const SHRINK_TRIES: u32 = 200;
-/// Programs after which a scene is made again: of a long campaign only so much is kept on disk.
+/// Programs after which the scene is created again, which bounds the disk space of a long campaign.
 const PROGRAMS_A_SCENE: u64 = 500;
 
-/// What to do.
 #[derive(Clone, Debug)]
 pub struct DifferentialConfig {
-    /// Where.
     pub site: Site,
-    /// Programs with each version.
+    /// Programs with each version of SQLite.
     pub programs: u64,
     /// The seed of the first program; those of the others follow.
     pub seed: u64,
-    /// Directory of the libraries.
+    /// Directory of the SQLite libraries.
     pub libraries: PathBuf,
-    /// Versions and variants; empty is all that are there.
+    /// Versions and variants; empty means all that are found.
     pub versions: Vec<String>,
-    /// Versions at the same time.
+    /// Versions that run at the same time.
     pub jobs: usize,
-    /// A program that fails is not made smaller.
+    /// Do not make a failing program smaller.
     pub whole: bool,
 }
 
-/// Runs the campaign. What goes wrong is in the report.
+/// Runs the campaign. Errors are in the report.
 pub fn run(config: &DifferentialConfig) -> DifferentialReport {
     let mut report = DifferentialReport { seed: config.seed, ..DifferentialReport::default() };
     match versions::find(&config.libraries, &config.versions) {
@@ -98,7 +96,7 @@ impl Part<'_> {
         Scene::set_up(&self.config.site.programs, &self.config.site.directory.join(name))
     }
 
-    /// Stops at the first finding.
+    /// Runs the programs with one version, up to the first finding.
     fn run(&mut self, first: u64, stop: &AtomicBool) -> Result<()> {
         let mut scene = None;
         for number in 0..self.config.programs {
@@ -136,7 +134,7 @@ impl Part<'_> {
         scene.map_or(Ok(()), Scene::remove)
     }
 
-    /// Says how to run a program that failed once more, and what of it is needed.
+    /// Reports how to replay a failing program, and the steps of it that are needed to fail.
     fn explain(&mut self, program: &Program, words: &str) {
         let again = format!(
             "replay with: standfast-campaign differential --programs 1 --sqlite {} --seed {}",

@@ -1,4 +1,4 @@
-//! Connections, statements and blobs of a [`Library`], with the least that makes their use safe.
+//! Connections, statements and blobs of a [`Library`], with the minimum that makes their use safe.
 
 use super::library::{Handle, Library, text};
 use super::program::{Outcome, Value};
@@ -19,7 +19,7 @@ pub mod code {
     pub const DONE: c_int = 101;
     pub const ERROR_SNAPSHOT: c_int = ERROR | 3 << 8;
     pub const BUSY_SNAPSHOT: c_int = BUSY | 2 << 8;
-    /// The step was not run: nothing is open under its number.
+    /// The step was not run: no object is open under its number.
     pub const NOT_RUN: c_int = -1;
 }
 
@@ -34,31 +34,31 @@ const FLOAT: c_int = 2;
 const TEXT: c_int = 3;
 const BLOB: c_int = 4;
 
-/// Rows of a step that are kept; of the others only the sum.
+/// Rows of a step that are kept in full; the others only enter the checksum.
 const ROWS_KEPT: usize = 40;
-/// Bytes of a value that are kept; of longer ones only length and sum.
+/// Bytes of a value that are kept in full; of a longer value only its length and checksum are kept.
 const BYTES_KEPT: usize = 40;
 
 /// Calls a function of the library.
 macro_rules! call {
     ($library:expr, $name:ident ( $($argument:expr),* )) => {
-        // SAFETY: handles are open ones of this library: the owners of this module are the only ones that close them, and do it once.
-        // This process uses SQLite on one thread. Pointers are of values that outlive the call.
+        // SAFETY: handles are open handles of this library: only the owning types of this module close them, once. This
+        // process uses SQLite on one thread. Pointers are to values that outlive the call.
         unsafe { ($library.$name)($($argument),*) }
     };
 }
 
-/// A connection. Closed on drop, as a zombie when something is still open on it.
+/// A connection. Closed on drop, as a zombie when a statement or blob is still open on it.
 pub struct Connection<'l> {
     library: &'l Library,
     handle: Handle,
 }
 
-/// Why a connection could not be opened, or be closed.
+/// SQLite's code and message of a failed open or close.
 pub type Failed = (c_int, String);
 
 impl<'l> Connection<'l> {
-    /// Opens `file` for reading and writing, or as `access` says.
+    /// Opens `file` with `access`.
     ///
     /// # Errors
     /// SQLite's code and message.
@@ -80,7 +80,7 @@ impl<'l> Connection<'l> {
         if result == code::OK { Ok(connection) } else { Err(connection.error()) }
     }
 
-    /// The extended code of the last error, and its message.
+    /// Returns the extended code of the last error, and its message.
     pub fn error(&self) -> Failed {
         let number = call!(self.library, extended_errcode(self.handle));
         let message = call!(self.library, errmsg(self.handle));
@@ -88,13 +88,13 @@ impl<'l> Connection<'l> {
         (number, unsafe { text(message) }.unwrap_or_default())
     }
 
-    /// An outcome with the state as it is now.
+    /// Returns an outcome with the current state of the connection.
     pub fn outcome(&self, result: c_int, rows: Vec<String>) -> Outcome {
         let (number, message) = match result & 0xFF {
             code::OK | code::ROW | code::DONE => (code::OK, String::new()),
             _ => self.error(),
         };
-        // Where the connection knows of no error, the function alone has told it.
+        // Where the connection reports no error, the result of the function is the only one.
         let number = if number == code::OK { result } else { number };
         let number = if matches!(number, code::ROW | code::DONE) { code::OK } else { number };
         Outcome { code: number, message, rows, state: self.state() }
@@ -111,12 +111,11 @@ impl<'l> Connection<'l> {
         )
     }
 
-    /// Sets the busy timeout.
     pub fn timeout(&self, ms: u32) {
         call!(self.library, busy_timeout(self.handle, ms as c_int));
     }
 
-    /// `sqlite3_close`; the connection stays when it cannot be closed.
+    /// `sqlite3_close`; returns the connection when it cannot be closed.
     pub fn close(self) -> Result<(), (Failed, Connection<'l>)> {
         match call!(self.library, close(self.handle)) {
             code::OK => {
@@ -140,7 +139,7 @@ impl<'l> Connection<'l> {
         }
     }
 
-    /// Empties the database, whatever it holds.
+    /// Empties the database, whatever its content.
     ///
     /// # Errors
     /// SQLite's code and message.
@@ -159,7 +158,7 @@ impl<'l> Connection<'l> {
         if outcome.code == code::OK { Ok(()) } else { Err((outcome.code, outcome.message)) }
     }
 
-    /// Runs statements to their ends, up to the first that fails.
+    /// Runs statements to completion, up to the first one that fails.
     pub fn run(&self, sql: &str, values: &[Value]) -> Outcome {
         let mut rows = Rows::default();
         let sql = c_string(sql);
@@ -170,7 +169,7 @@ impl<'l> Connection<'l> {
                 Err(result) => return self.outcome(result, rows.end()),
             };
             let Some(statement) = statement else { return self.outcome(code::OK, rows.end()) };
-            // Values live as long as the statement.
+            // Bound values must live as long as the statement.
             let bytes: Vec<Vec<u8>> = values.iter().map(bytes_of).collect();
             statement.bind(values, &bytes);
             let mut result = statement.step();
@@ -179,7 +178,7 @@ impl<'l> Connection<'l> {
                 result = statement.step();
             }
             let result = if result == code::DONE { code::OK } else { result };
-            // The outcome is that of the statement: taken before its end, which tells the same error once more.
+            // Take the outcome before the statement is finalized, because finalizing reports the same error again.
             let outcome = self.outcome(result, Vec::new());
             drop(statement);
             if result != code::OK {
@@ -189,7 +188,7 @@ impl<'l> Connection<'l> {
         }
     }
 
-    /// Opens a statement.
+    /// Prepares a statement; `None` when the text has none.
     ///
     /// # Errors
     /// The result code.
@@ -233,9 +232,9 @@ impl<'l> Connection<'l> {
         call!(self.library, wal_checkpoint_v2(self.handle, name, c_int::from(mode), null_mut(), null_mut()))
     }
 
-    /// Names of the files of the database called `schema`, or of all, without their directories.
+    /// Returns the names of the files of the database `schema`, or of all, without their directories.
     pub fn files(&self, schema: Option<&str>) -> String {
-        // What is behind the last slash.
+        // Everything after the last slash.
         let file = "replace(file, rtrim(file, replace(file, '/', '')), '')";
         let all = self.run(&format!("SELECT name, {file} FROM pragma_database_list"), &[]).rows;
         let meant = all.iter().filter_map(|row| {
@@ -251,7 +250,8 @@ impl<'l> Connection<'l> {
         call!(self.library, db_cacheflush(self.handle))
     }
 
-    /// Copies the main database of this connection into that of `to`, so many pages a step; the result of the last step.
+    /// Copies the main database of this connection into that of `to`, `pages` pages a step; returns the result of the
+    /// last step.
     pub fn copy_to(&self, to: &Connection<'_>, pages: i32) -> c_int {
         let main = c"main".as_ptr();
         let backup = call!(self.library, backup_init(to.handle, main, self.handle, main));
@@ -262,7 +262,7 @@ impl<'l> Connection<'l> {
         let last = loop {
             let result = call!(self.library, backup_step(backup, pages));
             steps += 1;
-            // It does not continue by itself while another connection has the lock.
+            // A backup step does not retry while another connection holds the lock.
             if result != code::OK || steps > 10_000 {
                 break result;
             }
@@ -276,7 +276,8 @@ impl<'l> Connection<'l> {
         let (get, free) = (self.library.snapshot_get?, self.library.snapshot_free?);
         let schema = c_string(schema);
         let mut handle = null_mut();
-        // SAFETY: as in `call!`.
+        // SAFETY: `self.handle` is an open connection of this library, used on one thread, and the pointers outlive the
+        // call.
         let result = unsafe { get(self.handle, schema.as_ptr(), &raw mut handle) };
         let snapshot = Snapshot { _library: self.library, free, handle };
         Some(if result == code::OK { Ok(snapshot) } else { Err(result) })
@@ -286,7 +287,7 @@ impl<'l> Connection<'l> {
     pub fn open_snapshot(&self, schema: &str, snapshot: &Snapshot<'_>) -> c_int {
         let schema = c_string(schema);
         match self.library.snapshot_open {
-            // SAFETY: as in `call!`; the snapshot is open.
+            // SAFETY: both handles are open ones of this library, used on one thread, and the name outlives the call.
             Some(open) => match unsafe { open(self.handle, schema.as_ptr(), snapshot.handle) } {
                 code::OK => code::OK,
                 result => self.error().0.max(result),
@@ -316,7 +317,7 @@ impl Statement<'_> {
                 Value::Number(number) => call!(self.library, bind_int64(self.handle, nth, *number)),
                 Value::Bytes { .. } => {
                     let place = bytes.as_ptr().cast();
-                    // Without a destructor: the caller keeps the bytes.
+                    // Without a destructor: the caller keeps the bytes alive.
                     call!(self.library, bind_blob(self.handle, nth, place, bytes.len() as c_int, None))
                 }
             };
@@ -328,12 +329,12 @@ impl Statement<'_> {
         call!(self.library, step(self.handle))
     }
 
-    /// Starts it from the beginning at its next step.
+    /// Resets it, so that its next step starts from the beginning.
     pub fn reset(&self) -> c_int {
         call!(self.library, reset(self.handle))
     }
 
-    /// The current row as text.
+    /// Returns the current row as text.
     pub fn row(&self) -> String {
         let columns = call!(self.library, column_count(self.handle));
         (0..columns).map(|column| self.cell(column)).collect::<Vec<_>>().join("|")
@@ -348,7 +349,7 @@ impl Statement<'_> {
                 let length = call!(self.library, column_bytes(self.handle, column)) as usize;
                 let bytes = match place.is_null() {
                     true => &[],
-                    // SAFETY: SQLite's value has so many bytes, until the next call on the statement.
+                    // SAFETY: SQLite's value has `length` bytes, valid until the next call on the statement.
                     false => unsafe { std::slice::from_raw_parts(place, length) },
                 };
                 brief(bytes, kind == TEXT)
@@ -371,18 +372,18 @@ pub struct Blob<'l> {
 }
 
 impl Blob<'_> {
-    /// Moves it to another row.
+    /// `sqlite3_blob_reopen`.
     pub fn reopen(&self, row: i64) -> c_int {
         call!(self.library, blob_reopen(self.handle, row))
     }
 
-    /// The place that is `thousandths` of its length from its begin.
+    /// Returns the offset at `thousandths` of its length.
     pub fn place(&self, thousandths: u32) -> c_int {
         let bytes = i64::from(call!(self.library, blob_bytes(self.handle)));
         (bytes * i64::from(thousandths) / 1000) as c_int
     }
 
-    /// Reads; the result code, and the bytes in brief.
+    /// Reads; returns the result code and a short form of the bytes.
     pub fn read(&self, at: c_int, length: u32) -> (c_int, String) {
         let mut bytes = vec![0u8; length as usize];
         let place = bytes.as_mut_ptr().cast::<c_void>();
@@ -390,7 +391,6 @@ impl Blob<'_> {
         (result, if result == code::OK { brief(&bytes, false) } else { String::new() })
     }
 
-    /// Writes.
     pub fn write(&self, at: c_int, bytes: &[u8]) -> c_int {
         call!(self.library, blob_write(self.handle, bytes.as_ptr().cast(), bytes.len() as c_int, at))
     }
@@ -412,13 +412,13 @@ pub struct Snapshot<'l> {
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
         if !self.handle.is_null() {
-            // SAFETY: SQLite has made it, and it is freed once.
+            // SAFETY: SQLite has allocated it, and it is freed once.
             unsafe { (self.free)(self.handle) };
         }
     }
 }
 
-/// Rows of a step, the first ones in full.
+/// Rows of a step; the first ones are kept in full.
 #[derive(Default)]
 struct Rows {
     kept: Vec<String>,
@@ -443,7 +443,7 @@ impl Rows {
     }
 }
 
-/// What a value of a parameter is as bytes.
+/// Returns the bytes of a parameter; none for a number.
 pub fn bytes_of(value: &Value) -> Vec<u8> {
     match value {
         Value::Number(_) => Vec::new(),
@@ -467,6 +467,6 @@ pub fn sum(bytes: &[u8], before: u64) -> u64 {
 }
 
 fn c_string(text: &str) -> CString {
-    // No statement and no name of ours has a zero byte.
+    // No statement and no name of this campaign has a zero byte.
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What databases hold, as text that can be compared.
+//! The content of a database, as text that can be compared.
 
 use super::connection::sum;
 use crate::verify::open_plain;
@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 use std::path::Path;
 
-/// What a database holds: schema, rows in the order of the tables, and what the header says.
+/// Describes the content of a database: schema, rows in table order, and header fields.
 ///
 /// # Errors
 /// SQLite's.
@@ -65,7 +65,7 @@ fn rows_of(connection: &Connection, table: &str) -> rusqlite::Result<(u64, u64)>
     Ok((count, total))
 }
 
-/// The lines that only one of two descriptions has.
+/// Returns up to five lines that only one of two descriptions has, for each side.
 pub fn difference(stock: &[String], ours: &[String]) -> Option<String> {
     if stock == ours {
         return None;

@@ -1,4 +1,4 @@
-//! Where Standfast is documented to answer otherwise than stock SQLite. Anything else that differs is a finding.
+//! The documented differences between stock SQLite and Standfast. Any other difference is a finding.
 //!
 //! `docs/differences.md` has the same table; a test compares them.
 
@@ -13,11 +13,12 @@ use std::path::Path;
 /// A documented difference.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference {
-    /// Short name, as in the document.
+    /// Short name, as in `docs/differences.md`.
     pub name: &'static str,
-    /// One side has written and the other has not: what follows cannot be compared.
+    /// One side has written and the other has not: later steps cannot be compared.
     pub parts: bool,
-    /// Whether what became of a step is this difference; the steps before it come first.
+    /// Whether the two outcomes of a step are this difference. Arguments: the steps before it, the step, the outcome of
+    /// stock SQLite, and ours.
     pub applies: fn(&[Step], &Step, &Outcome, &Outcome) -> bool,
 }
 
@@ -25,11 +26,10 @@ const fn same(name: &'static str, applies: fn(&[Step], &Step, &Outcome, &Outcome
     Difference { name, parts: false, applies }
 }
 
-/// All of them.
 pub const DIFFERENCES: &[Difference] = &[
     same("wal-only", |_, step, _, ours| refused(step, ours, "journal_mode")),
     same("no-exclusive-locking", |_, step, _, ours| refused(step, ours, "locking_mode")),
-    // BUSY: another connection of the program has the write lock of a database.
+    // BUSY: another connection of the program holds the write lock of a database.
     same("rollback-journals-beside", |_, step, _, ours| {
         matches!(step, Step::RefusedTogether { .. })
             && matches!(ours.code & 0xFF, code::READONLY | code::BUSY | LOCKED)
@@ -41,12 +41,13 @@ pub const DIFFERENCES: &[Difference] = &[
     same("data-version", |_, step, stock, ours| data_version(step, stock, ours)),
 ];
 
-/// Of contents: SQLite before 3.50.2 may commit frames without checksums. When a process ends without closing the database, stock
-/// SQLite forgets them and all that follows; here they are completed.
+/// A difference of content: SQLite before 3.50.2 may commit frames without checksums. When a process ends without
+/// closing the database, stock SQLite loses them and all later frames; Standfast completes them.
 pub const UNSUMMED: &str = "frames-without-checksums";
 
-/// Whether stock SQLite of this version may have forgotten commits to the database at `path`. To be asked before anything opens it: such
-/// frames are also what a transaction has left that was not committed, in every version, so that the contents decide.
+/// Whether stock SQLite of this version may lose commits to the database at `path`. Must be called before any process
+/// opens the database. In every version an uncommitted transaction may leave frames without checksums too, so the
+/// contents decide.
 ///
 /// # Errors
 /// When the WAL cannot be read.
@@ -62,7 +63,7 @@ pub fn forgets_commits(version: &str, path: &Path) -> Result<bool> {
     Ok(has_unsummed_frame(&bytes))
 }
 
-/// By name, as `3.40.1-setlk`.
+/// `version` is a name such as `3.40.1-setlk`.
 fn has_the_bug(version: &str) -> bool {
     let numbers = version.split('-').next().unwrap_or_default().split('.').map(|part| part.parse::<u32>());
     numbers
@@ -70,7 +71,7 @@ fn has_the_bug(version: &str) -> bool {
         .is_ok_and(|numbers| numbers.as_slice() < [3, 50, 2].as_slice())
 }
 
-/// The frames of a WAL, as SQLite's file format has them: page number, size, salts and checksums, then the page.
+/// Parses the frames of a WAL as in SQLite's file format: page number, size, salts and checksums, then the page.
 fn has_unsummed_frame(wal: &[u8]) -> bool {
     let Some(header) = wal.first_chunk::<32>() else { return false };
     let page_bytes = u32::from_be_bytes([header[8], header[9], header[10], header[11]]) as usize;
@@ -81,7 +82,7 @@ fn has_unsummed_frame(wal: &[u8]) -> bool {
 
 const LOCKED: i32 = 6;
 
-/// The documented difference that this is, if it is one.
+/// Returns the documented difference between the two outcomes, if there is one.
 pub fn documented(
     before: &[Step],
     step: &Step,
@@ -97,7 +98,8 @@ fn refused(step: &Step, ours: &Outcome, pragma: &str) -> bool {
             || ours.code == code::ERROR && ours.message.contains("is protected by Standfast"))
 }
 
-/// Only the instance moves frames: an application gets the result that it gets while another connection runs a checkpoint.
+/// Only the instance backfills frames: an application gets the result that it gets while another connection runs a
+/// checkpoint.
 fn checkpoint(step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
     let Step::Checkpoint { pragma, .. } = step else { return false };
     let names = |outcome: &Outcome| outcome.rows.first().cloned().unwrap_or_default();
@@ -106,7 +108,7 @@ fn checkpoint(step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
         return false;
     }
     match pragma {
-        // Numbers of frames depend on when the instance has moved them.
+        // The frame counts depend on when the instance has backfilled.
         true => {
             let is_busy = || ours.rows.iter().any(|row| row.starts_with("1|"));
             ours.code == code::OK && stock.state == ours.state && (stock.code == code::OK || is_busy())
@@ -116,9 +118,9 @@ fn checkpoint(step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
     }
 }
 
-/// When the frames of a snapshot are moved depends on the instance. A read transaction keeps them, but not one that found the
-/// whole log moved, which reads the database file alone: the next writer begins the log again. There is no snapshot of an empty
-/// log, either.
+/// The instance decides when the frames of a snapshot are backfilled. A read transaction keeps the frames, except one
+/// that found the whole WAL backfilled and reads the database file alone: the next writer resets the WAL. An empty WAL
+/// has no snapshot either.
 fn snapshot(step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
     if !matches!(step, Step::Snapshot { .. }) {
         return false;
@@ -133,13 +135,13 @@ fn snapshot(step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
     others(stock) == others(ours) && (moved || got(stock) != got(ours))
 }
 
-/// SQLite finds out that a snapshot is too old to be written upon once it has the write lock, the shim before.
+/// SQLite finds that a snapshot is too old to write on once it holds the write lock; the shim finds it earlier.
 fn stale(step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
     if (&stock.message, &stock.state) != (&ours.message, &ours.state) {
         return false;
     }
     let is_it = stock.code == code::BUSY && ours.code == code::BUSY_SNAPSHOT && stock.rows == ours.rows;
-    // There the write is one of several calls.
+    // In a snapshot step the write is one of several calls.
     let in_snapshot = || {
         let (busy, stale) = (format!("write {} ", code::BUSY), format!("write {} ", code::BUSY_SNAPSHOT));
         let rows = ours.rows.iter().map(|row| row.replacen(&stale, &busy, 1));
@@ -148,8 +150,8 @@ fn stale(step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
     is_it || matches!(step, Step::Snapshot { .. }) && in_snapshot()
 }
 
-/// A read transaction that found the whole log moved does not keep a checkpoint from beginning the log again, and nothing can be
-/// written upon it then. Here only the instance does that.
+/// A read transaction that found the whole WAL backfilled does not keep a checkpoint of stock SQLite from resetting the
+/// WAL, and it cannot write afterwards. With Standfast only the instance resets a WAL.
 fn begun_again(before: &[Step], step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
     let begins_again = |step: &Step| matches!(step, Step::Checkpoint { mode: 2.., .. });
     matches!(step, Step::Run { .. })
@@ -157,7 +159,7 @@ fn begun_again(before: &[Step], step: &Step, stock: &Outcome, ours: &Outcome) ->
         && before.iter().any(begins_again)
 }
 
-/// It changes when the log is begun again, too.
+/// `data_version` also changes when the WAL is reset.
 fn data_version(step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
     matches!(step, Step::Run { sql, .. } if sql.ends_with(".data_version"))
         && (stock.code, &stock.message, &stock.state) == (ours.code, &ours.message, &ours.state)

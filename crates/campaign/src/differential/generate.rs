@@ -1,8 +1,8 @@
-//! Programs at random. The same seed makes the same program in every version.
+//! Random programs. The same seed makes the same program in every version.
 //!
-//! The generator keeps a rough model of what it has made (which tables there may be, which connections may be in a
-//! transaction), so that most statements mean something. It does not have to be right: a statement that fails has to fail in
-//! the same way.
+//! The generator keeps a rough model of what it has created (which tables there may be, which connections may be in a
+//! transaction), so that most statements are meaningful. The model need not be right: a statement that fails has to
+//! fail in the same way on both sides.
 
 use super::program::{Access, BLOBS, CONNECTIONS, CURSORS, Door, Program, Step, Value};
 use standfast_testkit::Rng;
@@ -14,11 +14,11 @@ pub const PROTECTED: [(&str, u32); 5] =
 pub const UNPROTECTED: [&str; 2] = ["plain-wal.db", "plain-journal.db"];
 
 const TABLES: [&str; 4] = ["t0", "t1", "t2", "t3"];
-/// The one without a rowid.
+/// The table without a rowid.
 const WITHOUT_ROWID: &str = "t2";
 const SAVEPOINTS: [&str; 3] = ["s0", "s1", "s2"];
 
-/// What a connection probably is.
+/// The assumed state of a connection.
 #[derive(Clone, Default)]
 struct Model {
     open: bool,
@@ -37,7 +37,7 @@ struct Generator {
     copies: u32,
 }
 
-/// The program of a seed.
+/// Returns the program of a seed.
 pub fn program(seed: u64) -> Program {
     let mut rng = Rng::new(seed);
     let door = if rng.chance(50) { Door::Preload } else { Door::Extension };
@@ -113,7 +113,7 @@ impl Generator {
         }
     }
 
-    /// Pages of a transaction then go to the log before it commits.
+    /// Sets a small cache, so that pages of a transaction spill into the WAL before it commits.
     fn small_cache(&mut self, connection: usize) {
         let (cache, spill) = (self.rng.between(1, 20), self.rng.between(1, 10));
         let schema = self.schema(connection);
@@ -123,7 +123,7 @@ impl Generator {
         );
     }
 
-    /// A connection that is open, most often the first or the second.
+    /// Draws an open connection, most often the first one.
     fn connection(&mut self) -> usize {
         let open: Vec<usize> = (0..CONNECTIONS).filter(|number| self.models[*number].open).collect();
         match open.len() {
@@ -135,7 +135,7 @@ impl Generator {
         }
     }
 
-    /// A schema of a connection.
+    /// Draws a schema of a connection.
     fn schema(&mut self, connection: usize) -> &'static str {
         let has_attached = self.models[connection].attached.is_some();
         match self.rng.below(100) {
@@ -210,7 +210,7 @@ impl Generator {
                 let nth = self.rng.below(saved.len() as u64) as usize;
                 self.models[connection].savepoints.truncate(nth + 1);
                 self.run(connection, format!("ROLLBACK TO {}", saved[nth]));
-                // What was given up is written once more, in other pages and frames.
+                // The rolled back changes are often made again, in other pages and frames.
                 if self.rng.chance(60) {
                     self.change(connection);
                 }
@@ -274,7 +274,7 @@ impl Generator {
         Value::Bytes { seed: self.rng.next_u64(), length: length as usize }
     }
 
-    /// Many rows at once.
+    /// Inserts up to 151 rows with one statement.
     fn fill(&mut self, connection: usize, schema: &str, table: &str) {
         let first = self.rng.below(500);
         let count = self.rng.between(1, 150);
@@ -323,7 +323,7 @@ impl Generator {
                 "INSERT INTO {schema}.{table}(id,a,b,c) VALUES({low},?2,'up',?1) ON CONFLICT(id) DO UPDATE SET \
                  a=excluded.a, c=excluded.c"
             ),
-            // The last row may be there: then all is rolled back, a part of it from the log.
+            // The last row may exist already: then the whole statement is rolled back, partly from the WAL.
             10 => format!(
                 "INSERT INTO {schema}.{table}(id,a,b,c) SELECT id+1000, a+10000, b, c FROM {schema}.{table} UNION ALL SELECT \
                  {low},?2,'last',?1"
@@ -412,7 +412,7 @@ impl Generator {
                 self.steps.push(Step::Prepare { connection, cursor, sql });
                 let rows = self.rng.between(1, 10) as u32;
                 self.steps.push(Step::Next { cursor, rows });
-                // Commits while it is open are the point of it.
+                // The purpose is commits while the cursor is open.
                 if self.rng.chance(60) {
                     self.change(connection);
                     self.steps.push(Step::Next { cursor, rows });
@@ -430,7 +430,7 @@ impl Generator {
         let blob = self.rng.below(BLOBS as u64) as usize;
         let (schema, table) = self.table(connection);
         let (at, length) = (self.rng.below(1100) as u32, self.rng.between(1, 300) as u32);
-        // Rows with a large value among those of `fill`.
+        // Rows of `fill` that hold a large value.
         let row = 17 * self.rng.below(30) as i64;
         match self.rng.below(10) {
             0..4 => {
@@ -487,7 +487,7 @@ impl Generator {
         self.run(connection, sql);
     }
 
-    /// Of a protected database only to what it is; others change it.
+    /// A protected database is only set to WAL, its present mode; [`Step::Refused`] covers the other modes.
     fn journal_mode(&mut self, connection: usize, schema: &str) -> String {
         let plain = self.file_of(connection, schema).is_some_and(|file| !self.is_protected(&file));
         let mode = if plain { self.pick(&["WAL", "DELETE", "TRUNCATE", "PERSIST", "WAL"]) } else { "WAL" };

@@ -1,19 +1,18 @@
-//! A SQLite that is a shared library, chosen while the program runs.
+//! A SQLite shared library, chosen at run time.
 //!
-//! Its functions are looked up as the dynamic linker would: what is preloaded comes first, so that the shim stands before
-//! it as before any program's SQLite.
+//! Its functions are looked up as the dynamic linker would: preloaded libraries come first, so that the shim is in
+//! front of it as in front of any program's SQLite.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null_mut;
 
-/// `sqlite3`, `sqlite3_stmt` and so on: only their addresses are used.
+/// `sqlite3`, `sqlite3_stmt` and so on: only the addresses are used.
 pub type Handle = *mut c_void;
-/// A function that frees a bound value.
 type Destructor = Option<unsafe extern "C" fn(*mut c_void)>;
 
-/// Declares the functions, and how they are found.
+/// Declares the functions and how they are looked up.
 macro_rules! functions {
     (
         needed { $($name:ident: fn($($argument:ty),* $(; $dots:tt)?) -> $result:ty,)* }
@@ -41,7 +40,8 @@ macro_rules! functions {
                     },)*
                     $($other: {
                         let found = address(concat!("sqlite3_", stringify!($other)));
-                        // SAFETY: as above; null is None.
+                        // SAFETY: the function of this name has this type in every SQLite since 3.35 that has it; null
+                        // becomes None.
                         unsafe {
                             std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($other_argument),*) -> $other_result>>(found)
                         }
@@ -101,7 +101,7 @@ functions! {
     }
 }
 
-/// The address of a function, found in what is preloaded, then in what was opened for all.
+/// Looks up the address of a function, in preloaded libraries first, then in those loaded globally.
 fn address(name: &str) -> *mut c_void {
     let Ok(name) = CString::new(name) else { return null_mut() };
     // SAFETY: a C string; the lookup has no other precondition.
@@ -109,32 +109,34 @@ fn address(name: &str) -> *mut c_void {
 }
 
 impl Library {
-    /// Loads the library at `path` for the rest of the process, and finds its functions.
+    /// Loads the library at `path` for the lifetime of the process and looks up its functions.
     ///
     /// # Errors
     /// Why it cannot be used.
     pub fn load(path: &Path) -> Result<Library, String> {
         let name =
             CString::new(path.as_os_str().as_bytes()).map_err(|_| "a zero byte in its path".to_owned())?;
-        // SAFETY: a C string; the library is a SQLite, which does nothing when it is loaded.
+        // SAFETY: a C string; the library is a SQLite, which runs no code when it is loaded.
         let loaded = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         if loaded.is_null() {
-            // SAFETY: after a failure there is a message, null or a C string that lives until the next call.
+            // SAFETY: after a failure the message is null or a C string that lives until the next call.
             let why = unsafe { text(libc::dlerror()) };
             return Err(why.unwrap_or_else(|| "it cannot be loaded".into()));
         }
         Library::found()
     }
 
-    /// The version, as `3.40.1`.
+    /// The version, such as `3.40.1`.
     pub fn version(&self) -> String {
         // SAFETY: no precondition; the result is a constant C string.
         unsafe { text((self.libversion)()) }.unwrap_or_default()
     }
 }
 
+/// Copies a C string; `None` for null.
+///
 /// # Safety
-/// Null, or a C string that outlives the call.
+/// `pointer` is null, or a C string that outlives the call.
 pub unsafe fn text(pointer: *const c_char) -> Option<String> {
     // SAFETY: as the caller promises.
     (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned())

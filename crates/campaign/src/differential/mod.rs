@@ -1,9 +1,10 @@
-//! The differential campaign: programs of random statements run on stock SQLite and through the shim, on a primary whose
-//! commits wait for a standby. After each statement result code, message, rows and counts have to be equal, apart from
-//! documented [`differences`]; after each program the contents, and the pages of primary and standby.
+//! The differential campaign: programs of random statements run on stock SQLite and through the shim, on a primary
+//! whose commits wait for a standby. After each statement the result code, message, rows and counts must be equal,
+//! apart from documented [`differences`]; after each program the contents must be equal, and the pages of primary and
+//! standby.
 //!
-//! - [`generate`]: programs; [`shrink`]: what of one that failed is needed to fail.
-//! - [`worker`]: the process that runs one, with a SQLite that is chosen while it runs ([`library`], [`connection`]).
+//! - [`generate`]: programs; [`shrink`]: removes the steps of a failing program that are not needed to fail.
+//! - [`worker`]: the process that runs a program, with a SQLite chosen at run time ([`library`], [`connection`]).
 //! - [`scene`]: the databases, the instances, and how one program is run and judged.
 //! - [`campaign`]: many programs with many versions of SQLite.
 

@@ -1,15 +1,13 @@
-//! A program of statements on several connections, and what becomes of each.
+//! A program of statements on several connections, and the outcome of each step.
 
 use serde::{Deserialize, Serialize};
 
-/// Connections of a program.
 pub const CONNECTIONS: usize = 4;
-/// Statements that stay open.
+/// Cursors: statements that stay open.
 pub const CURSORS: usize = 4;
-/// Open blobs.
 pub const BLOBS: usize = 2;
 
-/// How the shim gets into the process.
+/// How the shim is loaded into the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Door {
     /// `libstandfast_preload.so` in `LD_PRELOAD`.
@@ -18,27 +16,24 @@ pub enum Door {
     Extension,
 }
 
-/// How a connection is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
-    /// For reading and writing.
+    /// Reading and writing.
     Write,
     /// `SQLITE_OPEN_READONLY`.
     Read,
-    /// For reading and writing, with a cache that is shared with others of the same kind.
+    /// Reading and writing, with a cache shared with other connections of this kind.
     SharedCache,
 }
 
-/// A value of a parameter.
+/// A parameter value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
-    /// A number.
     Number(i64),
-    /// So many bytes that are drawn from the seed.
+    /// Bytes drawn from `seed`.
     Bytes {
-        /// What they are drawn from.
+        /// Seed of the bytes.
         seed: u64,
-        /// How many.
         length: usize,
     },
 }
@@ -46,191 +41,171 @@ pub enum Value {
 /// One step of a program. Numbers are those of connections, cursors and blobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
-    /// Opens a connection; one that is open under this number is closed before.
+    /// Opens a connection, after closing one that is open under its number.
     Open {
-        /// Which.
         connection: usize,
-        /// The file.
         file: String,
-        /// How.
         access: Access,
         /// Busy timeout, milliseconds.
         timeout_ms: u32,
     },
-    /// Closes a connection.
     Close {
-        /// Which.
+        /// Number of the connection.
         connection: usize,
     },
-    /// Sets the busy timeout.
     Timeout {
-        /// Of which connection.
         connection: usize,
         /// Milliseconds.
         ms: u32,
     },
-    /// Runs statements to their ends.
+    /// Runs statements to completion.
     Run {
-        /// On which connection.
         connection: usize,
-        /// The statements.
         sql: String,
-        /// Values of their parameters, from the first one on in each statement.
+        /// Parameter values, from the first parameter on in each statement.
         values: Vec<Value>,
     },
-    /// Opens a statement that stays open.
+    /// Opens a cursor.
     Prepare {
-        /// On which connection.
         connection: usize,
-        /// Under which number; one that is open there is closed before.
+        /// Its number; a cursor that is open under it is closed first.
         cursor: usize,
-        /// The statement.
         sql: String,
     },
-    /// Reads some rows of an open statement.
+    /// Reads rows of a cursor.
     Next {
-        /// Which.
         cursor: usize,
-        /// How many at most.
+        /// Maximum number of rows.
         rows: u32,
     },
-    /// Closes a statement.
+    /// Closes a cursor.
     Finalize {
-        /// Which.
+        /// Number of the cursor.
         cursor: usize,
     },
     /// Opens column `c` of a row of a table for incremental I/O.
     BlobOpen {
-        /// On which connection.
         connection: usize,
-        /// Under which number; one that is open there is closed before.
+        /// Its number; a blob that is open under it is closed first.
         blob: usize,
-        /// Name of the attached database.
         schema: String,
-        /// Name of the table.
         table: String,
-        /// The row.
         row: i64,
-        /// For writing, too.
+        /// Opens it for writing as well.
         write: bool,
     },
     /// Moves an open blob to another row.
     BlobReopen {
-        /// Which.
         blob: usize,
-        /// The row.
+        /// The rowid.
         row: i64,
     },
     /// Reads a part of a blob.
     BlobRead {
-        /// Which.
         blob: usize,
-        /// Where, in thousandths of its length.
+        /// Offset, in thousandths of its length.
         at: u32,
-        /// How many bytes.
+        /// Bytes.
         length: u32,
     },
     /// Overwrites a part of a blob.
     BlobWrite {
-        /// Which.
         blob: usize,
-        /// Where, in thousandths of its length.
+        /// Offset, in thousandths of its length.
         at: u32,
-        /// How many bytes.
+        /// Bytes.
         length: u32,
-        /// What they are drawn from.
+        /// Seed of the bytes.
         seed: u64,
     },
-    /// Closes a blob.
     BlobClose {
-        /// Which.
+        /// Number of the blob.
         blob: usize,
     },
-    /// Asks for a checkpoint.
+    /// Requests a checkpoint.
     Checkpoint {
-        /// On which connection.
         connection: usize,
-        /// Of one attached database, else of all.
+        /// One attached database; `None` is all of them.
         schema: Option<String>,
         /// 0 passive, 1 full, 2 restart, 3 truncate.
         mode: u8,
-        /// By `PRAGMA wal_checkpoint`, else by the function. The first row of the outcome names the files that it is asked of.
+        /// With `PRAGMA wal_checkpoint`, else with the function. The first row of the outcome names the files
+        /// concerned.
         pragma: bool,
     },
-    /// Reads as of a snapshot: taken on one connection, opened on another after a third one has written.
+    /// Reads as of a snapshot that is taken on one connection and opened on another, after a third connection has
+    /// written.
     Snapshot {
-        /// Where the snapshot is taken.
+        /// The connection on which the snapshot is taken.
         taken: usize,
-        /// The read transaction stays open there until the other one has read.
+        /// Its read transaction stays open until the other connection has read.
         kept: bool,
-        /// The connection that writes meanwhile.
+        /// The connection that writes in between.
         writer: usize,
-        /// What it writes.
+        /// Its statement.
         write: String,
-        /// Where the snapshot is opened.
+        /// The connection on which the snapshot is opened.
         opened: usize,
-        /// What is read there.
+        /// The query on it.
         read: String,
-        /// Name of the database that both have.
+        /// Name of the database, the same on both connections.
         schema: String,
     },
     /// Copies a database with the backup API.
     Backup {
-        /// From the main database of this connection.
+        /// Connection whose main database is copied.
         from: usize,
-        /// To that of this one; a number without a connection is a database in memory.
+        /// Connection whose main database is overwritten; a number without a connection is a database in memory.
         to: usize,
-        /// Pages a step.
+        /// Pages per step.
         pages: i32,
     },
     /// `sqlite3_db_cacheflush`.
     Flush {
-        /// Of which connection.
+        /// Number of the connection.
         connection: usize,
     },
-    /// A statement that Standfast refuses and stock SQLite does not: it is run with the shim only, and must change nothing.
+    /// A statement that Standfast refuses and stock SQLite does not. It runs with the shim only, and must change
+    /// nothing.
     Refused {
-        /// On which connection.
+        /// Number of the connection.
         connection: usize,
-        /// The statement.
         sql: String,
     },
-    /// A transaction over a protected database and two others with rollback journals, on a connection of its own; run with
-    /// the shim only, where it is refused and must change nothing.
+    /// A transaction over a protected database and two others with rollback journals, on a connection of its own. It
+    /// runs with the shim only, which refuses it, and must change nothing.
     RefusedTogether {
         /// The protected database.
         file: String,
     },
 }
 
-/// What became of a step.
+/// Outcome of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Extended result code of SQLite.
     pub code: i32,
-    /// Its message, after an error.
+    /// SQLite's message, after an error.
     pub message: String,
-    /// What was read.
+    /// Rows that were read.
     pub rows: Vec<String>,
-    /// Counts and state of the transaction of the connection afterwards.
+    /// Change counts and transaction state of the connection afterwards.
     pub state: String,
 }
 
-/// What a worker is told.
+/// Input of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// What it was drawn from.
     pub seed: u64,
     /// How the shim is loaded.
     pub door: Door,
-    /// Files of protected databases that it uses, with the number for `PRAGMA auto_vacuum` that each has from the start.
+    /// Protected databases that it uses, each with the value of `PRAGMA auto_vacuum` at the start.
     pub protected: Vec<(String, u8)>,
-    /// Its steps.
     pub steps: Vec<Step>,
 }
 
 impl Program {
-    /// The steps as text, one a line, for reports.
+    /// Returns the steps as text, one a line, for reports.
     pub fn listing(&self) -> String {
         let lines = self.steps.iter().enumerate().map(|(number, step)| format!("  {number:3} {step:?}\n"));
         format!("door {:?}, protected {:?}\n", self.door, self.protected) + &lines.collect::<String>()

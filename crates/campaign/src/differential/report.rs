@@ -1,55 +1,53 @@
-//! What a differential campaign found.
+//! Findings of a differential campaign.
 
 use crate::ending::Ending;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The outcome of a campaign.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DifferentialReport {
-    /// Programs that ran to their end, over all versions.
+    /// Programs that ran to completion, over all versions.
     pub programs: u64,
     /// Steps whose outcomes were compared.
     pub steps: u64,
-    /// Steps that failed in the same way.
+    /// Compared steps that failed with stock SQLite.
     pub errors: u64,
-    /// Documented differences, by name.
+    /// Documented differences, with their counts by name.
     pub documented: BTreeMap<String, u64>,
-    /// Programs a step of which had another outcome than on stock SQLite.
+    /// Programs with a step whose outcome differed from stock SQLite.
     pub differing: u64,
-    /// Databases whose content at the primary was not that on stock SQLite.
+    /// Databases whose content at the primary differed from that with stock SQLite.
     pub lost: u64,
-    /// Databases that `PRAGMA integrity_check` objects to.
+    /// Databases that fail `PRAGMA integrity_check`.
     pub integrity_failures: u64,
     /// Pages that differ between primary and standby.
     pub page_differences: u64,
-    /// Repeats the programs.
+    /// Seed that repeats the programs.
     pub seed: u64,
-    /// Versions of SQLite, with the programs that ran with each.
+    /// Versions of SQLite, with the number of programs that ran with each.
     pub versions: BTreeMap<String, u64>,
-    /// What was found first, without what is by chance: to tell whether a smaller program fails in the same way.
+    /// The first finding without its random parts: tells whether a smaller program fails in the same way.
     #[serde(skip)]
     pub kind: String,
-    /// Each finding in words.
+    /// Each finding as text.
     #[serde(skip)]
     pub notes: Vec<String>,
-    /// How it ended.
     #[serde(flatten)]
     pub ending: Ending,
 }
 
 impl DifferentialReport {
-    /// Whether everything was equal that has to be, and every program ran.
+    /// Whether everything that must be equal was, and every program ran.
     pub fn passed(&self) -> bool {
         self.ending.error.is_none() && self.none_found()
     }
 
-    /// Whether nothing was found so far.
+    /// Whether there are no findings so far.
     pub fn none_found(&self) -> bool {
         self.differing + self.lost + self.integrity_failures + self.page_differences == 0
     }
 
-    /// Adds what another part of the campaign found.
+    /// Adds the findings of another part of the campaign.
     pub fn add(&mut self, other: DifferentialReport) {
         self.programs += other.programs;
         self.steps += other.steps;

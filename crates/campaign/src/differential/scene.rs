@@ -1,4 +1,4 @@
-//! Databases on stock SQLite, the same at a primary with a standby, and how a program is judged on them.
+//! Databases on stock SQLite, the same databases at a primary with a standby, and how a program is judged on them.
 
 use super::connection::code;
 use super::content;
@@ -16,11 +16,11 @@ use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The smallest log groups that are allowed, so that logs are switched all the time.
+/// The smallest group size that is allowed, so that logs are switched continually.
 const GROUP_BYTES: &str = "8388608";
 const STANDBY: &str = "north";
 
-/// See the module. Everything is killed on drop; the directory stays unless [`Scene::remove`] is called.
+/// Everything is killed on drop; the directory stays unless [`Scene::remove`] is called.
 pub struct Scene {
     programs: Programs,
     directory: PathBuf,
@@ -29,7 +29,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Makes the databases, a primary that protects those of one side, and a standby that its commits wait for.
+    /// Creates the databases, a primary that protects those of one side, and a standby for which its commits wait.
     ///
     /// # Errors
     /// When anything fails.
@@ -64,7 +64,7 @@ impl Scene {
         self.judge_with_outcomes(program, version).map(|(report, _)| report)
     }
 
-    /// As [`Scene::judge`], with the outcomes that the steps had with the shim.
+    /// Runs and judges a program like [`Scene::judge`], and returns the outcomes of the steps with the shim, too.
     ///
     /// # Errors
     /// When it cannot be judged.
@@ -98,7 +98,7 @@ impl Scene {
         Ok((report, ours.outcomes))
     }
 
-    /// The outcomes of a program on one side, and how its process ended.
+    /// Runs a program on one side; returns its outcomes and how its process ended.
     fn work(&self, program: &Program, version: &Version, text: &Path, shim: bool) -> Result<Worked> {
         let side = self.directory.join(if shim { "ours" } else { "stock" });
         let mut command = Command::new(&self.programs.campaign);
@@ -121,7 +121,8 @@ impl Scene {
         Ok(Worked { outcomes, finished })
     }
 
-    /// `parted`: both sides may hold something else, and each is looked at by itself.
+    /// Compares the contents of the databases. `parted`: the two sides may hold different content, so each is only
+    /// checked by itself.
     fn compare_contents(
         &self,
         program: &Program,
@@ -131,7 +132,7 @@ impl Scene {
     ) -> Result<()> {
         let protected = program.protected.iter().map(|(name, _)| name.as_str());
         for name in protected.clone().chain(UNPROTECTED) {
-            // Before anything opens it.
+            // Before any process opens it.
             let forgets = forgets_commits(&version.name, &self.directory.join("stock").join(name))?;
             let [stock, ours] =
                 ["stock", "ours"].map(|side| content::describe(&self.directory.join(side).join(name)));
@@ -161,7 +162,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Whether another program can be judged here after one in which this was found.
+    /// Whether another program can be judged in this scene after one with this report.
     pub fn is_fit_after(&self, report: &DifferentialReport) -> bool {
         let parted =
             |name: &str| name == UNSUMMED || DIFFERENCES.iter().any(|at| at.parts && at.name == name);
@@ -171,7 +172,7 @@ impl Scene {
             && self.standby.is_ready()
     }
 
-    /// Ends it, and removes what it has left on the disk: nothing was found there.
+    /// Kills the instances and removes the directory, after a run without findings.
     ///
     /// # Errors
     /// When its directory cannot be removed.
@@ -181,7 +182,6 @@ impl Scene {
         std::fs::remove_dir_all(&directory).during(|| format!("remove {}", directory.display()))
     }
 
-    /// The last lines of the alert logs.
     pub fn last_words(&self) -> String {
         format!("primary:{}\nstandby:{}", self.primary.last_words(), self.standby.last_words())
     }
@@ -192,7 +192,7 @@ struct Worked {
     finished: Finished,
 }
 
-/// True when a documented difference has parted the two, and the rest was not compared.
+/// Returns true when the two sides have diverged by a documented difference, and the later steps were not compared.
 fn compare_outcomes(
     program: &Program,
     stock: &Worked,
@@ -232,7 +232,7 @@ fn compare_outcomes(
                 report.differing = 1;
                 report.notes.push(format!("step {number}: {step:?}\n  stock {stock:?}\n  ours  {ours:?}"));
                 report.kind = format!("{step:?} {} {}", stock.code, ours.code);
-                // What follows is about other databases.
+                // After a difference, the databases of the two sides are no longer the same.
                 return false;
             }
         }
@@ -250,7 +250,7 @@ fn make_database(path: &Path, page_size: u32, mode: &str) -> Result<()> {
     connection.close().map_err(|(_, error)| error).during(during)
 }
 
-/// Removes what the last program has left beside the protected databases, and makes the others.
+/// Removes what the last program has left beside the protected databases, and creates the other databases.
 fn clear(side: &Path) -> Result<()> {
     let entries = std::fs::read_dir(side).during(|| format!("list {}", side.display()))?;
     for entry in entries.flatten() {

@@ -1,8 +1,8 @@
-//! What of a failing program is needed to fail.
+//! Reduces a failing program to the steps that it needs to fail.
 
 use super::program::Program;
 
-/// Leaves out as many steps as possible while `fails` says that it still does; asks it at most `tries` times.
+/// Removes as many steps as possible while `fails` returns true; calls it at most `tries` times.
 pub fn shrink(program: &Program, tries: u32, mut fails: impl FnMut(&Program) -> bool) -> Program {
     let mut smallest = program.clone();
     let mut left = tries;

@@ -1,21 +1,21 @@
-//! The SQLites to run with: `libsqlite3.so` in a directory each, named by version and variant, as `scripts/sqlites.sh` makes them.
+//! The SQLites under test: one `libsqlite3.so` per directory, named by version and variant, as `scripts/sqlites.sh`
+//! creates them.
 
 use crate::{CampaignError, During, Result};
 use std::path::{Path, PathBuf};
 
-/// A SQLite to run with.
+/// A SQLite under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Version and variant, as `3.40.1` or `3.40.1-setlk`.
+    /// Version and variant, such as `3.40.1` or `3.40.1-setlk`.
     pub name: String,
-    /// The library.
     pub library: PathBuf,
 }
 
-/// Those in `directory` that were asked for; all when nothing was.
+/// Returns the requested versions in `directory`; all of them when `wanted` is empty.
 ///
 /// # Errors
-/// When one that was asked for is not there, or none.
+/// When a requested one is missing, or there is none.
 pub fn find(directory: &Path, wanted: &[String]) -> Result<Vec<Version>> {
     let missing = |what: &str| CampaignError::Unreadable {
         what: format!("the SQLites in {}", directory.display()),
@@ -25,7 +25,7 @@ pub fn find(directory: &Path, wanted: &[String]) -> Result<Vec<Version>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing("the directory")),
         entries => entries.during(|| format!("list {}", directory.display()))?,
     };
-    // Workers run in other directories, so the names must hold there.
+    // Workers run in other directories, so the paths must be absolute.
     let directory = directory.canonicalize().during(|| format!("find {}", directory.display()))?;
     let mut all = Vec::new();
     for entry in entries {
@@ -56,13 +56,13 @@ pub fn find(directory: &Path, wanted: &[String]) -> Result<Vec<Version>> {
     Ok(found)
 }
 
-/// Whether a version or a part of it, as `3.40`, means this one.
+/// Whether `wanted`, a version or a part of one such as `3.40`, matches `name`.
 fn is_meant(wanted: &str, name: &str) -> bool {
     let rest = name.strip_prefix(wanted);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
 }
 
-/// Orders by version, then by variant.
+/// Sort key: version, then variant.
 fn key(name: &str) -> (Vec<u32>, String) {
     let (version, variant) = name.split_once('-').unwrap_or((name, ""));
     (version.split('.').map(|part| part.parse().unwrap_or(0)).collect(), variant.to_owned())

@@ -1,4 +1,4 @@
-//! The process that runs a program, with the shim or without. One outcome a line on standard output.
+//! The process that runs a program, with or without the shim. It writes one outcome a line to standard output.
 
 use super::connection::{Blob, Connection, Statement, code};
 use super::library::Library;
@@ -8,14 +8,12 @@ use standfast_testkit::Rng;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// What a worker is to use.
 #[derive(Clone, Debug)]
 pub struct WorkerConfig {
-    /// The shared library of SQLite.
+    /// The SQLite shared library.
     pub library: PathBuf,
-    /// An extension to load first.
+    /// Extension to load first.
     pub extension: Option<PathBuf>,
-    /// File with the program.
     pub program: PathBuf,
     /// Run the steps that only the shim refuses.
     pub shim: bool,
@@ -24,7 +22,7 @@ pub struct WorkerConfig {
 /// Runs a program in the current directory.
 ///
 /// # Errors
-/// When it cannot be begun: an error of a step is an outcome.
+/// When it cannot be started: an error of a step is an outcome.
 pub fn serve(config: &WorkerConfig) -> Result<()> {
     let text =
         std::fs::read_to_string(&config.program).during(|| format!("read {}", config.program.display()))?;
@@ -42,7 +40,7 @@ pub fn serve(config: &WorkerConfig) -> Result<()> {
             detail: format!("{message} (code {number})"),
         }
     };
-    // It stays open: the extension does not need it, but a program that loads one has such a connection.
+    // Stays open: the extension does not need it, but a program that loads an extension has such a connection.
     let loader =
         Connection::open(&library, ":memory:", Access::Write).map_err(failed("the library".into()))?;
     if let Some(extension) = &config.extension {
@@ -59,7 +57,7 @@ pub fn serve(config: &WorkerConfig) -> Result<()> {
     for step in &program.steps {
         let outcome = worker.run(step);
         writeln!(out, "{}", serde_json::json!(outcome)).during(|| "write an outcome".into())?;
-        // One by one: a step that kills the process is known then.
+        // Flushed one by one, so that a step that kills the process is known.
         out.flush().during(|| "write an outcome".into())?;
     }
     Ok(())
@@ -97,7 +95,7 @@ impl<'l> Worker<'l> {
         self.connections.get(number)?.as_ref()
     }
 
-    /// None when nothing is open under a number of the step.
+    /// Returns `None` when no object is open under a number of the step.
     fn try_run(&mut self, step: &Step) -> Option<Outcome> {
         Some(match step {
             Step::Open { connection, file, access, timeout_ms } => {
@@ -234,7 +232,7 @@ impl<'l> Worker<'l> {
         })
     }
 
-    /// What is open on a connection that is to be replaced.
+    /// Closes the cursors and blobs of a connection that is about to be replaced.
     fn close_all_of(&mut self, connection: usize) {
         for cursor in &mut self.cursors {
             if cursor.as_ref().is_some_and(|(of, _)| *of == connection) {
@@ -277,7 +275,7 @@ impl<'l> Worker<'l> {
         if *kept {
             note("end", &taken.run("COMMIT", &[]));
         }
-        // What may differ: whether it could be opened, and what was read then.
+        // The message holds what may differ: whether the snapshot could be opened, and what was read then.
         let message = format!("read {} {:?}", seen.code, seen.rows);
         Some(Outcome { code: result, message, rows, state: String::new() })
     }

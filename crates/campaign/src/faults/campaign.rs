@@ -1,4 +1,4 @@
-//! Scene after scene: faults that are healed, and a last one during which the primary is lost.
+//! Runs the scenes one after another: faults that are healed, and a last one during which the primary is lost.
 
 use super::full_volume::FullVolume;
 use super::plan::{ARRANGEMENTS, Arrangement, Fault, SCENES_A_ROUND, Strike, scene};
@@ -9,28 +9,26 @@ use crate::site::Site;
 use standfast_testkit::Rng;
 use std::time::{Duration, Instant};
 
-/// Between two looks at what commits wait for.
+/// Interval between two polls of which destinations commits wait for.
 const LOOK: Duration = Duration::from_millis(40);
 
-/// What to do.
 #[derive(Clone, Debug)]
 pub struct FaultsConfig {
-    /// Where.
     pub site: Site,
     /// How often each fault strikes in each arrangement.
     pub count: u64,
-    /// When and how they strike is drawn from this.
+    /// Seed of when and how the faults strike.
     pub seed: u64,
     /// Only the arrangement with this name.
     pub only: Option<String>,
     /// Only the scene with this number.
     pub scene: Option<u64>,
-    /// The control experiment: everything acknowledged is asked for, whatever the mode promises. A campaign that finds
-    /// nothing lost then cannot find anything.
+    /// The control experiment: demands everything acknowledged, whatever the mode promises. A campaign that finds no
+    /// loss here cannot find any.
     pub demand_all: bool,
 }
 
-/// Runs the campaign. What goes wrong is in the report.
+/// Runs the campaign. Errors are in the report.
 pub fn run(config: &FaultsConfig) -> FaultsReport {
     let mut campaign = Campaign {
         config,
@@ -64,7 +62,7 @@ impl Campaign<'_> {
             }
             for number in 0..self.config.count * SCENES_A_ROUND {
                 if self.config.scene.is_none_or(|scene| scene == number) {
-                    // A seed of its own for each scene: one is repeated without the others.
+                    // Each scene has its own seed, so that it can be repeated without the others.
                     let mix = (index as u64) << 32 | number;
                     self.scene(
                         arrangement,
@@ -97,7 +95,7 @@ impl Campaign<'_> {
         drop(scene);
         played?;
         if self.report.violations.len() == violations {
-            // It is only in the way; the campaign's own directory goes at its end.
+            // The directory only takes space; the campaign removes its own directory at its end.
             let _ = std::fs::remove_dir_all(&directory);
         }
         Ok(())
@@ -144,15 +142,15 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Lets it strike and waits until it is to end; returns how long it lasted.
+    /// Lets `strike` begin and waits until it is due to end; returns how long it lasted.
     fn strike(&mut self, scene: &mut Scene, arrangement: &Arrangement, strike: &Strike) -> Result<Duration> {
         self.say(&format!("    {strike}"));
-        // The random moment is the point of it.
+        // Strikes at a random moment.
         std::thread::sleep(strike.after);
         scene.note_hardened()?;
         let begun = Instant::now();
         scene.strike(strike)?;
-        // What strikes and is over is given time to show what comes of it.
+        // A fault that strikes only once gets some time to show its effect.
         let lasts = if strike.fault.lasts() { strike.lasts } else { strike.after };
         while begun.elapsed() < lasts {
             if !arrangement.forgets(strike.fault) {

@@ -1,19 +1,19 @@
-//! A volume without room: a small file system in memory, mounted over a directory. What the directory holds can be read as
-//! before: a volume that is full has lost nothing.
+//! A full volume: a small file system in memory, mounted over a directory. The files of the directory stay readable,
+//! because a full volume loses no data.
 
 use crate::{During, Result};
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of the volume: a directory fits, a log does not.
+/// Size of the volume: a directory fits, a log does not.
 const OPTIONS: &CStr = c"size=16k,mode=0700";
 
-/// Taken away when it is dropped; what was there before is there again.
+/// Unmounted on drop; the directory is then as before.
 pub struct FullVolume {
-    /// Mounted, the last one on top.
+    /// Mount points, the last one on top.
     mounted: Vec<CString>,
-    /// Where the directory itself can be seen meanwhile.
+    /// Bind mount of the covered directory.
     beneath: PathBuf,
 }
 
@@ -24,7 +24,7 @@ impl FullVolume {
         unsafe { libc::geteuid() == 0 }
     }
 
-    /// Over `directory`.
+    /// Mounts the volume over `directory`.
     ///
     /// # Errors
     /// When the system refuses.
@@ -40,7 +40,7 @@ impl FullVolume {
         let (covered, beneath) = (c_path(directory)?, c_path(&self.beneath)?);
         mount(&covered, &beneath, None, libc::MS_BIND, c"")?;
         self.mounted.push(beneath.clone());
-        // Or what is mounted over the one directory would be mounted over the other as well.
+        // Otherwise the volume mounted over the directory would propagate to the bind mount.
         mount(c"none", &beneath, None, libc::MS_PRIVATE, c"")?;
         mount(c"tmpfs", &covered, Some(c"tmpfs"), 0, OPTIONS)?;
         self.mounted.push(covered);
@@ -61,7 +61,7 @@ fn mount(
     options: &CStr,
 ) -> std::io::Result<()> {
     let kind = kind.map_or(std::ptr::null(), CStr::as_ptr);
-    // SAFETY: strings that end with zero and live during the call; only a new file system has a kind.
+    // SAFETY: the strings are null-terminated and live during the call; only a new file system has a kind.
     match unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, options.as_ptr().cast()) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
@@ -75,11 +75,12 @@ fn c_path(path: &Path) -> std::io::Result<CString> {
 impl Drop for FullVolume {
     fn drop(&mut self) {
         for target in self.mounted.iter().rev() {
-            // Files that are still open there do not keep it from going.
-            // SAFETY: a string that ends with zero and lives during the call.
+            // Files that are still open there do not prevent a lazy unmount.
+            //
+            // SAFETY: the string is null-terminated and lives during the call.
             unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
         }
-        // Not with what is in it: were it still mounted, that would be the logs themselves.
+        // Not recursively: if the bind mount were still there, that would remove the logs themselves.
         let _ = std::fs::remove_dir(&self.beneath);
     }
 }

@@ -1,6 +1,6 @@
-//! The fault matrix: every fault of a standby, its disk and the way to it, in every mode of transport, again and again;
-//! and two promises: nothing acknowledged is lost where `docs/guarantees.md` says so, and no commit waits longer than
-//! the net timeout and a second, unless it was told to (`on_timeout = "stall"`).
+//! The fault matrix: every fault of a standby, its disk and its link, in every transport mode, repeatedly. It checks
+//! two promises: no acknowledged commit is lost where `docs/guarantees.md` says so, and no commit waits longer than the
+//! net timeout plus a second, unless it is configured to (`on_timeout = "stall"`).
 
 mod campaign;
 mod full_volume;

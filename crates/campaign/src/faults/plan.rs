@@ -176,7 +176,8 @@ impl std::fmt::Display for Strike {
 /// comes as often as any other, and is last in one of three scenes.
 pub fn scene(rng: &mut Rng, number: u64) -> Vec<Strike> {
     let all = Fault::value_variants();
-    // Scenes 0, 1, 2 take a third each of one shuffling; later ones go on from there.
+    // Scenes 0, 1, 2 take a third each of all faults; later scenes repeat them, rotated so that another fault is the
+    // last.
     let first = (number * FAULTS_A_SCENE as u64) as usize % all.len();
     let turn = (number as usize * FAULTS_A_SCENE / all.len()) % FAULTS_A_SCENE;
     let mut faults: Vec<Fault> = (0..FAULTS_A_SCENE).map(|nth| all[(first + nth) % all.len()]).collect();

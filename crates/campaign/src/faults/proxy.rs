@@ -1,5 +1,5 @@
-//! A connection between primary and standby that can be made worse: it passes whole frames and, when told to, damages,
-//! repeats or exchanges them, holds everything up, or loses one end without a word to the other.
+//! A proxy between primary and standby that injects faults: it forwards whole frames and, on request, damages,
+//! duplicates or reorders them, holds all traffic, or closes one end without informing the other.
 
 use crate::{During, Result};
 use std::collections::VecDeque;
@@ -9,36 +9,37 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes of a frame before its payload, and where its length and kind are; `docs/protocol.md` draws it.
+/// Bytes of a frame header, which contains the length and kind of the payload; `docs/protocol.md` draws it.
 const HEADER_BYTES: usize = 48;
 const MAGIC: &[u8] = b"SFT1";
-/// Frames of a stream: redo, confirm, switch, acknowledgement. Others are left alone, so that a stream can begin.
+/// Frame kinds that are tampered with: redo, confirm, switch, acknowledgement. Others pass unchanged, so that a stream
+/// can begin.
 const STREAM_KINDS: std::ops::RangeInclusive<u16> = 2..=5;
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Which way a frame goes.
+/// Direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// From the primary.
+    /// To the standby.
     There,
-    /// From the standby.
+    /// To the primary.
     Back,
 }
 
 /// What is done to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trick {
-    /// One bit is flipped; which one is this number modulo its bits.
+    /// One bit is flipped: the bit with this number modulo the number of bits.
     Corrupt(u64),
-    /// It comes twice.
+    /// It is sent twice.
     Duplicate,
-    /// It comes after the next one.
+    /// It is sent after the next one.
     Reorder,
 }
 
-/// See the module. Ends with its connections when it is dropped.
+/// Closes its connections and ends on drop.
 pub struct Proxy {
-    /// Where the primary connects to.
+    /// Address to which the primary connects.
     pub address: String,
     shared: Arc<Shared>,
 }
@@ -61,12 +62,12 @@ struct State {
 struct Connection {
     primary: TcpStream,
     standby: TcpStream,
-    /// One end is gone and the other does not know.
+    /// One end was closed and the other was not informed.
     half_open: Arc<AtomicBool>,
 }
 
 impl Proxy {
-    /// In front of the standby at `standby`.
+    /// Starts a proxy in front of the standby at `standby`.
     ///
     /// # Errors
     /// When there is no port or thread.
@@ -77,18 +78,18 @@ impl Proxy {
         let shared = Arc::new(Shared::default());
         let (serving, standby) = (Arc::clone(&shared), standby.to_owned());
         let thread = std::thread::Builder::new().name("proxy".into());
-        // Not joined: a connection from the drop wakes it for the last time.
+        // Not joined: the connection that the drop makes wakes it for the last time.
         thread.spawn(move || serving.serve(&listener, &standby)).during(during)?;
         Ok(Proxy { address, shared })
     }
 
-    /// Holds everything up, new connections as well (`true`), or lets it go on: a cable that was pulled.
+    /// Holds all traffic including new connections (`true`), like a pulled cable, or lets it continue.
     pub fn hold_up(&self, held_up: bool) {
         self.shared.lock().held_up = held_up;
         self.shared.changed.notify_all();
     }
 
-    /// Ends all connections, and both ends hear of it.
+    /// Closes all connections at both ends.
     pub fn reset(&self) {
         for connection in std::mem::take(&mut self.shared.lock().connections) {
             let _ = connection.primary.shutdown(Shutdown::Both);
@@ -96,7 +97,7 @@ impl Proxy {
         }
     }
 
-    /// Takes all present connections away from one end, and the other does not hear of it.
+    /// Closes one end of all present connections without informing the other.
     pub fn lose_end(&self, of_standby: bool) {
         for connection in &self.shared.lock().connections {
             connection.half_open.store(true, SeqCst);
@@ -105,17 +106,17 @@ impl Proxy {
         }
     }
 
-    /// Does this to the next frame of a stream that goes that way.
+    /// Applies `trick` to the next frame of a stream in that direction.
     pub fn arm(&self, way: Way, trick: Trick) {
         self.shared.lock().tricks.push_back((way, trick));
     }
 
-    /// Frames to which something was done.
+    /// Number of frames that were tampered with.
     pub fn struck(&self) -> u64 {
         self.shared.struck.load(SeqCst)
     }
 
-    /// What has not struck does not any more.
+    /// Drops the tricks that were not applied yet.
     pub fn disarm(&self) {
         self.shared.lock().tricks.clear();
     }
@@ -135,7 +136,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nothing is held up.
+    /// Waits until traffic is not held.
     fn pass(&self) {
         let state = self.changed.wait_while(self.lock(), |state| state.held_up);
         drop(state.unwrap_or_else(PoisonError::into_inner));
@@ -149,7 +150,7 @@ impl Shared {
             let (shared, standby) = (Arc::clone(self), standby.to_owned());
             std::thread::spawn(move || {
                 shared.pass();
-                // A standby that does not listen is one that does not answer: the primary sees its end close.
+                // When the standby does not listen, the primary's connection is closed.
                 let Ok(far) = TcpStream::connect(&standby) else { return };
                 shared.connect(primary, far);
             });
@@ -224,7 +225,8 @@ impl Shared {
     }
 }
 
-/// Length of the whole frame at the begin of `bytes`, when it is there. What is no frame passes as it comes.
+/// Returns the length of the frame at the begin of `bytes`, once it is complete. Bytes that are not a frame pass
+/// unchanged.
 fn frame_length(bytes: &[u8]) -> Option<usize> {
     if bytes.len() < HEADER_BYTES {
         return None;

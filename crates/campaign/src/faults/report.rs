@@ -1,36 +1,32 @@
-//! What the campaign found: a line for every arrangement and fault.
+//! Findings of the fault campaign: a line for every arrangement and fault.
 
 use super::plan::Fault;
 use crate::ending::Ending;
 use serde::Serialize;
 use std::time::Duration;
 
-/// One fault in one arrangement, over all its runs.
+/// Results of one fault in one arrangement, over all its runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
-    /// Name of the arrangement.
     pub arrangement: &'static str,
-    /// The fault.
     pub fault: Fault,
-    /// How often it struck.
+    /// How often the fault struck.
     pub runs: u64,
-    /// How often the primary was lost during it, and a standby took over.
+    /// How often the primary was lost during the fault and a standby took over.
     pub failovers: u64,
-    /// How often commits had gone on without a standby.
+    /// How often commits had degraded, continuing without a standby.
     pub degraded: u64,
-    /// Acknowledged rows that were to be there and were not.
+    /// Acknowledged rows that are missing although they are promised.
     pub lost: u64,
-    /// Acknowledged rows that were not there, and that nothing promises: those of `async`, and of a degraded
-    /// destination.
+    /// Acknowledged rows that are missing and not promised: those of `async` and of a degraded destination.
     pub unprotected: u64,
     /// The longest COMMIT, milliseconds.
     pub longest_ms: u64,
-    /// Commits that took longer than they may.
+    /// Runs in which a commit took longer than allowed.
     pub too_long: u64,
 }
 
 impl Cell {
-    /// One without runs.
     pub fn new(arrangement: &'static str, fault: Fault) -> Cell {
         Cell {
             arrangement,
@@ -45,40 +41,37 @@ impl Cell {
         }
     }
 
-    /// Takes the longest COMMIT of a run in.
+    /// Adds the longest COMMIT of a run.
     pub fn waited(&mut self, longest: Duration, allowed: Duration) {
         self.longest_ms = self.longest_ms.max(longest.as_millis() as u64);
         self.too_long += u64::from(longest > allowed);
     }
 }
 
-/// The outcome of a campaign.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FaultsReport {
-    /// Times each fault was to strike in each arrangement.
+    /// How often each fault was to strike in each arrangement.
     pub count: u64,
-    /// Repeats the same strikes.
+    /// Seed that repeats the strikes.
     pub seed: u64,
     /// Every fault in every arrangement.
     pub cells: Vec<Cell>,
-    /// Commits acknowledged.
     pub acknowledged: u64,
-    /// Broken promises, in words, with what repeats them.
+    /// Broken promises as text, with the command that repeats them.
     pub violations: Vec<String>,
-    /// What this machine could not do.
+    /// What this machine could not run.
     pub skipped: Vec<String>,
-    /// How it ended.
     #[serde(flatten)]
     pub ending: Ending,
 }
 
 impl FaultsReport {
-    /// Whether every promise was kept and every run made.
+    /// Whether every promise was kept and every run was made.
     pub fn passed(&self) -> bool {
         self.ending.error.is_none() && self.violations.is_empty()
     }
 
-    /// The line of a fault in an arrangement.
+    /// Returns the line of a fault in an arrangement, and adds it if it is missing.
     pub fn cell(&mut self, arrangement: &'static str, fault: Fault) -> &mut Cell {
         let known = self.cells.iter().position(|cell| (cell.arrangement, cell.fault) == (arrangement, fault));
         let at = known.unwrap_or_else(|| {

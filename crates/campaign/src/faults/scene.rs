@@ -20,33 +20,31 @@ const DATABASE: &str = "orders.db";
 const STANDBYS: [&str; 2] = ["north", "west"];
 /// Threads of the application.
 const WRITERS: usize = 3;
-/// Switches after which a standby that cannot archive has no group left.
+/// Log switches after which a standby that cannot archive has no free group.
 const SWITCHES: usize = 5;
-/// Frames that are tampered with in one strike, at most.
+/// Maximum number of frames that one strike tampers with.
 const TRICKS: u64 = 4;
 
-/// A standby and the way to it.
+/// A standby and the proxy in front of it.
 pub struct Far {
-    /// The standby.
     pub instance: Instance,
-    /// Between it and the primary.
+    /// Between the primary and the standby.
     pub proxy: Proxy,
     volume: Option<FullVolume>,
 }
 
-/// See the module. Everything is killed on drop.
+/// Everything is killed on drop.
 pub struct Scene {
     programs: Programs,
     directory: PathBuf,
     arrangement: Arrangement,
-    /// The primary.
     pub primary: Instance,
-    /// Its standbys, in the order of the destinations.
+    /// The standbys, in the order of the destinations.
     pub standbys: Vec<Far>,
     database: PathBuf,
-    /// What the application was told.
+    /// Commits acknowledged to the application.
     pub told: Acknowledgements,
-    /// What of that must survive.
+    /// The part of `told` that must survive.
     protected: Acknowledgements,
     application: Option<Process>,
     degraded_before: usize,
@@ -116,13 +114,13 @@ impl Scene {
         (0..WRITERS).map(|writer| self.told.entry(writer, 0).commits()).collect()
     }
 
-    /// Commits acknowledged in all.
+    /// Total of acknowledged commits.
     pub fn acknowledged(&self) -> u64 {
         self.commits().iter().sum()
     }
 
-    /// Waits until every destination receives redo as it is written, commits wait for those that are synchronous, and
-    /// every writer has had a commit acknowledged.
+    /// Waits until every destination receives redo as it is written, commits wait for the synchronous ones, and every
+    /// writer has had a commit acknowledged.
     ///
     /// # Errors
     /// When that takes too long, or a process has ended.
@@ -148,11 +146,11 @@ impl Scene {
         })
     }
 
-    /// Notes what must survive from here on: what the standby that takes over has on its disk, and commits that were
-    /// acknowledged before.
+    /// Records what must survive from now on: commits that were acknowledged before the call, once the standby that
+    /// takes over has them on its disk.
     ///
     /// # Errors
-    /// When the standby does not get there.
+    /// When the standby does not get that far.
     pub fn note_hardened(&mut self) -> Result<()> {
         let noted = self.snapshot();
         let captured = self.primary.status()?.number("/captured");
@@ -166,7 +164,7 @@ impl Scene {
         Ok(())
     }
 
-    /// What each writer was told is committed.
+    /// The last acknowledged row of each writer.
     fn snapshot(&self) -> Vec<u64> {
         (0..WRITERS).map(|writer| self.told.entry(writer, 0).acknowledged()).collect()
     }
@@ -177,18 +175,19 @@ impl Scene {
         }
     }
 
-    /// How often commits went on without the standby that takes over.
+    /// How often commits degraded the destination of the standby that takes over.
     fn degradations(&self) -> usize {
         self.primary.alerts().matches(&format!("destination {}: DEGRADED", STANDBYS[0])).count()
     }
 
-    /// Whether commits have gone on without the standby that takes over since [`Scene::note_hardened`].
+    /// Whether commits have continued without the standby that takes over since [`Scene::note_hardened`].
     pub fn has_degraded(&self) -> bool {
         self.degradations() > self.degraded_before
     }
 
-    /// What was acknowledged so far must survive, if commits still wait for the standby that takes over. Looked at in
-    /// this order: what was acknowledged before it was seen to be required was acknowledged with it.
+    /// Records that everything acknowledged so far must survive, if commits still wait for the standby that takes over.
+    /// The acknowledged rows are read first: a row that was acknowledged before the standby was seen as required was
+    /// acknowledged with it.
     ///
     /// # Errors
     /// When the primary does not answer.
@@ -201,12 +200,12 @@ impl Scene {
         Ok(())
     }
 
-    /// Everything that was acknowledged must survive.
+    /// Records that everything acknowledged must survive.
     pub fn protect_all(&self) {
         self.protect(&self.snapshot());
     }
 
-    /// The longest COMMIT since [`Scene::note_hardened`], those that still wait not included.
+    /// The longest COMMIT since [`Scene::note_hardened`], without those that still wait.
     pub fn longest_wait(&self) -> Duration {
         (0..WRITERS).map(|writer| self.told.entry(writer, 0).longest_wait()).max().unwrap_or_default()
     }
@@ -216,7 +215,7 @@ impl Scene {
         &mut self.standbys[index]
     }
 
-    /// Lets the fault strike.
+    /// Begins the fault.
     ///
     /// # Errors
     /// When it cannot.
@@ -241,8 +240,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Frames, some there and some back, one after the other: one that ends the connection is followed by another
-    /// connection.
+    /// Tampers with frames in both directions, one after another: after a frame that ends the connection, the next
+    /// frame is on another connection.
     fn tamper(&mut self, strike: &Strike) -> Result<()> {
         let proxy = &self.struck().proxy;
         for nth in 0..1 + strike.form % TRICKS {
@@ -261,12 +260,12 @@ impl Scene {
         Ok(())
     }
 
-    /// Switches that a standby without room cannot follow for long. Whether the primary itself can go on is not asked.
+    /// Switches logs until a standby that cannot archive blocks. Ignores whether the primary itself can continue.
     fn switch_logs(&self) -> Result<()> {
         for _ in 0..SWITCHES {
             let before = self.acknowledged();
             let _ = self.primary.run(&["switch-logfile"])?;
-            // An empty log is not switched; commits that wait for the standby end this.
+            // An empty log is not switched. Commits that wait for the standby end this wait.
             let begun = Instant::now();
             await_condition("a commit in the new log", TIMEOUT, || {
                 let done = self.acknowledged() > before || begun.elapsed() > NET_TIMEOUT / 4;
@@ -276,7 +275,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Ends the fault, so that the standby can follow again, or (`false`) so far that it can take over.
+    /// Ends the fault: completely, so that the standby can follow again, or (`false`) only so far that it can take
+    /// over.
     ///
     /// # Errors
     /// When the standby cannot be started.
@@ -298,7 +298,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The primary and the application are gone for good.
+    /// Kills the primary and the application for good.
     pub fn lose_primary(&mut self, application_first: bool) {
         if application_first {
             self.application = None;
@@ -307,8 +307,8 @@ impl Scene {
         self.application = None;
     }
 
-    /// The first standby takes over; what is there is compared with what the application was told. The first findings
-    /// are about what must be there, the number is that of all acknowledged rows that are not.
+    /// Fails over to the first standby and compares its content with what the application was acknowledged. Returns the
+    /// findings about rows that must be there, and the number of all acknowledged rows that are missing.
     ///
     /// # Errors
     /// When the failover fails, or a check cannot be made.
@@ -328,7 +328,6 @@ impl Scene {
         Ok((findings, missing))
     }
 
-    /// The last lines of all alert logs.
     pub fn last_words(&self) -> String {
         let mut words = format!("\nprimary:{}", self.primary.last_words());
         for (name, far) in STANDBYS.iter().zip(&self.standbys) {

@@ -1,4 +1,4 @@
-//! An application that is told what to do, one statement at a time; see [`crate::application::client`].
+//! An application process that runs one statement at a time on request; see [`crate::application::client`].
 
 use crate::application::client::Answer;
 use crate::programs::Programs;
@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// A running one. Killed on drop.
+/// Killed on drop.
 pub struct Application {
     child: Child,
     input: Option<ChildStdin>,
@@ -18,7 +18,7 @@ pub struct Application {
 }
 
 impl Application {
-    /// Starts one that has `database` open, with the extension.
+    /// Starts an application with the extension that has `database` open.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -27,8 +27,8 @@ impl Application {
         command.arg("client").arg("--extension").arg(&programs.extension).arg(database);
         let file = std::fs::File::create(log).during(|| format!("create {}", log.display()))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
-        // SAFETY: both are async-signal-safe and touch no memory of ours. A write beyond the limit of the size of files is
-        // then an error, as on a full volume.
+        // SAFETY: both are async-signal-safe and touch no memory of ours. With SIGXFSZ ignored, a write beyond the file
+        // size limit fails, as on a full volume.
         unsafe {
             command.pre_exec(|| {
                 libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
@@ -51,19 +51,19 @@ impl Application {
         Ok(Application { input: child.stdin.take(), child, answers })
     }
 
-    /// Hands over statements; what becomes of them is not awaited.
+    /// Sends statements without waiting for their result.
     pub fn send(&mut self, sql: &str) -> Result<()> {
         let line = format!("{}\n", serde_json::json!(sql));
         let Some(input) = self.input.as_mut() else { return Ok(()) };
         input.write_all(line.as_bytes()).during(|| "write to an application".into())
     }
 
-    /// What became of the oldest statements that are not answered yet, if it is known within `limit`.
+    /// Returns the result of the oldest statements that are not answered yet, if it arrives within `limit`.
     pub fn answer(&self, limit: Duration) -> Option<Answer> {
         self.answers.recv_timeout(limit).ok()
     }
 
-    /// Hands over statements that must succeed within `limit`.
+    /// Runs statements that must succeed within `limit`.
     pub fn must(&mut self, sql: &str, limit: Duration) -> Result<()> {
         self.send(sql)?;
         match self.answer(limit) {
@@ -75,7 +75,7 @@ impl Application {
         }
     }
 
-    /// Limits the files that it may write to `bytes`; `None` for no limit.
+    /// Limits the size of files that it may write to `bytes`; `None` removes the limit.
     pub fn limit_files(&self, bytes: Option<u64>) {
         let limit = bytes.unwrap_or(libc::RLIM_INFINITY);
         let limits = libc::rlimit { rlim_cur: limit, rlim_max: libc::RLIM_INFINITY };
@@ -85,7 +85,7 @@ impl Application {
         };
     }
 
-    /// Stops it where it is.
+    /// Sends SIGSTOP.
     pub fn freeze(&self) {
         // SAFETY: no memory is involved; the child is not reaped before `self` is dropped.
         unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGSTOP) };

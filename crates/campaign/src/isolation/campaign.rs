@@ -1,4 +1,4 @@
-//! Rounds of windows: commits of all other databases before, during and after each fault.
+//! Runs the rounds: counts commits of all other databases before, during and after each fault.
 
 use super::fault::Fault;
 use super::report::{FaultResult, IsolationReport, Phase, Round};
@@ -9,27 +9,25 @@ use crate::Result;
 use crate::site::Site;
 use std::time::{Duration, Instant};
 
-/// A phase of a round has so many windows.
+/// Windows of each phase of a round.
 const WINDOWS: u32 = 5;
 
-/// What to do.
 #[derive(Clone, Debug)]
 pub struct IsolationConfig {
-    /// Where.
     pub site: Site,
-    /// Protected databases.
+    /// Number of protected databases.
     pub databases: usize,
-    /// Which faults, in this order.
+    /// The faults, in this order.
     pub faults: Vec<Fault>,
-    /// How long commits are counted before, during and after a fault, each time.
+    /// How long commits are counted in each round before, during and after the fault.
     pub phase: Duration,
     /// How often each fault strikes.
     pub rounds: u64,
-    /// Commits per second are shown and not judged: for a machine that does other things, too.
+    /// Show commits per second without judging them, for a machine that runs other work.
     pub states_only: bool,
 }
 
-/// Runs the campaign. What goes wrong is in the report.
+/// Runs the campaign. Errors are in the report.
 pub fn run(config: &IsolationConfig) -> IsolationReport {
     let mut report = IsolationReport {
         databases: config.databases as u64,
@@ -87,7 +85,7 @@ impl Campaign<'_> {
             self.config.site.say(&format!("{}: skipped, {why}", fault.name()));
             return Ok(result);
         }
-        // Another victim each time; the first database is that on the small volume.
+        // Each fault has another victim; database 0 is on the small volume.
         let last = self.config.databases - 1;
         let victim = if fault == Fault::FullVolume || last == 0 { 0 } else { 1 + nth % last };
         for number in 1..=self.config.rounds {
@@ -108,7 +106,7 @@ impl Campaign<'_> {
     ) -> Result<Round> {
         stage.start_load(victim)?;
         if fault.restarts_primary() {
-            // What a restart costs by itself is no part of what the fault costs.
+            // The cost of a restart is no part of the cost of the fault.
             stage.restart_primary()?;
         }
         stage.await_progress(|_| true)?;
@@ -139,7 +137,7 @@ impl Campaign<'_> {
         if !fault.restarts_primary() {
             result.refused += refusals(stage, victim) - refused;
         }
-        // What is neither spoiled nor allowed to be offline must take commits by itself when the fault is over.
+        // A victim that is neither damaged nor allowed to be offline must take commits by itself after the fault.
         if !fault.may_go_offline() && stage.await_progress(|number| number == victim).is_err() {
             result.changed.push("the victim takes no commits when the fault is over".into());
         }
@@ -148,7 +146,7 @@ impl Campaign<'_> {
         Ok(Round { before, during, after })
     }
 
-    /// Commits in windows, of all databases but the victim.
+    /// Counts the commits of all databases but the victim, in windows.
     fn phase(&self, stage: &Stage, victim: usize) -> Phase {
         let others = || (0..self.config.databases).filter(|number| *number != victim);
         others().for_each(|number| stage.told.entry(number, 0).forget_waits());
@@ -156,7 +154,7 @@ impl Campaign<'_> {
         let (mut last, mut begun) = (commits(), Instant::now());
         let mut rates = Vec::new();
         for _ in 0..WINDOWS {
-            // The time is what is measured.
+            // The elapsed time is what is measured.
             std::thread::sleep(self.config.phase / WINDOWS);
             let (now, ended) = (commits(), Instant::now());
             rates.push((now - last) as f64 / (ended - begun).as_secs_f64());
@@ -166,7 +164,7 @@ impl Campaign<'_> {
         Phase { rates, longest_ms: longest.unwrap_or_default().as_millis() as u64 }
     }
 
-    /// What became of the instance and the other databases since the alert log had `alerts` bytes.
+    /// Returns what changed in the instance and the other databases since the alert log had `alerts` bytes.
     fn changes(&self, stage: &Stage, victim: usize, pid: u64, alerts: usize) -> Result<Vec<String>> {
         if stage.primary.has_ended() || stage.primary_pid()? != pid {
             return Ok(vec!["the primary has ended".into()]);
@@ -177,15 +175,15 @@ impl Campaign<'_> {
     }
 }
 
-/// Failed commits of all databases but the victim.
+/// Counts the failed commits of all databases but the victim.
 fn refusals(stage: &Stage, victim: usize) -> u64 {
     let others = (0..stage.databases.len()).filter(|number| *number != victim);
     others.map(|number| stage.told.entry(number, 0).refusals()).sum()
 }
 
-/// What is mounted from now on is seen by this thread and the processes that it starts only, and goes with the last of them.
+/// Keeps later mounts in this thread and the processes that it starts; they go with the last of these.
 fn keep_mounts_here() {
-    // SAFETY: no memory is involved but strings that live for ever. Where it is refused, so is mounting.
+    // SAFETY: the only memory involved is static strings. Where unshare is refused, so is mounting.
     unsafe {
         if libc::unshare(libc::CLONE_NEWNS) == 0 {
             let flags = libc::MS_REC | libc::MS_PRIVATE;

@@ -1,5 +1,5 @@
-//! The load: a process with a thread and a connection for each of its databases, that commits small transactions as fast as
-//! it can until it is told to stop or killed.
+//! The load: a process with a thread and a connection for each of its databases. It commits small transactions as fast
+//! as it can until it is ordered to stop or is killed.
 
 use crate::acknowledgements::Acknowledgements;
 use crate::application::load_extension;
@@ -8,14 +8,13 @@ use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Rows that are overwritten in turn, so that a database keeps its size.
+/// Rows that are overwritten cyclically, so that a database keeps its size.
 pub const ROWS: u64 = 500;
-/// Longest wait for the write lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(20);
-/// After an error, which may be one that lasts.
+/// Delay after an error, which may persist.
 const AFTER_ERROR: Duration = Duration::from_millis(20);
 
-/// Makes a database of the load at `path`.
+/// Creates a database of the load at `path`.
 ///
 /// # Errors
 /// SQLite's.
@@ -32,7 +31,7 @@ pub fn create_database(path: &Path) -> Result<()> {
     connection.close().map_err(|(_, error)| error).during(during)
 }
 
-/// The newest row that the database at `path` has; read without the extension.
+/// Returns the newest row of the database at `path`, read without the extension.
 ///
 /// # Errors
 /// SQLite's.
@@ -43,16 +42,15 @@ pub fn newest(path: &Path) -> Result<u64> {
 
 const NEWEST: &str = "SELECT coalesce(max(seq), 0) FROM t";
 
-/// What a process of the load works on.
+/// Settings of a load process.
 #[derive(Clone, Debug)]
 pub struct LoadConfig {
-    /// The loadable extension.
     pub extension: PathBuf,
-    /// A writer each.
+    /// Databases, each with one writer.
     pub databases: Vec<PathBuf>,
-    /// File of what was acknowledged.
+    /// File of the acknowledged commits.
     pub acknowledgements: PathBuf,
-    /// The writer of each database, in the same order.
+    /// Number of the writer of each database, in the same order.
     pub writers: Vec<usize>,
 }
 

@@ -1,17 +1,17 @@
-//! What an isolation campaign found.
+//! Results of an isolation campaign.
 
 use super::fault::Fault;
 use crate::ending::Ending;
 use crate::verify::Findings;
 use serde::Serialize;
 
-/// The least share of their commits per second that the others keep while a fault lasts.
+/// The lowest share of their commits per second that the other databases must keep during a fault.
 pub const LEAST_RATIO: f64 = 0.9;
 
-/// Commits of the other databases while nothing changes.
+/// Commits of the other databases during one phase of a round.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Phase {
-    /// Commits per second, window by window.
+    /// Commits per second of each window.
     pub rates: Vec<f64>,
     /// The longest COMMIT, milliseconds.
     pub longest_ms: u64,
@@ -23,14 +23,11 @@ impl Phase {
     }
 }
 
-/// One time that a fault has struck.
+/// One occurrence of a fault.
 #[derive(Clone, Debug, Serialize)]
 pub struct Round {
-    /// Before it.
     pub before: Phase,
-    /// While it lasts.
     pub during: Phase,
-    /// When it is over.
     pub after: Phase,
 }
 
@@ -55,30 +52,27 @@ impl std::fmt::Display for Round {
     }
 }
 
-/// One fault, over all its rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct FaultResult {
-    /// The fault.
     pub fault: Fault,
-    /// How often it struck in all.
+    /// How often the fault struck, over all rounds.
     pub acts: u64,
-    /// State of the database it was put into, at the end of the last round.
+    /// State of the victim at the end of the last round.
     pub victim: String,
-    /// Commits per second of the others during the fault by those before it: median of the rounds. None when it was skipped.
+    /// Commits per second of the others during the fault, divided by those before it: median of the rounds. `None` when
+    /// the fault was skipped.
     pub ratio: Option<f64>,
-    /// Commits of the others that failed.
+    /// Commits of the other databases that failed.
     pub refused: u64,
-    /// What became of the instance or another database, in words.
+    /// What changed in the instance or another database, as text.
     pub changed: Vec<String>,
-    /// Every time.
     pub rounds: Vec<Round>,
-    /// Why this machine could not do it.
+    /// Why this machine cannot run the fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
 }
 
 impl FaultResult {
-    /// One without rounds.
     pub fn new(fault: Fault) -> FaultResult {
         FaultResult {
             fault,
@@ -92,7 +86,7 @@ impl FaultResult {
         }
     }
 
-    /// Computes what the rounds come to.
+    /// Computes the results from the rounds.
     pub fn settle(&mut self) {
         let ratios: Vec<f64> = self.rounds.iter().map(Round::ratio).collect();
         self.ratio = (!ratios.is_empty()).then(|| median(&ratios));
@@ -103,7 +97,7 @@ impl FaultResult {
         self.changed.dedup();
     }
 
-    /// Over all rounds: before, during, after.
+    /// Medians over all rounds: before, during, after.
     fn rates(&self) -> [f64; 3] {
         let of = |phase: fn(&Round) -> &Phase| {
             median(&self.rounds.iter().map(|round| phase(round).rate()).collect::<Vec<_>>())
@@ -116,32 +110,29 @@ impl FaultResult {
     }
 }
 
-/// The outcome of a campaign.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct IsolationReport {
-    /// Protected databases.
+    /// Number of protected databases.
     pub databases: u64,
-    /// How long commits were counted before, during and after each fault, seconds.
+    /// How long commits were counted before, during and after each fault, in seconds.
     pub phase_s: f64,
     /// Commits per second were not judged.
     pub states_only: bool,
-    /// Fault by fault.
     pub faults: Vec<FaultResult>,
-    /// Broken promises about what is in the databases in the end.
+    /// Broken promises about the final content of the databases.
     #[serde(flatten)]
     pub findings: Findings,
-    /// How it ended.
     #[serde(flatten)]
     pub ending: Ending,
 }
 
 impl IsolationReport {
-    /// The lowest ratio of all faults.
+    /// The lowest ratio of all faults; `None` without one.
     pub fn worst_ratio(&self) -> Option<f64> {
         self.faults.iter().filter_map(|fault| fault.ratio).reduce(f64::min)
     }
 
-    /// Whether the faults stayed in their databases.
+    /// Whether the faults affected only their own databases.
     pub fn passed(&self) -> bool {
         let slow = self.worst_ratio().is_some_and(|ratio| ratio < LEAST_RATIO) && !self.states_only;
         self.ending.error.is_none() && self.findings.none() && !slow && self.unchanged()
@@ -194,7 +185,7 @@ impl std::fmt::Display for IsolationReport {
     }
 }
 
-/// Median; 0 of nothing.
+/// Returns the median; 0 for an empty slice.
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -15,46 +15,43 @@ use std::process::Command;
 use std::time::Duration;
 
 const STANDBY: &str = "north";
-/// Logs that are switched now and then: a switch that falls into one window and not into another is no fault of a database.
+/// Large groups, so that logs are switched rarely: a switch that falls into one window and not into another would look
+/// like an effect of the fault.
 const GROUP_BYTES: &str = "67108864";
-/// Rows of 900 bytes beside those that the load overwrites: what faults work on.
+/// Rows of 900 bytes, on which the faults work; the load does not touch them.
 const BULK_ROWS: u32 = 200;
 
 /// One protected database.
 pub struct Database {
-    /// Name at the instances, which is that of its file.
+    /// Name at the instances, the same as its file name.
     pub name: String,
-    /// Its file.
     pub path: PathBuf,
-    /// It was made from scratch since the campaign began: what was acknowledged before is not there.
+    /// It was created again during the campaign, so rows acknowledged before are not in it.
     recreated: bool,
 }
 
-/// See the module. Everything is killed on drop; the directory stays.
+/// Everything is killed on drop; the directory stays.
 pub struct Stage {
-    /// The programs under test.
     pub programs: Programs,
-    /// Where everything is.
     pub directory: PathBuf,
-    /// The primary.
     pub primary: Instance,
     /// Its SYNC AFFIRM standby.
     pub standby: Instance,
     /// The databases; the first one is on [`Stage::volume`], if there is one.
     pub databases: Vec<Database>,
-    /// What the load was told; each writer has the number of its database.
+    /// Commits acknowledged to the load; the writer of each database has the number of the database.
     pub told: Acknowledgements,
     /// A small volume with the first database.
     pub volume: Option<Volume>,
-    /// Commits to all databases but the victim.
+    /// Load on all databases but the victim.
     others: Option<Process>,
-    /// Commits to the victim.
+    /// Load on the victim.
     victim: Option<Process>,
 }
 
 impl Stage {
-    /// Sets up `count` databases, which the primary ships SYNC AFFIRM to its standby. With `volume` the first one is on a small
-    /// volume.
+    /// Sets up `count` databases, which the primary ships SYNC AFFIRM to its standby. With `volume`, the first database
+    /// is on that small volume.
     ///
     /// # Errors
     /// When anything fails.
@@ -83,7 +80,7 @@ impl Stage {
         }
         let mut standby = Instance::standby_of(&primary, &directory.join("standby"), STANDBY)?;
         standby.start()?;
-        // A machine that is busy is not a standby that is gone.
+        // Long, because a busy machine must not count as a lost standby.
         primary.must(&[
             "destination",
             "add",
@@ -120,7 +117,7 @@ impl Stage {
         Process::start(command, &self.directory.join(log))
     }
 
-    /// Starts the load on all databases but `victim`, and a process of its own on that.
+    /// Starts the load on all databases but `victim`, and a separate process with the load on `victim`.
     ///
     /// # Errors
     /// When they cannot be started.
@@ -164,12 +161,12 @@ impl Stage {
         if others.wait_for_end(TIMEOUT)?.success() { Ok(()) } else { Err(failed) }
     }
 
-    /// Commits to each database so far.
+    /// Returns the acknowledged commits of each database.
     pub fn commits(&self) -> Vec<u64> {
         (0..self.databases.len()).map(|number| self.told.entry(number, 0).commits()).collect()
     }
 
-    /// Waits until each of `databases` has had a commit acknowledged from now on.
+    /// Waits until each of `databases` has had another commit acknowledged.
     ///
     /// # Errors
     /// When that takes too long.
@@ -191,10 +188,11 @@ impl Stage {
         self.primary.start()
     }
 
-    /// Databases other than `victim` that are not served here or not applied at the standby, each with what is wrong.
+    /// Returns the databases other than `victim` that are not open at the primary or stopped at the standby, each with
+    /// its state.
     ///
     /// # Errors
-    /// When the status cannot be had.
+    /// When the status cannot be read.
     pub fn changed(&self, victim: usize) -> Result<Vec<String>> {
         let status = self.primary.status()?;
         let stopped = stopped_at_standby(&status);
@@ -214,18 +212,18 @@ impl Stage {
         Ok(changed)
     }
 
-    /// State of `database` at the primary; empty when it is not protected.
+    /// Returns the state of `database` at the primary; empty when it is not protected.
     ///
     /// # Errors
-    /// When the status cannot be had.
+    /// When the status cannot be read.
     pub fn state(&self, database: usize) -> Result<String> {
         Ok(self.primary.status()?.database_state(&self.databases[database].name).to_owned())
     }
 
-    /// Brings `victim` back to what it was: protected, and open at both ends. `scratch`: its files are made from scratch.
+    /// Restores `victim`: protected, and open at both ends. `scratch`: its files are created again from scratch.
     ///
     /// # Errors
-    /// When it does not come back.
+    /// When the database does not recover.
     pub fn recover(&mut self, victim: usize, scratch: bool) -> Result<()> {
         self.stop_victim();
         let state = self.state(victim)?;
@@ -252,7 +250,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until the standby has everything, then looks for what is missing and what differs. The load has stopped.
+    /// Waits until the standby has everything, then checks for lost rows and differing pages. The load must have
+    /// stopped.
     ///
     /// # Errors
     /// When the standby does not catch up, or a check cannot be made.
@@ -274,13 +273,13 @@ impl Stage {
         Ok(findings)
     }
 
-    /// Bytes of the alert log of the primary.
+    /// Size of the primary's alert log in bytes.
     pub fn alert_bytes(&self) -> usize {
         self.primary.alerts().len()
     }
 
-    /// Lines of the alert log since it had `from` bytes that say of another database than `victim` that it was excluded or
-    /// copied.
+    /// Returns the lines that the alert log has gained since it had `from` bytes and that report a failure, an
+    /// exclusion or a full resync of a database other than `victim`.
     pub fn alerts_about_others(&self, from: usize, victim: usize) -> Vec<String> {
         const CHANGES: [&str; 5] = ["has failed", "offline", "left out", "excluded", "full image"];
         let alerts = self.primary.alerts();
@@ -294,22 +293,22 @@ impl Stage {
             .collect()
     }
 
-    /// A failure with the last lines of both alert logs.
+    /// Formats an error with the last lines of both alert logs.
     pub fn explain(&self, error: &CampaignError) -> String {
         let (primary, standby) = (self.primary.last_words(), self.standby.last_words());
         format!("{error}\nprimary:{primary}\nstandby:{standby}")
     }
 
-    /// Process id of the primary as it says itself.
+    /// Returns the process id of the primary from its status.
     ///
     /// # Errors
-    /// When the status cannot be had.
+    /// When the status cannot be read.
     pub fn primary_pid(&self) -> Result<u64> {
         Ok(self.primary.status()?.number("/pid"))
     }
 }
 
-/// Where the small volume is seen.
+/// Mount point of the small volume.
 pub fn volume_path(directory: &Path) -> PathBuf {
     directory.join("volume")
 }

@@ -1,4 +1,4 @@
-//! How each fault is brought about and taken away.
+//! How each fault begins and ends.
 
 use super::application::Application;
 use super::fault::Fault;
@@ -17,23 +17,23 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// From the one act of an agent to the next: often enough to be a fault that lasts, rarely enough that what an agent itself
-/// costs the machine does not count.
+/// Delay between two actions of an agent: short enough for a lasting fault, long enough that the agent's own load on
+/// the machine does not matter.
 const PACE: Duration = Duration::from_millis(250);
-/// Of writers that are to restart a WAL or to let it grow.
+/// Delay of writers that are to restart a WAL or let it grow.
 const QUICK_PACE: Duration = Duration::from_millis(10);
-/// Rows that fill a volume, and that let a WAL grow.
+/// Values that fill a volume, and values that let a WAL grow.
 const FILLING: &str = "randomblob(200000)";
 const GROWING: &str = "randomblob(20000)";
-/// Room that is left on the volume that is to be filled: less than the WAL may take of it.
+/// Space left on the volume that is filled: less than the WAL needs.
 const ROOM: u64 = 256 << 10;
-/// Bytes of a frame of the databases here.
+/// Size of a frame of these databases.
 const FRAME_BYTES: u64 = 4096 + 24;
 /// The first SQLite that gives frames their checksums after ROLLBACK TO.
 const FIXED_IN: [u32; 3] = [3, 50, 2];
 
-/// Frames are overwritten, given up, and written again before the first one that was overwritten; a SQLite before 3.50.2 leaves
-/// these without salts and checksums. `END s` is to be put in.
+/// Frames are overwritten, rolled back, and written again before the first one that was overwritten; a SQLite before
+/// 3.50.2 leaves these without salts and checksums. `END s` is a placeholder.
 const ZEROED: &str = "PRAGMA busy_timeout=30000; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=5; \
     BEGIN; SAVEPOINT s; \
     UPDATE bulk SET x = randomblob(900) WHERE id BETWEEN 100 AND 200; \
@@ -47,7 +47,7 @@ const ZEROED: &str = "PRAGMA busy_timeout=30000; PRAGMA wal_autocheckpoint=0; PR
 const SPILLS: &str = "PRAGMA cache_size=5; BEGIN; \
     UPDATE bulk SET x = randomblob(900); UPDATE bulk SET x = zeroblob(900) WHERE id % 2; COMMIT";
 
-/// What ends all agents, also one that waits.
+/// Ends all agents, including those that wait.
 #[derive(Default)]
 struct Stop {
     ordered: Mutex<bool>,
@@ -60,7 +60,7 @@ impl Stop {
         self.changed.notify_all();
     }
 
-    /// Whether it is ordered within `time`.
+    /// Whether the order comes within `time`.
     fn comes_within(&self, time: Duration) -> bool {
         let ordered = self.ordered.lock().unwrap_or_else(PoisonError::into_inner);
         *self
@@ -71,23 +71,23 @@ impl Stop {
     }
 }
 
-/// A fault that is under way.
+/// A fault in progress.
 pub struct Strike {
     fault: Fault,
     victim: usize,
     stop: Arc<Stop>,
-    /// From then on what its agents do is the fault.
+    /// Set when the fault begins: the agents' actions are the fault from then on.
     begun: Arc<AtomicBool>,
-    /// How often it has done what it is about.
+    /// How often the fault has struck.
     acts: Arc<AtomicU64>,
     agents: Vec<JoinHandle<Result<()>>>,
     applications: Vec<Application>,
-    /// Of plain processes, with open transactions.
+    /// Connections without the VFS, with open transactions.
     connections: Vec<Connection>,
     commands: Vec<Process>,
 }
 
-/// Why this machine cannot bring a fault about; `None` when it can.
+/// Returns the reason why this machine cannot run a fault; `None` when it can.
 pub fn skipped(fault: Fault, has_volume: bool) -> Option<String> {
     match fault {
         Fault::FullVolume if !has_volume => Some("a small volume cannot be mounted here".into()),
@@ -102,7 +102,7 @@ pub fn skipped(fault: Fault, has_volume: bool) -> Option<String> {
     }
 }
 
-/// Version of the `sqlite3` of this machine.
+/// Returns the version of the machine's `sqlite3`.
 fn old_sqlite() -> Result<[u32; 3]> {
     let mut command = Command::new("sqlite3");
     command.arg("--version");
@@ -113,8 +113,8 @@ fn old_sqlite() -> Result<[u32; 3]> {
 }
 
 impl Strike {
-    /// Prepares `fault` in `victim`: the processes run that will bring it about, and do what costs the machine as much without
-    /// being a fault.
+    /// Prepares `fault` in `victim`: starts the processes that will cause it. Until the fault begins they cost the
+    /// machine the same without being a fault.
     ///
     /// # Errors
     /// When one cannot be started.
@@ -137,7 +137,7 @@ impl Strike {
             Fault::ProtectBackfilled => strike.protect_backfilled(stage, path)?,
             Fault::FullVolume => strike.bulk(stage, &path, FILLING, PACE, false)?,
             Fault::LongReader => strike.bulk(stage, &path, GROWING, QUICK_PACE, true)?,
-            // Nothing else is to write there. What a wild number says the load would do in its own process.
+            // No other process may write there. The load would follow a wild number in its own process.
             Fault::BadFrameCount | Fault::BadSize | Fault::OpenOverRestart | Fault::LockedProtect => {
                 stage.stop_victim();
             }
@@ -146,10 +146,10 @@ impl Strike {
         Ok(strike)
     }
 
-    /// Puts the fault into the victim.
+    /// Begins the fault in the victim.
     ///
     /// # Errors
-    /// When it cannot be brought about.
+    /// When that fails.
     pub fn begin(&mut self, stage: &mut Stage) -> Result<()> {
         let path = stage.databases[self.victim].path.clone();
         match self.fault {
@@ -170,7 +170,7 @@ impl Strike {
                 if let Some(volume) = &stage.volume {
                     volume.fill(ROOM)?;
                 }
-                // Or the WAL would be reset and the room that it has be enough.
+                // Otherwise the WAL would be reset, and its present size would be enough.
                 self.connections.push(open_transaction(&path, "BEGIN; SELECT count(*) FROM t")?);
             }
             Fault::LongReader => {
@@ -210,10 +210,10 @@ impl Strike {
         Ok(())
     }
 
-    /// Waits until it has struck once.
+    /// Waits until the fault has struck once, or an agent has ended.
     ///
     /// # Errors
-    /// When that takes too long, or an agent has failed.
+    /// When that takes too long.
     pub fn await_act(&self) -> Result<()> {
         await_condition(&format!("{} takes place", self.fault.name()), TIMEOUT, || {
             let waits = self.acts.load(SeqCst) == 0 && !self.agents.iter().any(JoinHandle::is_finished);
@@ -221,7 +221,7 @@ impl Strike {
         })
     }
 
-    /// What keeps the instance from answering is over.
+    /// Ends a fault that keeps the instance from answering.
     pub fn thaw(&self, stage: &Stage) {
         if self.fault == Fault::FrozenPrimary
             && let Some(primary) = stage.primary.process()
@@ -238,7 +238,7 @@ impl Strike {
         Application::start(&stage.programs, path, &stage.directory.join("application.out"))
     }
 
-    /// Repeats `act` until the end. It is told whether the fault has begun, and says whether it has done what that is about.
+    /// Repeats `act` until the stop. Its argument: whether the fault has begun. Its result: whether it has acted.
     fn agent(&mut self, pace: Duration, mut act: impl FnMut(bool) -> Result<bool> + Send + 'static) {
         let (stop, acts, begun) = (self.stop.clone(), self.acts.clone(), self.begun.clone());
         self.agents.push(std::thread::spawn(move || {
@@ -253,7 +253,7 @@ impl Strike {
     }
 
     fn zeroed_frames(&mut self, stage: &mut Stage, path: PathBuf) {
-        // A process that asks for the lock without the queue would not get it beside one that commits all the time.
+        // A process that takes the lock without the queue would starve next to a process that commits continuously.
         stage.stop_victim();
         let load = format!(".load {}\n.open {}", stage.programs.extension.display(), path.display());
         let mut plain = false;
@@ -270,7 +270,7 @@ impl Strike {
         let mut number = 0;
         self.agent(PACE, move |begun| {
             number += 1;
-            // At one frame after another, and now and then not at all.
+            // Sets the limit at one frame after another; every fifth time there is none.
             let room = (number % 40) * FRAME_BYTES;
             let used = wal_bytes(&path)?;
             application.limit_files((begun && number % 5 != 0).then_some(used + room));
@@ -291,7 +291,7 @@ impl Strike {
         let connection = plain(&path)?;
         connection.execute_batch("PRAGMA synchronous=OFF").during(|| "write without syncs".into())?;
         self.agent(QUICK_PACE, move |_| {
-            // Whatever becomes of it: while the database is protected it is refused now and then.
+            // The result does not matter: while the database is protected, these statements are sometimes refused.
             let _ = connection.execute_batch(
                 "UPDATE bulk SET x = randomblob(900) WHERE id = 1; PRAGMA wal_checkpoint(PASSIVE)",
             );
@@ -299,14 +299,14 @@ impl Strike {
         });
         let (standfast, directory) = (stage.programs.standfast.clone(), stage.primary.directory.clone());
         self.agent(PACE, move |begun| {
-            // Before the fault, commands that cost the machine as much.
+            // Before the fault, commands that cost the machine the same.
             for word in if begun { ["unprotect", "protect"] } else { ["status", "status"] } {
                 let mut command = Command::new(&standfast);
                 command.arg(word).arg("-D").arg(&directory);
                 if begun {
                     command.arg(&path);
                 }
-                // A refusal is an answer, too: what counts is what becomes of the others.
+                // A refusal is a valid answer: the campaign judges the other databases.
                 run(command)?;
             }
             Ok(true)
@@ -314,7 +314,7 @@ impl Strike {
         Ok(())
     }
 
-    /// Overwrites one row of many in turn by `row`. `counts`: each of them is an act, not only one that fails.
+    /// Overwrites 20 rows in turn with the value `row`. `counts`: every write is an act, not only one that fails.
     fn bulk(
         &mut self,
         stage: &mut Stage,
@@ -334,10 +334,10 @@ impl Strike {
         Ok(())
     }
 
-    /// Takes the fault away, as far as it can be. Returns how often it has struck.
+    /// Ends the fault, as far as possible. Returns how often it struck.
     ///
     /// # Errors
-    /// When what brought it about has failed itself.
+    /// When an agent or a process of the fault has failed.
     pub fn end(mut self, stage: &mut Stage) -> Result<u64> {
         self.stop.order();
         for agent in self.agents.drain(..) {
@@ -347,12 +347,12 @@ impl Strike {
             })??;
         }
         for connection in self.connections.drain(..) {
-            // A reader has nothing to commit, and its transaction ends all the same.
+            // COMMIT also ends the transaction of a reader.
             connection.execute_batch("COMMIT").during(|| "end a transaction".into())?;
         }
         if self.fault == Fault::OpenOverRestart {
             for application in &mut self.applications {
-                // Its outcome is known or not: the instance was away while it was open.
+                // Its outcome may be unknown: the instance was down while the transaction was open.
                 application.send("COMMIT")?;
                 let _ = application.answer(TIMEOUT);
             }
@@ -387,7 +387,7 @@ impl Drop for Strike {
     }
 }
 
-/// Runs `sql` in the `sqlite3` of this machine, through the VFS where `load` says how.
+/// Runs `sql` in the machine's `sqlite3`; through the VFS, with the commands in `load`, or without.
 fn sqlite3(load: Option<&str>, sql: &str, path: &Path) -> Result<()> {
     let during = || "run sqlite3".to_owned();
     let mut command = Command::new("sqlite3");
@@ -409,7 +409,7 @@ fn sqlite3(load: Option<&str>, sql: &str, path: &Path) -> Result<()> {
     })
 }
 
-/// Opens a database in this process, which has no VFS of Standfast.
+/// Opens a database in this process, which does not have Standfast's VFS.
 fn plain(path: &Path) -> Result<Connection> {
     let connection = Connection::open(path).during(|| format!("open {}", path.display()))?;
     connection.busy_timeout(Duration::from_secs(5)).during(|| "set the busy timeout".into())?;
@@ -422,7 +422,7 @@ fn open_transaction(path: &Path, sql: &str) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Bytes of the WAL that its index says are in use.
+/// Returns the size of the WAL up to mxFrame of the wal-index, in bytes.
 fn wal_bytes(database: &Path) -> Result<u64> {
     use std::os::unix::fs::FileExt;
     let index = path_of(database);

@@ -1,20 +1,20 @@
-//! Wild writes into a wal-index: its header with other numbers, and the checksum that goes with them.
+//! Wild writes to a wal-index: a header with other numbers and a matching checksum.
 
 use crate::{During, Result};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The header stands there twice.
+/// Size of one of the two copies of the header.
 const HEADER_BYTES: usize = 48;
-/// Frames of the WAL.
+/// Offset of the number of frames of the WAL.
 const FRAMES_AT: usize = 16;
-/// Pages of the database.
+/// Offset of the number of pages of the database.
 const PAGES_AT: usize = 20;
-/// Where its own checksum begins.
+/// Offset of the header's checksum.
 const CHECKSUM_AT: usize = 40;
 
-/// What is changed.
+/// The field that is changed.
 #[derive(Clone, Copy)]
 pub enum Number {
     /// Frames of the WAL.
@@ -23,7 +23,7 @@ pub enum Number {
     Pages(u32),
 }
 
-/// The file of the wal-index of `database`.
+/// Returns the path of the wal-index of `database`.
 pub fn path_of(database: &Path) -> PathBuf {
     PathBuf::from(format!("{}-shm", database.display()))
 }
@@ -39,7 +39,7 @@ pub fn publish(database: &Path, number: Number) -> Result<()> {
     let mut header = [0; HEADER_BYTES];
     file.read_exact_at(&mut header, 0).during(during)?;
     change(&mut header, number);
-    // As SQLite does: the second copy first.
+    // The second copy first, as SQLite does.
     file.write_all_at(&header, HEADER_BYTES as u64).during(during)?;
     file.write_all_at(&header, 0).during(during)
 }

@@ -1,9 +1,9 @@
-//! Restarted instances that will kill themselves at a certain place: between a write and the word of it, in
-//! the middle of a checkpoint or a recovery. A clock hardly ever hits these.
+//! Fault points at which restarted instances kill themselves: between a write and its report, in the middle of a
+//! checkpoint or a recovery. Kills at random times hardly ever hit these.
 
 use standfast_testkit::Rng;
 
-/// Places in a primary, with the number of times they are passed before they strike, at most.
+/// Fault points of a primary, each with the maximum number of passes before it strikes.
 const PRIMARY: [(&str, u64); 10] = [
     ("log-write", 400),
     ("log-written", 400),
@@ -17,7 +17,7 @@ const PRIMARY: [(&str, u64); 10] = [
     ("recovery-apply", 1),
 ];
 
-/// Places in a standby.
+/// Fault points of a standby.
 const STANDBY: [(&str, u64); 10] = [
     ("received", 400),
     ("log-write", 400),
@@ -31,21 +31,21 @@ const STANDBY: [(&str, u64); 10] = [
     ("recovery-apply", 1),
 ];
 
-/// Places that a standby passes while it becomes primary.
+/// Fault points that a standby passes during a failover.
 const FAILOVER: [(&str, u64); 6] =
     [("replace", 4), ("create", 4), ("sync", 8), ("copy", 6), ("log-write", 3), ("log-written", 3)];
 
-/// For a primary, as the value of `STANDFAST_FAULT`.
+/// Draws a fault point of a primary, as the value of `STANDFAST_FAULT`.
 pub fn of_primary(rng: &mut Rng) -> String {
     draw(rng, &PRIMARY)
 }
 
-/// For a standby.
+/// Draws a fault point of a standby.
 pub fn of_standby(rng: &mut Rng) -> String {
     draw(rng, &STANDBY)
 }
 
-/// For a standby that is about to take over.
+/// Draws a fault point of a standby that is about to fail over.
 pub fn of_failover(rng: &mut Rng) -> String {
     draw(rng, &FAILOVER)
 }

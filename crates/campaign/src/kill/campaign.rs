@@ -1,5 +1,5 @@
-//! Cycle after cycle: let it run, kill, start again, wait until it runs; now and then look whether everything
-//! is there, and now and then lose the primary for good.
+//! Runs the cycles: run, kill, restart, wait until everything runs; sometimes check that everything is there, and
+//! sometimes lose the primary for good.
 
 use super::arms;
 use super::report::KillReport;
@@ -13,24 +13,21 @@ use crate::{CampaignError, Result};
 use standfast_testkit::Rng;
 use std::time::{Duration, Instant};
 
-/// What to do.
 #[derive(Clone, Debug)]
 pub struct KillConfig {
-    /// Where.
     pub site: Site,
-    /// Cycles.
     pub cycles: u64,
-    /// Who is killed when, and what is written, is drawn from this.
+    /// Seed of the victims, the times and the transactions.
     pub seed: u64,
-    /// Applications and how commits are protected.
+    /// The applications, and how commits are protected.
     pub plan: ScenePlan,
-    /// A check every so many cycles, and at the end.
+    /// Number of cycles between two checks; one more check follows the last cycle.
     pub check_every: u64,
-    /// The primary is lost for good every so many cycles.
+    /// Number of cycles between two losses of the primary for good.
     pub failover_every: u64,
 }
 
-/// Runs the campaign. What goes wrong is in the report.
+/// Runs the campaign. Errors are in the report.
 pub fn run(config: &KillConfig) -> KillReport {
     let mut campaign = Campaign {
         config,
@@ -58,7 +55,7 @@ impl Campaign<'_> {
         self.config.site.say(words);
     }
 
-    /// Stops at the first finding, so that the directory shows it.
+    /// Stops at the first finding, so that the directory keeps its evidence.
     fn run(&mut self) -> Result<()> {
         while self.report.cycles < self.config.cycles && self.report.findings.none() {
             let scene = self.open_scene()?;
@@ -90,7 +87,7 @@ impl Campaign<'_> {
         Scene::set_up(&self.config.site.programs, &directory, plan)
     }
 
-    /// Cycles in one scene, until the primary is lost, something is found, or the last cycle is done.
+    /// Runs cycles in one scene, until the primary is lost, there is a finding, or the last cycle is done.
     fn play(&mut self, mut scene: Scene) -> (Scene, Result<()>) {
         let result = self.cycles(&mut scene);
         (scene, result)
@@ -103,7 +100,7 @@ impl Campaign<'_> {
             let number = self.report.cycles + 1;
             let (last, failover) =
                 (number == self.config.cycles, number.is_multiple_of(self.config.failover_every));
-            // A generator of its own for each cycle: how long things take does not shift the later ones.
+            // Each cycle has its own generator, so that durations do not shift the later cycles.
             let mut rng = self.rng.fork();
             if failover {
                 self.fail_over(scene, &mut rng)?;
@@ -132,7 +129,7 @@ impl Campaign<'_> {
     fn strike(&mut self, scene: &mut Scene, number: u64, rng: &mut Rng) -> Result<()> {
         let strike = Strike::draw(rng, scene.applications.len());
         self.say(&format!("cycle {number}: {strike}"));
-        // The random moment is the point of it.
+        // Strikes at a random moment.
         std::thread::sleep(strike.after);
         self.kill_and_start(scene, &strike, rng)?;
         if let Some(pause) = strike.again {
@@ -149,7 +146,7 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Waits until everything runs. Instances that were armed and have struck are started again, unarmed.
+    /// Waits until everything runs. Restarts armed instances that have struck, without their fault points.
     fn await_running(&mut self, scene: &mut Scene) -> Result<()> {
         let before = scene.progress();
         await_condition("everything runs", TIMEOUT, || {
@@ -158,7 +155,7 @@ impl Campaign<'_> {
         })
     }
 
-    /// Starts armed instances that have killed themselves.
+    /// Restarts armed instances that have killed themselves.
     fn revive(&mut self, scene: &mut Scene) -> Result<()> {
         for (victim, instance) in
             [(Victim::Primary, &mut scene.primary), (Victim::Standby, &mut scene.standby)]
@@ -180,7 +177,7 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Nobody kills himself from now on.
+    /// Restarts armed instances without their fault points, so that no instance kills itself from now on.
     fn disarm(&mut self, scene: &mut Scene) -> Result<()> {
         self.revive(scene)?;
         if self.config.plan.unprotected {
@@ -254,10 +251,10 @@ impl Campaign<'_> {
         self.report.findings.add(findings);
     }
 
-    /// The primary is gone for good; the standby takes over with everything that was acknowledged, and goes on.
+    /// Loses the primary for good; the standby fails over with everything that was acknowledged, and continues.
     fn fail_over(&mut self, scene: &mut Scene, rng: &mut Rng) -> Result<()> {
-        // FASTSYNC promises this much when one of the two is lost: a standby that dies as well, before it has written
-        // what is in its memory, takes that with it.
+        // FASTSYNC covers the loss of one of the two: a standby that also dies, before it has written what is in its
+        // memory, loses that.
         let alone = scene.plan().fastsync && !scene.plan().unprotected;
         if alone {
             self.disarm(scene)?;
@@ -303,7 +300,7 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// The standby is killed in the middle of its failover. Afterwards it is what it was or what it was to be.
+    /// Kills the standby in the middle of its failover. Afterwards it is either still a standby or the new primary.
     fn interrupt_failover(&mut self, scene: &mut Scene, rng: &mut Rng) -> Result<()> {
         if rng.chance(50) {
             let faults = arms::of_failover(rng);
@@ -311,7 +308,7 @@ impl Campaign<'_> {
             self.kill(scene, Victim::Standby);
             scene.standby.faults = Some(faults);
             scene.standby.spawn()?;
-            // It may die on its way up already.
+            // It may die during its start.
             await_condition("the armed standby serves or dies", TIMEOUT, || {
                 let settled = scene.standby.is_ready() || scene.standby.has_ended();
                 Ok(if settled { Ok(()) } else { Err("neither".into()) })

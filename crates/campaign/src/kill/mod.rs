@@ -1,5 +1,5 @@
-//! The kill campaign: a primary, a standby and several applications; `kill -9` at random moments, again and
-//! again; and the promise that nothing acknowledged is ever lost.
+//! The kill campaign: a primary, a standby and several applications are killed with `kill -9` at random moments,
+//! repeatedly; no acknowledged commit may ever be lost.
 
 mod arms;
 mod campaign;

@@ -1,23 +1,20 @@
-//! What a kill campaign found.
+//! Findings of a kill campaign.
 
 use super::strike::Victim;
 use crate::ending::Ending;
 use crate::verify::Findings;
 use serde::Serialize;
 
-/// Processes killed, by kind.
+/// Killed processes, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Kills {
-    /// Application processes.
     pub application: u64,
-    /// Primary instances.
     pub primary: u64,
-    /// Standby instances.
     pub standby: u64,
 }
 
 impl Kills {
-    /// Counts one.
+    /// Counts a kill of `victim`.
     pub fn count(&mut self, victim: Victim) {
         match victim {
             Victim::Application(_) => self.application += 1,
@@ -27,27 +24,22 @@ impl Kills {
     }
 }
 
-/// The outcome of a campaign.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct KillReport {
-    /// Cycles completed.
     pub cycles: u64,
-    /// Processes killed.
     pub kills: Kills,
-    /// Standbys that took over.
+    /// Failovers to a standby.
     pub failovers: u64,
-    /// Comparisons of primary and standby.
+    /// Number of comparisons of primary and standby.
     pub checks: u64,
-    /// Commits acknowledged.
     pub acknowledged: u64,
     /// Transactions that failed and were tried again.
     pub refused: u64,
     /// Broken promises.
     #[serde(flatten)]
     pub findings: Findings,
-    /// Repeats the same strikes.
+    /// Seed that repeats the strikes.
     pub seed: u64,
-    /// How it ended.
     #[serde(flatten)]
     pub ending: Ending,
 }

@@ -1,34 +1,32 @@
-//! Who is killed in a cycle, in which order, and when. Drawn, not decided: pure and repeatable.
+//! Which processes a cycle kills, in which order, and when. Drawn from a seed: pure and repeatable.
 
 use super::arms;
 use standfast_testkit::Rng;
 use std::time::Duration;
 
-/// Somebody that can be killed.
+/// A process that can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
     /// The application with this number.
     Application(usize),
-    /// The primary instance.
     Primary,
-    /// The standby instance.
     Standby,
 }
 
 /// The plan of one cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Strike {
-    /// How long everything runs before.
+    /// How long everything runs before the kills.
     pub after: Duration,
-    /// Who is killed, in this order.
+    /// The killed processes, in this order.
     pub victims: Vec<Victim>,
-    /// Who is started again, in this order, with a pause before each.
+    /// The restarted processes, in this order, with a pause before each.
     pub restarts: Vec<(Duration, Victim)>,
-    /// The same are killed a second time so long after the restart, in the middle of their recovery.
+    /// The same processes are killed a second time, this long after the restart, in the middle of their recovery.
     pub again: Option<Duration>,
-    /// The place at which a restarted primary kills itself.
+    /// Fault point at which a restarted primary kills itself.
     pub primary_arms: Option<String>,
-    /// The place at which a restarted standby kills itself.
+    /// Fault point at which a restarted standby kills itself.
     pub standby_arms: Option<String>,
 }
 

@@ -1,4 +1,5 @@
-//! Tests: a log is switched for its age when it holds redo, and never makes anybody wait for that.
+//! Tests: a log that holds redo is switched when it reaches the archive lag target, and no commit waits for that
+//! switch.
 
 use super::primary::PrimaryHost;
 use super::primary::tests::{commit, small_primary};
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 const TARGET_S: u64 = 60;
 
-/// What the log writer does every round. Whether the log was switched.
+/// Does the log writer's check of every iteration. Returns whether the log was switched.
 fn look(host: &mut PrimaryHost, lag: &mut ArchiveLag, clock: &SimClock) -> bool {
     let (sequence, holds_redo) = (host.primary.writer().sequence(), host.primary.log_holds_redo());
     let due = lag.is_due(Duration::from_micros(clock.now_us()), sequence, holds_redo);
@@ -59,7 +60,7 @@ fn a_log_that_is_due_is_not_switched_while_that_had_to_wait() {
     host.drain().unwrap();
     assert!(!look(&mut host, &mut lag, &clock));
     clock.advance(TARGET_S * 1_000_000);
-    // Of two groups the other one is not archived yet; whoever waited for it would wait for ever here.
+    // The other one of the two groups is not archived yet; a switch that waited for it would wait for ever here.
     assert!(host.primary.writer().switch_blocked().is_some());
     assert!(!look(&mut host, &mut lag, &clock));
     assert_eq!(host.shared.waiting_for(), "");

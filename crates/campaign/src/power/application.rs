@@ -1,4 +1,4 @@
-//! Applications of a history: plain SQLite connections that take turns.
+//! Applications of a history: plain SQLite connections that run one after another.
 
 use super::Outcome;
 use super::primary::PrimaryHost;
@@ -9,12 +9,12 @@ use standfast_types::{DatabaseId, PageSize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Pages above which an application cleans up: a VACUUM must fit a log group.
+/// Size in bytes above which an application deletes rows: a VACUUM must fit a log group.
 const PAGE_BYTES_MAX: u64 = 120 << 10;
 
-/// A database and who uses it.
+/// A database and its connections.
 pub struct AppDatabase {
-    /// Where it is on the primary's machine.
+    /// Its path on the primary's machine.
     pub path: PathBuf,
     /// What must be found in it.
     pub truth: Truth,
@@ -28,7 +28,7 @@ struct Writer {
     in_transaction: bool,
 }
 
-/// Makes a database with the tables of the applications, durably.
+/// Creates a database with the tables of the applications, durably.
 pub fn create_database(machine: &Arc<SimMachine>, path: &Path, rng: &mut Rng) -> Outcome<PageSize> {
     let page_bytes = rng.pick(&[512, 1024, 1024, 4096]).copied().unwrap_or(1024);
     let auto_vacuum = rng.pick(&[0, 0, 1, 2]).copied().unwrap_or(0);
@@ -51,7 +51,7 @@ fn open_plain_create(machine: &Arc<SimMachine>, path: &Path) -> rusqlite::Result
 }
 
 impl AppDatabase {
-    /// A database as it is now, not used yet.
+    /// Describes an existing database that has no connections yet.
     pub fn new(machine: &Arc<SimMachine>, id: DatabaseId, name: &str, path: PathBuf) -> Outcome<AppDatabase> {
         let read = || State::read(&open_plain(machine, &path)?);
         let state = read().map_err(|error| error.to_string())?;
@@ -63,24 +63,24 @@ impl AppDatabase {
         })
     }
 
-    /// All processes that use it die.
+    /// Lets all processes that use the database die.
     pub fn die(&mut self) {
         self.writers.clear();
         self.reader = None;
         self.truth.sessions_died();
     }
 
-    /// Whether somebody is in the middle of a write transaction.
+    /// Whether a writer is in the middle of a write transaction.
     pub fn is_written(&self) -> bool {
         self.writers.iter().any(|writer| writer.in_transaction)
     }
 
-    /// Whoever is in the middle of a write transaction gives it up.
+    /// Rolls back every open write transaction.
     pub fn give_up_writing(&mut self) {
         self.writers.iter_mut().for_each(Writer::give_up);
     }
 
-    /// Somebody begins to read, or stops.
+    /// Opens a reader, or closes the present one.
     pub fn toggle_reader(&mut self, machine: &Arc<SimMachine>) -> Outcome<()> {
         let open = || -> rusqlite::Result<Connection> {
             let reader = open_plain(machine, &self.path)?;
@@ -94,7 +94,7 @@ impl AppDatabase {
         Ok(())
     }
 
-    /// One turn of one writer: a transaction, or a part of one.
+    /// Runs a transaction, or a part of one, on one writer.
     pub fn turn(&mut self, host: &PrimaryHost, rng: &mut Rng) -> Outcome<()> {
         let machine = &host.machine;
         let index = match self.writers.iter().position(|writer| writer.in_transaction) {
@@ -120,17 +120,17 @@ impl AppDatabase {
             }
             Err(error) => return Err(format!("application on {}: {error}", self.path.display())),
         }
-        // Not what the writer sees: its cache may hold other bytes of a free page than the ones that it committed.
+        // Read on another connection: the cache of the writer may hold other bytes of a free page than it committed.
         let read = || State::read(&open_plain(machine, &self.path)?);
         let state = read().map_err(|error| error.to_string())?;
         if self.truth.newest() == Some(&state) {
-            // Nothing changed: there is no commit to wait for.
+            // Nothing changed, so there is no commit to wait for.
             return Ok(());
         }
         self.note_commit(host, state, rng)
     }
 
-    /// What a session does between its commit and its wait, or does not when it dies there.
+    /// Does what a session does between its commit and its wait, except for steps that it did not reach before it died.
     fn note_commit(&mut self, host: &PrimaryHost, state: State, rng: &mut Rng) -> Outcome<()> {
         let id = self.truth.id.0;
         let header = host.shared.database(self.truth.id).and_then(|database| database.header());
@@ -156,7 +156,7 @@ fn open_writer(machine: &Arc<SimMachine>, path: &Path, rng: &mut Rng) -> rusqlit
 }
 
 impl Writer {
-    /// True when something was committed.
+    /// Returns true when something was committed.
     fn turn(&mut self, writer: i64, rng: &mut Rng) -> rusqlite::Result<bool> {
         let connection = &self.connection;
         if !self.in_transaction {
@@ -200,7 +200,7 @@ impl Writer {
 
     fn give_up(&mut self) {
         if std::mem::take(&mut self.in_transaction) {
-            // Fails only when SQLite has rolled back by itself.
+            // Fails only when SQLite has already rolled back.
             let _ = self.connection.execute_batch("ROLLBACK");
         }
     }

@@ -1,4 +1,4 @@
-//! Power losses: what is lost, what comes back, and what must be there then.
+//! Power losses: what is lost, how the machines recover, and what must then be in the databases.
 
 use super::application::AppDatabase;
 use super::members::Strike;
@@ -16,10 +16,10 @@ use standfast_types::{Scn, WAL_HEADER_BYTES};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Power losses in a row, at most.
+/// Maximum number of power losses in a row.
 const IN_A_ROW: u32 = 5;
 
-/// What becomes of unsynced writes.
+/// Draws what happens to unsynced writes.
 pub fn draw_loss(rng: &mut Rng) -> Loss {
     match rng.below(10) {
         0..=6 => Loss::Random,
@@ -28,26 +28,27 @@ pub fn draw_loss(rng: &mut Rng) -> Loss {
     }
 }
 
-/// The power of `machine` fails at one of its next `within` sync boundaries.
+/// Lets the power of `machine` fail at one of its next `within` sync boundaries.
 pub fn arm(machine: &SimMachine, rng: &mut Rng, within: u64) {
     let place = rng.pick(&CrashPlace::ALL).copied().unwrap_or(CrashPlace::Before);
     machine.crash_at(rng.between(1, within), place);
 }
 
-/// Extension of a database that is away.
+/// Extension of a database file that is moved away.
 const AWAY: &str = "away";
 
 /// How the machines are treated after a power loss.
 #[derive(Clone, Copy, Debug)]
 pub struct Fate {
-    /// The loss; drawn anew each time when there is none.
+    /// The loss; `None` draws one each time.
     pub loss: Option<Loss>,
-    /// Whether power may fail again during recovery, of the other machine, or the standby may take over.
+    /// Power may fail again during recovery, the other machine may fail as well, and a failover may follow.
     pub harsh: bool,
 }
 
 impl World {
-    /// Looks after an event whether the power is there. Err when the history cannot go on.
+    /// Checks after an event whether the machines have power, and recovers those without. Err when the history cannot
+    /// continue.
     pub fn settle(&mut self, event: Outcome<()>, fate: Fate) -> Result<(), ()> {
         self.note_releases();
         let inside = self.link.as_ref().and_then(|link| link.take_failure());
@@ -98,7 +99,7 @@ impl World {
         self.connect_again(fate)
     }
 
-    /// A reconnect at once, mostly. The power of either machine may fail again during it.
+    /// Usually reconnects immediately. The power of either machine may fail again meanwhile.
     fn connect_again(&mut self, fate: Fate) -> Outcome<()> {
         if fate.harsh && self.rng.chance(30) {
             return Ok(());
@@ -129,7 +130,7 @@ impl World {
         }
     }
 
-    /// The device of a member fails while everything runs.
+    /// Lets the device of a member fail while everything runs.
     pub(super) fn break_member(&mut self, rng: &mut Rng) {
         let machine = match &self.standby_machine {
             Some(machine) if rng.chance(40) && lock(&self.standby).is_some() => machine.clone(),
@@ -137,13 +138,14 @@ impl World {
         };
         match members::break_device(&machine, rng) {
             Ok(broken) => self.report.failed_members += u64::from(broken),
-            // The power failed before it.
+            // The power failed first.
             Err(_) if !machine.is_powered() => {}
             Err(error) => self.report.fail(format!("members: {error}")),
         }
     }
 
-    /// The instance on `machine` was open until its power failed, so its members held the same.
+    /// Damages or removes a member. The instance on `machine` was open until its power failed, so its members held the
+    /// same.
     fn strike_members(&mut self, machine: &Arc<SimMachine>) {
         if self.geometry.members() < 2 {
             return;
@@ -178,7 +180,7 @@ impl World {
         self.check_standby(&machine)
     }
 
-    /// Nothing acknowledged is gone, and every database is in a state that was once committed.
+    /// Checks that no acknowledged redo is missing, and that every database is in a state that was once committed.
     fn check_standby(&mut self, machine: &Arc<SimMachine>) -> Outcome<()> {
         let Some((end, databases)) =
             lock(&self.standby).as_ref().map(|standby| (standby.log().received_end(), standby.databases()))
@@ -237,8 +239,8 @@ impl World {
                     break;
                 }
                 Err(_) if !machine.is_powered() => {}
-                // Some of a WAL that the redo does not know is in the file: whether on top of the newest state, nothing tells.
-                // File and redo are kept, and the operator decides. The history ends here.
+                // The file holds part of a WAL that the redo does not know, and nothing shows whether that continues
+                // the newest state. File and redo are kept for the operator to decide. The history ends here.
                 Err(error) if is_change_cut_short && error.contains("does not stand where the redo says") => {
                     self.ended_offline = true;
                     return Err(error);
@@ -261,9 +263,9 @@ impl World {
         }
     }
 
-    /// Between the power loss and the start a plain process reads a database, which moves what is left of its WAL into the
-    /// file and removes the WAL, or somebody removes the WAL. Not where the redo that is at hand cannot prove what is left:
-    /// such a database goes offline, rightly.
+    /// Changes files between the power loss and the start: a plain process reads a database, which backfills the rest
+    /// of its WAL into the file and removes the WAL, or the WAL is removed. Skips a database whose remaining content
+    /// the redo at hand cannot prove: it would go offline, correctly.
     fn change_files(&mut self, machine: &Arc<SimMachine>) -> Outcome<()> {
         let Some(changed) = self.pick_database() else { return Ok(()) };
         let path = self.databases[changed].path.clone();
@@ -299,13 +301,13 @@ impl World {
         Ok(())
     }
 
-    /// The primary comes back and one database is away. The others live on for a while, so that the redo that it
-    /// needs goes from the online log to the archive. Then the instance dies.
+    /// Opens the primary without one of its databases. The others continue for a while, so that the redo that it needs
+    /// moves from the online log to the archive. Then the instance dies.
     fn live_without_one(&mut self, machine: &Arc<SimMachine>) -> Outcome<()> {
         let Some(away) = self.pick_database() else { return Ok(()) };
         let path = &self.databases[away].path;
-        // What nothing proves to hold everything is refused when it was away, rightly: a database without a log, which
-        // any file looks like, and one that would have to be copied.
+        // A database that was offline and whose files do not provably hold everything is refused, correctly: one
+        // without a WAL, which any file could be, and one that needs a full resync. Skips both.
         let log = machine.contents(format!("{}-wal", path.display()));
         let trial = machine.copy(self.rng.next_u64());
         let trial = PrimaryHost::open(&trial, &self.geometry, &SegmentFile::new())?;
@@ -342,7 +344,7 @@ impl World {
         lived
     }
 
-    /// Whatever is away is there again.
+    /// Moves a database that is away back to its place.
     fn bring_back(&self, machine: &Arc<SimMachine>) -> Outcome<()> {
         let disk = machine.disk();
         let places = self.databases.iter().map(|database| &database.path);
@@ -351,7 +353,7 @@ impl World {
             .map_err(|error| error.to_string())
     }
 
-    /// The primary's machine is given up and the standby becomes primary.
+    /// Abandons the primary's machine and fails over to the standby.
     pub fn fail_over(&mut self, fate: Fate) -> Outcome<()> {
         self.kill_primary();
         let Some(machine) = self.standby_machine.take() else { return Ok(()) };
@@ -387,7 +389,7 @@ impl World {
             let state = match inspect(&self.primary_machine, &database.path, &mut self.report) {
                 Ok(state) => state,
                 Err(_) if !self.primary_machine.is_powered() => {
-                    // The failover is complete and durable: the next recovery looks.
+                    // The failover is complete and durable: the next recovery checks the database.
                     database.truth.failed_over_unseen();
                     self.databases.push(database);
                     continue;

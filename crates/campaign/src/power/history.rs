@@ -1,4 +1,4 @@
-//! Histories: random ones with random power losses, and fixed ones that are cut at every sync boundary.
+//! Histories: random ones with random power losses, and fixed ones with a power loss at every sync boundary.
 
 use super::Outcome;
 use super::crash::{Fate, arm, draw_loss};
@@ -7,14 +7,13 @@ use super::world::World;
 use standfast_testkit::{CrashPlace, Loss, Rng, SqliteSeed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A rule that is broken on purpose, to see that the campaign notices.
+/// A rule that is broken on purpose, to show that the campaign finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
-    /// None.
     Nothing,
-    /// The primary's disk reports syncs as done and does not do them.
+    /// The primary's disk reports syncs as done without doing them.
     PrimaryLies,
-    /// The standby's disk does.
+    /// The standby's disk reports syncs as done without doing them.
     StandbyLies,
 }
 
@@ -33,7 +32,7 @@ pub fn run_seed(seed: u64, sabotage: Sabotage) -> PowerReport {
     report
 }
 
-/// A panic of a station is a finding as well.
+/// Runs a history; a panic in a stage is a finding as well.
 fn guarded(seed: u64, history: impl FnOnce() -> PowerReport) -> PowerReport {
     let _sqlite = SqliteSeed::hold(seed as u32 | 1);
     catch_unwind(AssertUnwindSafe(history)).unwrap_or_else(|panic| {
@@ -70,7 +69,7 @@ fn random_history(seed: u64, sabotage: Sabotage) -> PowerReport {
     finished(world)
 }
 
-/// Events until the power has failed, and what follows.
+/// Runs events, and the recovery after a power loss.
 fn live(world: &mut World) -> Result<(), ()> {
     let events = world.rng.between(10, 150);
     let mut rng = world.rng.fork();
@@ -93,7 +92,7 @@ fn live(world: &mut World) -> Result<(), ()> {
         world.settle(event, HARSH)?;
     }
     if rng.chance(60) {
-        // Between any two boundaries, too.
+        // Also between two sync boundaries.
         let standby = world.standby_machine.clone().filter(|_| rng.chance(30));
         standby.as_ref().unwrap_or(&world.primary_machine).cut_power();
         world.settle(Ok(()), HARSH)?;
@@ -108,7 +107,7 @@ fn live(world: &mut World) -> Result<(), ()> {
     Ok(())
 }
 
-/// Catches up; the power may fail meanwhile, but not for ever.
+/// Catches up; the power may fail meanwhile, but only a limited number of times.
 fn catch_up(world: &mut World, fate: Fate) -> Result<(), ()> {
     for _ in 0..20 {
         let done = world.catch_up();
@@ -135,7 +134,7 @@ fn finished(mut world: World) -> PowerReport {
     world.report.clone()
 }
 
-/// The fixed history: its events, and how many boundaries each machine passed during them.
+/// Runs the fixed history: its events up to the first power loss or failure. Returns whether there was one.
 fn fixed(seed: u64, events: u32, prepare: impl FnOnce(&World)) -> Outcome<(World, bool)> {
     let mut world = World::new(seed)?;
     prepare(&world);
@@ -154,8 +153,8 @@ fn fixed(seed: u64, events: u32, prepare: impl FnOnce(&World)) -> Outcome<(World
     Ok((world, false))
 }
 
-/// Cuts the power at every sync boundary of both machines in the fixed history of `seed`, before, during and
-/// after it, with every kind of loss. Only boundaries whose number leaves `share.0` modulo `share.1` are tried.
+/// Cuts the power at every sync boundary of both machines in the fixed history of `seed`, before, during and after it,
+/// with every kind of loss. Tries only boundaries whose number modulo `share.1` is `share.0`.
 pub fn run_boundaries(seed: u64, events: u32, share: (u64, u64)) -> PowerReport {
     let mut sum = PowerReport { seed, ..PowerReport::default() };
     let rehearsal = guarded_boundaries(seed, events);
@@ -234,7 +233,7 @@ fn crash_at(
     finished(world)
 }
 
-/// Recovery and checks, then the history goes on a little and everything catches up.
+/// Recovers and checks, runs some more events, and catches up.
 fn after_the_crash(world: &mut World, fate: Fate) -> Result<(), ()> {
     world.settle(Ok(()), fate)?;
     for _ in 0..20 {

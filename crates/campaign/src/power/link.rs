@@ -1,4 +1,4 @@
-//! The connection between primary and standby: what sender and receiver do, one message at a time.
+//! The connection between primary and standby: does what sender and receiver do, one message at a time.
 
 use super::standby::StandbyHost;
 use super::{Held, Outcome, lock};
@@ -14,13 +14,13 @@ use standfast_transport::{
 use standfast_types::Scn;
 use std::sync::{Arc, Mutex};
 
-/// Redo in one message.
+/// Maximum redo in one message.
 const MESSAGE_BYTES: usize = 64 << 10;
 
 struct Wire {
-    /// End of what was delivered.
+    /// End of the delivered redo.
     position: Scn,
-    /// First position of the newest log announced.
+    /// First position of the newest log that was announced.
     announced: Scn,
 }
 
@@ -28,11 +28,11 @@ struct Inner {
     wire: Option<Wire>,
     /// Commits wait for the standby.
     required: bool,
-    /// Commits wait although there is no connection.
+    /// Commits wait even without a connection.
     stall: bool,
     acknowledged: Scn,
     rng: Rng,
-    /// Per cent of chunks that reach the standby before they are written here.
+    /// Per cent of chunks that reach the standby before they are written at the primary.
     eager: u64,
     failure: Option<String>,
 }
@@ -46,7 +46,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Not connected. With `stall` commits wait for the standby whether it is there or not.
+    /// Creates an unconnected link. With `stall`, commits wait for the standby whether it is connected or not.
     pub fn new(
         source: &Arc<PrimarySource>,
         shared: &Arc<PrimaryShared>,
@@ -65,22 +65,20 @@ impl Link {
         })
     }
 
-    /// Whether there is a connection.
     pub fn is_connected(&self) -> bool {
         lock(&self.inner).wire.is_some()
     }
 
-    /// Whether commits wait for the standby.
     pub fn is_required(&self) -> bool {
         lock(&self.inner).required
     }
 
-    /// What the standby has acknowledged; zero before the first time.
+    /// End of the redo that the standby has acknowledged; zero before the first acknowledgement.
     pub fn acknowledged(&self) -> Scn {
         lock(&self.inner).acknowledged
     }
 
-    /// The connection breaks.
+    /// Breaks the connection.
     pub fn disconnect(&self) {
         let mut inner = lock(&self.inner);
         inner.wire = None;
@@ -89,12 +87,12 @@ impl Link {
         self.shared.release(Cause::Decision);
     }
 
-    /// What went wrong inside the log writer.
+    /// Takes the error that occurred inside the log writer.
     pub fn take_failure(&self) -> Option<String> {
         lock(&self.inner).failure.take()
     }
 
-    /// Agrees with the standby where to go on.
+    /// Agrees with the standby on the position from which the stream continues.
     pub fn connect(&self) -> Outcome<()> {
         let standby = lock(&self.standby);
         let Some(standby) = standby.as_ref() else { return Ok(()) };
@@ -145,7 +143,7 @@ impl Link {
     /// Delivers the next message, if there is one, with its acknowledgement.
     ///
     /// # Errors
-    /// What the standby's log or reading the redo says; there is no connection then.
+    /// Errors of the standby's log or of reading the redo; they break the connection.
     pub fn deliver(&self) -> Outcome<bool> {
         let delivered = self.deliver_before(self.source.captured());
         if delivered.is_err() {
@@ -219,7 +217,7 @@ fn positions(log: &dyn StandbyLog) -> Result<StandbyPositions, StationError> {
     })
 }
 
-/// The next thing that a sender has to say goes to the standby's log. False when there was nothing.
+/// Delivers what a sender would send next to the standby's log. Returns false when there was nothing.
 fn deliver(
     source: &PrimarySource,
     wire: &mut Wire,
@@ -241,7 +239,7 @@ fn deliver(
         wire.announced = next.first_scn;
         switch(wire, log, &next)?;
     }
-    // What the primary has confirmed travels with the redo, so it is known before it is read.
+    // The confirmed position travels with the redo, so it is read before the redo.
     let durable = source.durable();
     let redo = next_redo(source, wire.position, upto, bytes_max)?;
     let end = wire.position + redo.len() as u64;
@@ -281,7 +279,7 @@ pub(super) fn next_redo(
     Ok(pieces.iter().flat_map(|piece| piece.clip(from, upto).bytes().to_vec()).collect())
 }
 
-/// Compares with what the log holds from before; what is new is returned, and what differs has been cut.
+/// Compares redo with what the log already holds: returns the new part, and truncates the log where it differs.
 fn skip_held<'r>(at: Scn, log: &mut dyn StandbyLog, redo: &'r [u8]) -> Result<&'r [u8], StationError> {
     let held_end = log.received_end();
     let compared = (held_end.bytes_since(at) as usize).min(redo.len());

@@ -1,4 +1,4 @@
-//! Changes of the log groups of the primary in a random history, and members that are brought back while it runs.
+//! Changes of the primary's log groups in a random history, and the return of lost members while it runs.
 
 use super::site::MEMBER_NAMES;
 use super::world::World;
@@ -8,7 +8,7 @@ use standfast_instance::log_changes::{LogChange, change_log};
 use standfast_testkit::Rng;
 
 impl World {
-    /// Adds, drops or resizes a group of the primary, or is refused.
+    /// Adds, drops or resizes a group of the primary; a refusal is fine.
     pub(super) fn change_groups(&mut self, rng: &mut Rng) -> Outcome<()> {
         let host = self.host()?;
         let group = 1 + rng.below(5) as usize;
@@ -21,7 +21,7 @@ impl World {
         self.change_log(change)
     }
 
-    /// The devices of the primary work again, and its lost members are brought back.
+    /// Repairs the devices of the primary and adds its lost members again.
     pub(super) fn bring_members_back(&mut self) -> Outcome<()> {
         if self.host()?.source.redo_log().dropped_members().is_empty() {
             return Ok(());
@@ -43,7 +43,7 @@ impl World {
         match done {
             Ok(_) => self.report.log_changes += 1,
             Err(InstanceError::Refused { .. }) => {}
-            // A file in the directory of the member whose device is gone.
+            // A file in the directory of the member whose device has failed.
             Err(_) if broken && self.primary_machine.is_powered() => {}
             Err(error) => return Err(error.to_string()),
         }

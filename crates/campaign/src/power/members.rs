@@ -1,6 +1,6 @@
-//! What befalls a redo log with two members. While the power is away: one of the directories is gone, comes back as it
-//! was or is made anew from the other one, or blocks of both are damaged, in different places. While it is on: the device
-//! of a directory fails, and works again, with what it held, after the next power loss.
+//! Faults of a redo log with two members. While the power is off, a directory is lost, comes back as it was or is
+//! copied from the other one, or blocks of both members are damaged in different places. While the power is on, the
+//! device of a directory fails; after the next power loss it works again, with its former content.
 
 use super::Outcome;
 use super::site::{Geometry, MEMBER_NAMES, SegmentFile, paths};
@@ -13,24 +13,22 @@ use standfast_testkit::{Rng, SimMachine};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes between places that are damaged in different members: more than a block.
+/// Distance between places that are damaged in different members: more than a block.
 const DAMAGE_STEP: u64 = 8192;
 
-/// What was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strike {
-    /// A directory is gone.
+    /// A directory is lost.
     Lost,
-    /// It is there again as it was when it went.
+    /// A lost directory is back with its former content.
     Returned,
-    /// It was made anew from the other one, as the operator is told.
+    /// A lost directory was copied from the other one, as the documentation tells operators.
     Copied,
-    /// Blocks were damaged.
     Damaged,
 }
 
-/// Does something to the members of the instance on `machine`, perhaps, which was open until the power failed and
-/// nothing of which is open.
+/// May do something to the members of the instance on `machine`, which was open until the power failed and has no open
+/// files now.
 pub fn strike(machine: &Arc<SimMachine>, geometry: &Geometry, rng: &mut Rng) -> Outcome<Option<Strike>> {
     let disk = machine.disk();
     let directories = MEMBER_NAMES.map(|name| paths().directory.join(name));
@@ -50,8 +48,8 @@ pub fn strike(machine: &Arc<SimMachine>, geometry: &Geometry, rng: &mut Rng) -> 
         if done == Strike::Copied {
             copy_members(machine, &directories[1 - index], directory)?;
         }
-        // What is known to lack redo comes back. In the place of a file that was made anew meanwhile an old one must not
-        // be put: docs/guarantees.md.
+        // Only files that are recorded as stale come back. An old file must not replace one that was created since:
+        // docs/guarantees.md.
         let lacks_redo = |path: &Path| control.stale_members.iter().any(|stale| path.ends_with(stale));
         for path in away {
             let place = path.file_name().map(|name| directory.join(name));
@@ -63,7 +61,7 @@ pub fn strike(machine: &Arc<SimMachine>, geometry: &Geometry, rng: &mut Rng) -> 
         refuses_what_lacks_redo(&machine.copy(rng.next_u64()), geometry, &directories[1 - index])?;
         return Ok(Some(done));
     }
-    // Only what is in both members survives one of them.
+    // While a member is stale, only the other one holds all redo and must not be touched.
     if let Some(stale) = control.stale_members.first() {
         let lacking = paths().directory.join(stale);
         if let Some(living) = directories.iter().find(|directory| !lacking.starts_with(directory)) {
@@ -91,7 +89,7 @@ pub fn strike(machine: &Arc<SimMachine>, geometry: &Geometry, rng: &mut Rng) -> 
     Ok(None)
 }
 
-/// Breaks the device of one member of the instance that is open on `machine`, if both members are there and trusted.
+/// Breaks the device of one member of the instance that is open on `machine`, if both members are present and trusted.
 pub fn break_device(machine: &Arc<SimMachine>, rng: &mut Rng) -> Outcome<bool> {
     let (disk, text) = (machine.disk(), |error: std::io::Error| error.to_string());
     if machine.has_broken_directories() {
@@ -111,7 +109,7 @@ pub fn break_device(machine: &Arc<SimMachine>, rng: &mut Rng) -> Outcome<bool> {
     Ok(whole)
 }
 
-/// A member that is back after the other one went on does not do for a start without that, on a copy of the machine.
+/// Checks, on a copy of the machine, that a start without the directory `without` refuses a stale member.
 fn refuses_what_lacks_redo(trial: &Arc<SimMachine>, geometry: &Geometry, without: &Path) -> Outcome<()> {
     let environment = geometry.environment(trial, &SegmentFile::new())?;
     let control = environment.control();
@@ -123,7 +121,7 @@ fn refuses_what_lacks_redo(trial: &Arc<SimMachine>, geometry: &Geometry, without
     if !control.stale_members.iter().any(lacks) {
         return Ok(());
     }
-    // One that could not even be made while its device was gone, or was being made when the power failed.
+    // A file that could not be created while its device had failed, or whose creation the power loss interrupted.
     let unmade = |path: &PathBuf| {
         let contents = trial.contents(paths().directory.join(path));
         contents.is_none_or(|bytes| bytes.len() < FILE_HEADER_BYTES)
@@ -145,7 +143,7 @@ fn away(directory: &Path) -> PathBuf {
     directory.with_extension("away")
 }
 
-/// Makes the files that `to` lacks from those of `from`.
+/// Copies the files that `to` lacks from `from`.
 fn copy_members(machine: &Arc<SimMachine>, from: &Path, to: &Path) -> Outcome<()> {
     for path in members_of(machine, from)? {
         let Some(twin) = twin(&path, to) else { continue };
@@ -160,7 +158,7 @@ fn members_of(machine: &Arc<SimMachine>, directory: &Path) -> Outcome<Vec<PathBu
     machine.disk().list(directory).map_err(|error| error.to_string())
 }
 
-/// The same group's file of the other member, in `directory`.
+/// Path of the other member of the same group, in `directory`.
 fn twin(path: &Path, directory: &Path) -> Option<PathBuf> {
     let stem = path.file_stem()?.to_str()?;
     let (group, letter) = stem.split_at(stem.len().checked_sub(1)?);
@@ -168,7 +166,7 @@ fn twin(path: &Path, directory: &Path) -> Option<PathBuf> {
     Some(directory.join(format!("{group}{other}.log")))
 }
 
-/// Damages places of a group, each in one of its members only.
+/// Damages places of each group, each place in one of its members only.
 fn damage(machine: &Arc<SimMachine>, directories: &[PathBuf; 2], rng: &mut Rng) -> Outcome<()> {
     for path in members_of(machine, &directories[0])? {
         let Some(other) = twin(&path, &directories[1]) else { continue };
@@ -176,7 +174,7 @@ fn damage(machine: &Arc<SimMachine>, directories: &[PathBuf; 2], rng: &mut Rng) 
         let mut files = [a, b];
         let steps = files[0].len().min(files[1].len()) as u64 / DAMAGE_STEP;
         for step in 0..steps {
-            // The headers and what comes first, mostly: most groups are not full.
+            // Mostly the headers and the first blocks: most groups are not full.
             if rng.below(4 + step) == 0 {
                 let at = (step * DAMAGE_STEP + rng.below(4096)) as usize;
                 files[rng.below(2) as usize][at] ^= 1 << rng.below(8);

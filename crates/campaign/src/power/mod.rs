@@ -1,23 +1,23 @@
-//! The power campaign: both instances run on simulated machines that lose power at any sync boundary and forget,
+//! The power campaign: both instances run on simulated machines that lose power at any sync boundary; then they drop,
 //! tear and reorder whatever was not synced.
 //!
 //! ```text
-//!  plain SQLite connections ─> simulated disk <─ stations of the primary ══ link ══> stations of the standby ─> simulated disk
-//!         │ every committed state, how far acknowledged                                                   │
-//!         └────────────> [`truth`] <── what is there after each recovery, failover and catch-up ──────────┘
+//!  plain SQLite connections ─> simulated disk <─ primary stages ══ link ══> standby stages ─> simulated disk
+//!         │ every committed state, how far acknowledged                                      │
+//!         └────────────> [`truth`] <── state after each recovery, failover and catch-up ─────┘
 //! ```
 //!
-//! One thread steps everything, so a seed always gives the same history. Nothing is emulated but the network and
-//! the sessions' side of the shared memory: [`link`] does what sender and receiver do.
+//! One thread steps everything, so a seed always gives the same history. Only the network and the sessions' side of the
+//! shared memory are emulated: [`link`] does what sender and receiver do.
 //!
-//! Half of the histories have redo logs with two members. While the power is away one of them may be lost, damaged, or
-//! come back as it once was, and its device may fail while the power is on (see [`members`]); nothing of what follows may
-//! depend on it. Groups of the log are added, dropped and resized, and lost members brought back, meanwhile.
+//! Half of the histories have redo logs with two members. While the power is off, a member may be lost, be damaged or
+//! come back with its former content, and while the power is on, its device may fail (see [`members`]); no result may
+//! depend on that. In the meantime groups of the log are added, dropped and resized, and lost members are brought back.
 //!
-//! What must hold after every power loss: each database of the primary is in a state that was committed, no older
-//! than the newest acknowledged commit; a standby never shows a state that was not committed, and holds all redo
-//! that it acknowledged; after catching up both are equal page by page; after a failover everything is there
-//! that was acknowledged while commits waited for the standby.
+//! What must hold after every power loss: each database of the primary is in a committed state, no older than the
+//! newest acknowledged commit; a standby never shows a state that was not committed, and holds all redo that it
+//! acknowledged; after catching up both are equal page by page; after a failover everything is there that was
+//! acknowledged while commits waited for the standby.
 
 #[cfg(test)]
 mod aged_log;
@@ -45,10 +45,10 @@ pub use workers::{Part, PowerConfig, run};
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Errors are only text: what matters is whether the power was there.
+/// Errors are only text: the caller only checks whether the machines had power.
 type Outcome<T> = std::result::Result<T, String>;
 
-/// A station that may be away.
+/// A stage that may be absent.
 type Held<T> = Arc<Mutex<Option<T>>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

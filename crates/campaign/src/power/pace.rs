@@ -1,5 +1,5 @@
-//! Tests: a checkpoint at leisure makes haste when its instance stops, so that a stop or a failover does not wait, and
-//! does not keep what is written meanwhile from the disk.
+//! Tests: a throttled checkpoint runs at full speed when its instance stops, so that a stop or a failover does not wait
+//! for it, and early writeback of new WAL frames continues meanwhile.
 
 use super::link::next_redo;
 use super::primary::PrimaryHost;
@@ -23,16 +23,16 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Pages of a portion are 64: so many at least.
+/// Minimum number of portions, of 64 pages each.
 const PORTIONS: u64 = 130;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One transaction of many pages, more than it takes for a checkpoint and fewer than make one urgent.
+/// Writes one transaction of many pages: enough for a checkpoint, too few to make one urgent.
 fn write_many_pages(machine: &Arc<SimMachine>, host: &mut PrimaryHost) {
     write_pages(machine, host, PORTIONS * 64);
 }
 
-/// One transaction of at least so many pages.
+/// Writes one transaction of at least `pages` pages.
 fn write_pages(machine: &Arc<SimMachine>, host: &mut PrimaryHost, pages: u64) {
     let application = open_plain(machine, Path::new("/app/d1.db")).unwrap();
     application
@@ -50,7 +50,7 @@ fn a_stop_of_the_primary_ends_the_leisure_of_the_checkpoint_under_way() {
     write_many_pages(&machine, &mut host);
     let PrimaryHost { primary, environment, shared, source, .. } = host;
 
-    // Sync boundaries to come are those of the checkpoint: all redo is written.
+    // All redo is written, so the coming sync boundaries are those of the checkpoint.
     let (arrive, arrived) = channel();
     let (go_on, may_go_on) = channel();
     machine.at_boundary(5, move || {
@@ -71,7 +71,7 @@ fn a_stop_of_the_primary_ends_the_leisure_of_the_checkpoint_under_way() {
     assert!(syncs < PORTIONS / 2, "{syncs} sync boundaries after the stop had begun");
 }
 
-/// Else all of it would be left to the sync behind the gate, while commits wait.
+/// Otherwise the sync under the checkpoint gate would write all of it, while commits wait.
 #[test]
 fn a_checkpoint_of_a_long_log_syncs_portions_on_the_way() {
     let (machine, _geometry, _segment, mut host) = small_primary();
@@ -120,8 +120,8 @@ fn what_is_written_while_a_checkpoint_is_under_way_is_handed_to_the_disk() {
     threads.stop(true).unwrap();
 }
 
-/// Sync boundaries of the step in which a standby applies and checkpoints many pages. It is told to stop at the
-/// boundary given.
+/// Counts the sync boundaries of the step in which a standby applies and checkpoints many pages. It is ordered to stop
+/// at the given boundary.
 fn syncs_of_a_step(told_at: Option<u64>) -> u64 {
     let (primary_machine, geometry, _segment, mut primary) = small_primary();
     primary.shared.ship_through(Arc::new(NoShipping));

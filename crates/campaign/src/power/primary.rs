@@ -1,4 +1,4 @@
-//! The stations of a primary on a simulated machine, stepped by one thread.
+//! The stages of a primary on a simulated machine, stepped by one thread.
 
 use super::site::{Geometry, ROUND_BYTES, SegmentFile};
 use super::{Outcome, trace};
@@ -23,26 +23,21 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A switch that is still blocked after this many attempts, with all helpers having done what they can, is
-/// blocked for good.
+/// Attempts after which a switch is blocked for good, because the helpers have done what they can.
 const ATTEMPTS_MAX: u32 = 4;
 
-/// An opened primary.
 pub struct PrimaryHost {
-    /// Its machine.
     pub machine: Arc<SimMachine>,
-    /// What its stations were given.
+    /// Environment of its stages.
     pub environment: Arc<Environment>,
-    /// The commit path.
     pub primary: Primary,
-    /// What the stations share.
+    /// State shared by the stages.
     pub shared: Arc<PrimaryShared>,
-    /// Its redo for senders.
     pub source: Arc<PrimarySource>,
     works: Arc<Mutex<Works>>,
 }
 
-/// Checkpoints and archiving: what the other threads of an instance do.
+/// Checkpoints and archiving, which other threads do in a real instance.
 struct Works {
     environment: Arc<Environment>,
     log: Arc<RedoLog>,
@@ -50,7 +45,7 @@ struct Works {
     candidates: VecDeque<Scn>,
     resynchronise: Vec<Arc<Database>>,
     resynchronisations: u64,
-    /// Archived logs from here on are kept for the standby.
+    /// First SCN of the archived logs that are kept for the standby.
     needed_from: Scn,
     attempts: u32,
 }
@@ -66,7 +61,7 @@ impl Works {
         Ok(archive_all(&self.log, limit, keep)?)
     }
 
-    /// One round of the checkpointer: an order if there is one, then the databases.
+    /// One iteration of the checkpointer: takes a checkpoint candidate if there is one, then checkpoints the databases.
     fn checkpoint(&mut self) -> Result<(), InstanceError> {
         if let Some(candidate) = self.candidates.pop_front() {
             advance(&self.environment, &mut self.checkpointer, &self.log, candidate)?;
@@ -76,8 +71,8 @@ impl Works {
     }
 }
 
-/// Does at once what the log writer of an instance waits for others to do. Before the primary is open there are
-/// no others; what they shall do then is kept.
+/// Does immediately what a real log writer waits for other threads to do. Before the primary is open there are no
+/// works; checkpoint candidates are kept until then.
 struct Helper {
     works: Arc<Mutex<Option<Arc<Mutex<Works>>>>>,
     early: Arc<Mutex<VecDeque<Scn>>>,
@@ -130,7 +125,7 @@ impl SwitchHelper for Helper {
     fn resynchronised(&mut self, _: &Arc<Database>) {}
 }
 
-/// Takes the place of the destinations when the instance has died.
+/// Replaces the destinations of an instance that has died.
 struct Nowhere;
 
 impl Shipping for Nowhere {
@@ -151,12 +146,12 @@ impl PrimaryHost {
         PrimaryHost::open_in(machine, environment)
     }
 
-    /// As [`PrimaryHost::open`], in an environment that exists.
+    /// Recovers and opens the primary in an existing environment.
     pub fn open_in(machine: &Arc<SimMachine>, environment: Arc<Environment>) -> Outcome<PrimaryHost> {
         PrimaryHost::open_without(machine, environment, 0)
     }
 
-    /// As [`PrimaryHost::open_in`]; so many databases have to be left out.
+    /// Like [`PrimaryHost::open_in`]; exactly `left_out` databases must be excluded.
     pub fn open_without(
         machine: &Arc<SimMachine>,
         environment: Arc<Environment>,
@@ -198,28 +193,28 @@ impl PrimaryHost {
         Ok(host)
     }
 
-    /// Fresh copies since it was opened.
+    /// Full resyncs since it was opened.
     pub fn resynchronisations(&self) -> u64 {
         lock(&self.works).resynchronisations
     }
 
-    /// Archived logs from `scn` on are still needed.
+    /// Keeps the archived logs from `scn` on.
     pub fn keep_archives_from(&self, scn: Scn) {
         lock(&self.works).needed_from = scn;
     }
 
-    /// The instance dies: nobody is released any more.
+    /// Lets the instance die: it releases no more commits.
     pub fn leave(self) {
-        // Link and stations hold each other.
+        // The link and the stages hold references to each other.
         self.shared.ship_through(Arc::new(Nowhere));
     }
 
-    /// Lines of the alert log.
+    /// The last lines of the alert log.
     pub fn alerts(&self) -> String {
         self.environment.alert.last().join("\n    ")
     }
 
-    /// One round of the log writer.
+    /// Runs one iteration of the log writer.
     pub fn step(&mut self) -> Outcome<Step> {
         self.primary.step().map_err(text)
     }
@@ -235,12 +230,12 @@ impl PrimaryHost {
         Err(format!("capture does not come to an end: {}", self.alerts()))
     }
 
-    /// One round of the checkpointer.
+    /// Runs one iteration of the checkpointer.
     pub fn checkpoint(&mut self) -> Outcome<()> {
         lock(&self.works).checkpoint().map_err(text)
     }
 
-    /// `standfast checkpoint`.
+    /// Does what `standfast checkpoint` does.
     pub fn checkpoint_everything(&mut self) -> Outcome<()> {
         let start = self.primary.anchor_all().map_err(text)?;
         let mut works = lock(&self.works);
@@ -250,17 +245,17 @@ impl PrimaryHost {
         Ok(())
     }
 
-    /// One round of the archiver.
+    /// Runs one iteration of the archiver.
     pub fn archive(&self) -> Outcome<()> {
         lock(&self.works).archive().map_err(text)
     }
 
-    /// `standfast switch-logfile`.
+    /// Does what `standfast switch-logfile` does.
     pub fn switch_log(&mut self) -> Outcome<()> {
         self.primary.switch_log().map_err(text)
     }
 
-    /// Begins the fresh copies that are due.
+    /// Begins the full resyncs that are due.
     pub fn begin_copies(&mut self) -> Outcome<()> {
         let due = std::mem::take(&mut lock(&self.works).resynchronise);
         for database in due {
@@ -277,7 +272,7 @@ impl PrimaryHost {
         Ok(job)
     }
 
-    /// Takes a database under protection, as `standfast protect` does.
+    /// Protects a database, as `standfast protect` does.
     pub fn protect(
         &mut self,
         name: &str,
@@ -344,7 +339,7 @@ pub mod tests {
     use standfast_types::ReleasePosition;
     use std::path::Path;
 
-    /// A primary with one database and two log groups, on a machine of its own.
+    /// Creates a primary with one database and two log groups, on a machine of its own.
     pub fn small_primary() -> (Arc<SimMachine>, Geometry, SegmentFile, PrimaryHost) {
         let mut rng = Rng::new(5);
         let (machine, geometry, segment) = (SimMachine::new(1), Geometry::smallest(), SegmentFile::new());
@@ -399,7 +394,7 @@ pub mod tests {
         assert!(boundary > 2, "a switch passes more than {boundary} boundaries");
     }
 
-    /// One row, committed and waiting for its release, if the session announces the WAL generation.
+    /// Commits one row and announces its WAL generation; returns its release position.
     pub fn commit(machine: &Arc<SimMachine>, host: &PrimaryHost, id: DatabaseId) -> ReleasePosition {
         let database = host.shared.database(id).unwrap();
         let application = open_plain(machine, &database.record().path).unwrap();
@@ -420,9 +415,10 @@ pub mod tests {
     fn a_log_of_which_only_the_header_was_durable_says_where_the_database_stands() {
         let (machine, geometry, segment, mut host) = small_primary();
         let path = Path::new("/app/d1.db");
-        // Keeps the shared memory of the log alive.
+        // Keeps the wal-index alive.
         let application = open_plain(&machine, path).unwrap();
-        // An empty log was reset: after a restart of the instance recovery begins in a generation that is in no file.
+        // An empty WAL was reset: after a restart of the instance, recovery begins in a WAL generation that is in no
+        // file.
         host.checkpoint_everything().unwrap();
         host.leave();
         let mut host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
@@ -448,7 +444,8 @@ pub mod tests {
         host.shared.ship_through(Arc::new(NoShipping));
         let path = PathBuf::from("/app/d2.db");
         let page_size = create_database(&machine, &path, &mut Rng::new(6)).unwrap();
-        // In the log before the copy begins: what capture starts from counts as captured with the copy only.
+        // Two transactions in the WAL before the copy begins: capture starts after them, and they count as captured
+        // only with the copy.
         open_plain(&machine, &path).unwrap().execute_batch("INSERT INTO ledger VALUES(1, 1)").unwrap();
         let application = open_plain(&machine, &path).unwrap();
         application.execute_batch("INSERT INTO ledger VALUES(1, 2)").unwrap();
@@ -462,15 +459,15 @@ pub mod tests {
         assert!(released(&host));
     }
 
-    /// A primary that came back from a power loss without its first database, which lacks a commit that was
-    /// acknowledged. The second one has lived on since: the first one's redo is only in archived logs.
+    /// Returns a primary after a power loss that has run without its first database, which lacks an acknowledged
+    /// commit. The second database has had commits since, so the redo of the first one is only in archived logs.
     fn lived_on_without_the_first() -> (Arc<SimMachine>, Geometry, SegmentFile) {
         let (machine, geometry, segment, mut host) = small_primary();
         host.shared.ship_through(Arc::new(NoShipping));
         let path = PathBuf::from("/app/d2.db");
         let page_size = create_database(&machine, &path, &mut Rng::new(6)).unwrap();
         let second = host.protect("d2.db", path, page_size, false).unwrap();
-        // Recovery begins where the database has a log.
+        // Recovery begins where the database has a WAL.
         commit(&machine, &host, DatabaseId(1));
         host.drain().unwrap();
         host.switch_log().unwrap();

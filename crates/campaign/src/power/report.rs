@@ -1,82 +1,77 @@
-//! What a power campaign found.
+//! Findings of a power campaign.
 
 use super::trace;
 use serde::{Deserialize, Serialize};
 
-/// Notes kept; the first ones tell most.
+/// Maximum number of notes; the first ones are the most useful.
 const NOTES_MAX: usize = 100;
 
 /// Counts of one history, or of many.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerReport {
-    /// Random histories.
     pub seeds: u64,
-    /// Sync boundaries of the scripted histories at which the power was cut, each in several ways.
+    /// Sync boundaries of the fixed histories at which the power was cut, each in several ways.
     pub boundaries: u64,
-    /// Power losses.
     pub crashes: u64,
-    /// Standbys that took over.
+    /// Failovers to a standby.
     pub failovers: u64,
-    /// Redo log members that were lost, with the other one there.
+    /// Redo log members that were lost while the other member was present.
     #[serde(default)]
     pub lost_members: u64,
     /// Redo log members whose device failed while the instance ran.
     #[serde(default)]
     pub failed_members: u64,
-    /// Changes of groups and members of redo logs.
     #[serde(default)]
     pub log_changes: u64,
-    /// Times that blocks of redo log members were damaged, each in one of two members.
+    /// How often blocks of redo log members were damaged, each block in one of two members.
     #[serde(default)]
     pub damaged_members: u64,
-    /// Commits acknowledged.
     pub acknowledged: u64,
-    /// Acknowledged commits that were not found afterwards.
+    /// Acknowledged commits that were missing afterwards.
     pub lost: u64,
-    /// Databases that `PRAGMA integrity_check` objects to.
+    /// Databases that fail `PRAGMA integrity_check`.
     pub integrity_failures: u64,
     /// Pages that differ between primary and standby.
     pub page_differences: u64,
-    /// Databases that needed a full image in the redo.
+    /// Databases that needed a full resync.
     pub resynchronisations: u64,
     /// Databases that a plain process read, or whose WAL was removed, between a power loss and the start.
     #[serde(default)]
     pub changed_files: u64,
-    /// Databases that went offline at a start, or would have, because the redo at hand did not prove what their files hold.
+    /// Databases that went offline at a start, or would have, because the redo at hand did not prove the content of
+    /// their files.
     #[serde(default)]
     pub offline: u64,
-    /// Histories that could not go on although the power was there.
+    /// Histories that could not continue although the machines had power.
     pub errors: u64,
-    /// First seed.
     pub seed: u64,
-    /// Seeds whose histories broke a promise.
     #[serde(default)]
     pub failed_seeds: Vec<u64>,
-    /// Each finding in words.
+    /// Each finding as text.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
 impl PowerReport {
-    /// Acknowledged commits are missing.
+    /// Records missing acknowledged commits.
     pub fn lose(&mut self, commits: u64, note: String) {
         self.lost += commits;
         self.note(note);
     }
 
-    /// A database is damaged.
+    /// Records a damaged database.
     pub fn damage(&mut self, note: String) {
         self.integrity_failures += 1;
         self.note(note);
     }
 
-    /// Pages of primary and standby differ.
+    /// Records pages that differ between primary and standby.
     pub fn differ(&mut self, pages: u64, note: String) {
         self.page_differences += pages.max(1);
         self.note(note);
     }
 
-    /// Something failed that must not.
+    /// Records an unexpected failure.
     pub fn fail(&mut self, note: String) {
         self.errors += 1;
         self.note(note);
@@ -93,12 +88,10 @@ impl PowerReport {
         }
     }
 
-    /// Whether every promise was kept.
     pub fn passed(&self) -> bool {
         self.lost + self.integrity_failures + self.page_differences + self.errors == 0
     }
 
-    /// Adds the counts of another history.
     pub fn add(&mut self, other: PowerReport) {
         self.seeds += other.seeds;
         self.boundaries += other.boundaries;

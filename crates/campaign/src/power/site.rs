@@ -15,21 +15,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Smallest log group: the largest round of redo (see [`ROUND_BYTES`]) fits, with one record beyond the limit.
+/// Minimum size of a log group: the largest batch of redo (see [`ROUND_BYTES`]), with one record beyond the limit,
+/// fits.
 const GROUP_BYTES_MIN: u64 = 384 << 10;
 /// Directories of the members; an instance has the first one or both.
 pub const MEMBER_NAMES: [&str; 2] = ["redo", "redo2"];
-/// Redo that the primary gathers at once.
+/// Maximum redo that the primary captures in one batch.
 pub const ROUND_BYTES: usize = 48 << 10;
 
-/// How both instances of a history are configured: small, so that everything that happens rarely happens often.
+/// Configuration of both instances of a history: small, so that rare events are frequent.
 #[derive(Clone, Debug)]
 pub struct Geometry {
     config: Config,
 }
 
 impl Geometry {
-    /// Drawn from `rng`.
     pub fn draw(rng: &mut Rng) -> Geometry {
         let mut config = Config::default();
         config.redo.groups = rng.between(2, 4) as usize;
@@ -54,7 +54,7 @@ impl Geometry {
         Geometry { config }
     }
 
-    /// Members of each log group.
+    /// Number of members of each log group.
     pub fn members(&self) -> usize {
         self.config.redo.members.len()
     }
@@ -81,7 +81,7 @@ impl Geometry {
         }
     }
 
-    /// What an instance on `machine` in its present boot is given.
+    /// Returns the environment of an instance on `machine` in its present boot.
     pub fn environment(&self, machine: &Arc<SimMachine>, segment: &SegmentFile) -> Outcome<Arc<Environment>> {
         let disk = Arc::new(machine.disk());
         let control = Control::load(disk.as_ref(), &paths().control).map_err(|error| error.to_string())?;
@@ -92,7 +92,7 @@ impl Geometry {
         Ok(Arc::new(environment))
     }
 
-    /// Makes a primary without databases, as `standfast init` does.
+    /// Creates a primary without databases, as `standfast init` does.
     pub fn init(&self, machine: &Arc<SimMachine>) -> Outcome<()> {
         let disk = Arc::new(machine.disk());
         let (instance, id) = (InstanceId([7; 16]), IncarnationId([1; 8]));
@@ -136,8 +136,7 @@ impl Geometry {
         control.store(disk.as_ref(), &paths().control).map_err(|error| error.to_string())
     }
 
-    /// Makes a standby with the databases given, whose redo begins with `start`, as `standfast standby create`
-    /// does.
+    /// Creates a standby with the given databases, whose redo begins with `start`, as `standfast standby create` does.
     pub fn init_standby(&self, machine: &Arc<SimMachine>, start: &StandbyStart) -> Outcome<()> {
         let disk = Arc::new(machine.disk());
         self.start_log(&disk, LogKind::Standby, start.identity, start.log, start.crc)?;
@@ -193,19 +192,17 @@ impl Geometry {
     }
 }
 
-/// Where a new standby begins.
+/// Start of a new standby.
 pub struct StandbyStart {
-    /// Repeated, it makes the instance's identity.
+    /// Byte that is repeated to make the identity of the instance.
     pub instance: u8,
-    /// Whose redo it takes.
+    /// Identity of the redo that it takes.
     pub identity: LogIdentity,
-    /// First log.
     pub log: LogSwitch,
-    /// Sum of the stream before it.
+    /// Checksum of the stream before that log.
     pub crc: StreamCrc,
-    /// All incarnations of the stream.
     pub incarnations: Vec<Incarnation>,
-    /// Copies that are there.
+    /// Databases that are already copied.
     pub databases: Vec<DatabaseRecord>,
 }
 
@@ -213,7 +210,7 @@ fn first_log(first_scn: Scn) -> LogSwitch {
     LogSwitch { sequence: 1, first_scn, time_us: 0, first_record: 0 }
 }
 
-/// Files of an instance but for its members, of which it may have more; each machine holds one.
+/// Paths of an instance, with the first member directory only; a machine holds one instance.
 pub fn paths() -> Paths {
     let directory = Path::new("/standfast-power");
     Paths {
@@ -239,7 +236,7 @@ pub struct SegmentFile {
 }
 
 impl SegmentFile {
-    /// A name of its own.
+    /// Returns a new unique name; creates no file.
     pub fn new() -> SegmentFile {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -248,7 +245,7 @@ impl SegmentFile {
         }
     }
 
-    /// The machine has lost power.
+    /// Removes the file, as a power loss does.
     pub fn lose(&self) {
         standfast_session::Segment::remove(&self.path);
     }

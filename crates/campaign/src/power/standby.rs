@@ -1,4 +1,4 @@
-//! The stations of a standby on a simulated machine, stepped by one thread.
+//! The stages of a standby on a simulated machine, stepped by one thread.
 
 use super::Outcome;
 use super::primary::PrimaryHost;
@@ -16,12 +16,11 @@ use standfast_types::Scn;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A log switch that apply could not make room for after this many rounds is blocked for good.
+/// Iterations after which a log switch is blocked for good, because apply could not make room.
 const ROUNDS_MAX: u32 = 8;
 
-/// An opened standby.
 pub struct StandbyHost {
-    /// What its stations were given.
+    /// Environment of its stages.
     pub environment: Arc<Environment>,
     received: Arc<Mutex<ReceivedLog>>,
     applier: Arc<Mutex<Option<Applier>>>,
@@ -31,7 +30,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Small, so that checkpoints, replays and pieces of transactions are common.
+/// Small limits, so that checkpoints, replays and partial transactions are common.
 fn limits() -> Limits {
     Limits {
         image_bytes: 64 << 10,
@@ -44,8 +43,8 @@ fn limits() -> Limits {
     }
 }
 
-/// Makes a standby on `machine` from copies of the databases of `primary`, which goes on. Without power losses:
-/// a standby that was not finished is made anew.
+/// Creates a standby on `machine` from copies of the databases of `primary`, which continues. Without power losses: an
+/// unfinished standby would be created again from scratch.
 pub fn create(
     machine: &Arc<SimMachine>,
     geometry: &Geometry,
@@ -104,14 +103,13 @@ pub fn create(
     geometry.init_standby(machine, &start)
 }
 
-/// What the instance on `machine` is.
 pub fn role(machine: &Arc<SimMachine>) -> Outcome<Role> {
     let control = Control::load(&machine.disk(), &paths().control).map_err(|error| error.to_string())?;
     Ok(control.role)
 }
 
 impl StandbyHost {
-    /// What its operator was told last.
+    /// The last lines of its alert log.
     pub fn alerts(&self) -> String {
         self.environment.alert.last().join("\n    ")
     }
@@ -152,19 +150,19 @@ impl StandbyHost {
         Ok(host)
     }
 
-    /// The log as a receiver uses it.
+    /// The log, as a receiver uses it.
     pub fn log(&self) -> MutexGuard<'_, ReceivedLog> {
         lock(&self.received)
     }
 
-    /// Applies what is confirmed; false when there was nothing.
+    /// Applies confirmed redo; returns false when there was none.
     pub fn apply(&self) -> Outcome<bool> {
         let progressed = self.with_applier(Applier::step)?;
         self.check()?;
         Ok(progressed)
     }
 
-    /// Makes what is applied durable and frees logs.
+    /// Makes the applied redo durable and frees logs.
     pub fn sync(&self) -> Outcome<()> {
         self.with_applier(Applier::sync)?;
         self.check()
@@ -185,19 +183,19 @@ impl StandbyHost {
         work(applier).map_err(|error| error.to_string())
     }
 
-    /// No database may have failed.
+    /// Fails when a database is stopped.
     fn check(&self) -> Outcome<()> {
         let stopped = self.log().shared().stopped();
         if stopped.total == 0 { Ok(()) } else { Err(format!("apply: {stopped:?}")) }
     }
 
-    /// Names and places of the databases that it knows.
+    /// Names and paths of the databases that it knows.
     pub fn databases(&self) -> Vec<(String, PathBuf)> {
         let databases = self.environment.control().databases;
         databases.into_iter().map(|record| (record.name, record.path)).collect()
     }
 
-    /// Becomes primary; the instance has to be opened as one then.
+    /// Fails over; the instance must then be opened as a primary.
     pub fn fail_over(self) -> Outcome<(Arc<Environment>, FailedOver)> {
         let applier = lock(&self.applier).take().ok_or("the standby has been failed over")?;
         let done = take_over(&self.environment, applier, &self.received, false)
@@ -220,12 +218,12 @@ mod tests {
     const CONFIRMED: u32 = 3;
     const RECEIVED: u32 = 6;
 
-    /// A primary with commits, and a standby from before them.
+    /// A primary with commits, and a standby created before them.
     struct Rig {
         primary: PrimaryHost,
         machine: Arc<SimMachine>,
         geometry: Geometry,
-        /// Where the redo of each commit ends.
+        /// SCN at the end of each commit.
         ends: Vec<Scn>,
         _segment: SegmentFile,
     }
@@ -245,8 +243,8 @@ mod tests {
             Rig { primary, machine, geometry, ends, _segment: segment }
         }
 
-        /// The standby on `machine`, opened, with redo received that is partly confirmed, and of that the first
-        /// commits applied: recovery then builds upon pages of the database, not only upon redo of whole pages.
+        /// Opens the standby on `machine`, with received redo that is partly confirmed. Of the confirmed redo the first
+        /// commits are applied, so that recovery builds on pages of the database, not only on redo of complete pages.
         fn standby(&self, machine: &Arc<SimMachine>, segment: &SegmentFile) -> StandbyHost {
             let standby = StandbyHost::open(machine, &self.geometry, segment).unwrap();
             for (row, end) in (1..).zip(&self.ends) {

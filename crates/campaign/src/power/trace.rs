@@ -1,4 +1,4 @@
-//! What happens in a history, line by line on standard error: `--trace`.
+//! Traces the events of a history to standard error: `--trace`.
 
 use super::lock;
 use super::world::World;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Histories of this process say from now on what happens in them.
+/// Turns the trace on for the histories of this process.
 pub fn turn_on() {
     ON.store(true, Relaxed);
 }
 
-/// Says something if anybody wants to know.
+/// Writes a line if the trace is on.
 pub(super) fn say(what: impl FnOnce() -> String) {
     if ON.load(Relaxed) {
         eprintln!("{}", what());
@@ -20,7 +20,7 @@ pub(super) fn say(what: impl FnOnce() -> String) {
 }
 
 impl World {
-    /// How far both instances are.
+    /// Describes the positions of both instances.
     pub(super) fn described(&self) -> String {
         format!("{}; {}", self.primary_described(), self.standby_described())
     }

@@ -1,4 +1,4 @@
-//! What must be found after a power loss: every state that was committed, and how far it was acknowledged.
+//! What must be found after a power loss: every committed state, and which of them were acknowledged.
 
 use super::Outcome;
 use super::report::PowerReport;
@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Sums of all pages of a database in one committed state, without what SQLite writes for itself.
+/// Checksums of all pages of a database in one committed state, without the fields that SQLite maintains itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     sums: Vec<u32>,
 }
 
 impl State {
-    /// What `connection` sees.
+    /// Reads the state that `connection` sees.
     pub fn read(connection: &Connection) -> rusqlite::Result<State> {
         let mut statement = connection.prepare_cached("SELECT pgno, data FROM sqlite_dbpage('main')")?;
         let rows = statement
@@ -25,13 +25,13 @@ impl State {
         Ok(State { sums: rows.collect::<rusqlite::Result<_>>()? })
     }
 
-    /// Pages that differ.
+    /// Number of pages that differ.
     pub fn differences(&self, other: &State) -> u64 {
         let differing = self.sums.iter().zip(&other.sums).filter(|(ours, theirs)| ours != theirs).count();
         (differing + self.sums.len().abs_diff(other.sums.len())) as u64
     }
 
-    /// Pages.
+    /// Number of pages.
     pub fn pages(&self) -> usize {
         self.sums.len()
     }
@@ -42,35 +42,33 @@ struct Pending {
     index: usize,
     raw_salts: [u32; 2],
     frame: u32,
-    /// Known once the generation is announced.
+    /// `None` until the WAL generation is announced.
     release: Option<ReleasePosition>,
 }
 
 /// A state that the primary lost before it was acknowledged; a standby may still hold it.
 struct Dropped {
     state: State,
-    /// The last state before it that the primary kept.
+    /// Index of the last state before it that the primary kept.
     base: usize,
 }
 
 /// What is known of one database.
 pub struct Truth {
-    /// Its number in the redo.
     pub id: DatabaseId,
-    /// Its name.
     pub name: String,
     /// All committed states, oldest first.
     states: Vec<State>,
     dropped: Vec<Dropped>,
     pending: VecDeque<Pending>,
-    /// The newest state whose commit an application was told of.
+    /// Index of the newest state whose commit was acknowledged.
     acknowledged: usize,
-    /// The newest acknowledged state that a standby has, too.
+    /// Index of the newest acknowledged state that a standby has as well.
     protected: usize,
 }
 
 impl Truth {
-    /// A database in its first state.
+    /// Starts with the first state of a database.
     pub fn new(id: DatabaseId, name: String, state: State) -> Truth {
         Truth {
             id,
@@ -83,7 +81,7 @@ impl Truth {
         }
     }
 
-    /// How far its commits are.
+    /// Describes the state of its commits for the trace.
     pub(super) fn described(&self) -> String {
         let newest = self.states.len() - 1;
         format!(
@@ -92,26 +90,25 @@ impl Truth {
         )
     }
 
-    /// The newest committed state.
     pub fn newest(&self) -> Option<&State> {
         self.states.last()
     }
 
-    /// A commit has returned from SQLite and left the database in `state`.
+    /// Records a commit that has returned from SQLite and left the database in `state`.
     pub fn committed(&mut self, state: State, raw_salts: [u32; 2], frame: u32, epoch: Option<u32>) {
         self.states.push(state);
         let release = epoch.map(|epoch| ReleasePosition::new(epoch, frame));
         self.pending.push_back(Pending { index: self.states.len() - 1, raw_salts, frame, release });
     }
 
-    /// The sessions of the database stand at this epoch.
+    /// Records the epoch of a WAL generation, announced by a session.
     pub fn announced(&mut self, epoch: u32, raw_salts: [u32; 2]) {
         for pending in self.pending.iter_mut().filter(|pending| pending.raw_salts == raw_salts) {
             pending.release.get_or_insert(ReleasePosition::new(epoch, pending.frame));
         }
     }
 
-    /// Commits up to `durable` return to the applications; returns how many do now.
+    /// Returns commits up to `durable` to the applications; returns how many.
     pub fn released(&mut self, durable: ReleasePosition, with_standby: bool) -> u64 {
         let mut count = 0;
         while let Some(pending) = self.pending.front() {
@@ -120,7 +117,7 @@ impl Truth {
                     self.acknowledged = pending.index;
                     count += 1;
                 }
-                // A commit without a known position is not waited for; a later one says more.
+                // A commit without a known release position is skipped once a later one is released.
                 None if self
                     .pending
                     .iter()
@@ -136,44 +133,45 @@ impl Truth {
         count
     }
 
-    /// A standby has caught up: everything acknowledged so far is there.
+    /// Records that a standby has caught up and holds everything acknowledged so far.
     pub fn caught_up(&mut self) {
         self.protected = self.acknowledged;
     }
 
-    /// Whether an application still waits for a commit whose position is known.
+    /// Whether an application still waits for a commit with a known release position.
     pub fn waits(&self) -> bool {
         self.pending.iter().any(|pending| pending.release.is_some())
     }
 
-    /// The instance that was opened as primary does not know the database.
+    /// Records that the instance that was opened as primary does not know the database.
     pub fn missing(&self, report: &mut PowerReport) {
         if self.protected > 0 {
             report.lose(self.protected as u64, format!("{} is not there after a failover", self.name));
         }
     }
 
-    /// A database whose first copy had not arrived: nothing in it was acknowledged with a standby.
+    /// Whether the first full resync image of the database had not arrived: no commit of it was acknowledged with a
+    /// standby.
     pub fn is_unborn(&self, found: &State) -> bool {
         self.protected == 0 && found.pages() <= 1
     }
 
-    /// A standby was opened as primary, but nobody has looked at the database yet.
+    /// Records that a standby was opened as primary, but the database was not inspected yet.
     pub fn failed_over_unseen(&mut self) {
         self.pending.clear();
         self.acknowledged = self.protected;
         let dropped = std::mem::take(&mut self.dropped);
-        // Any state that the standby can hold may be found by the next recovery.
+        // The next recovery may find any state that the standby can hold.
         let legal = dropped.into_iter().filter(|dropped| dropped.base >= self.protected);
         self.states.extend(legal.map(|dropped| dropped.state));
     }
 
-    /// All sessions are gone.
+    /// Drops the waiting commits of all sessions.
     pub fn sessions_died(&mut self) {
         self.pending.clear();
     }
 
-    /// The primary came back with `found`.
+    /// Judges the state that the recovered primary has.
     pub fn primary_recovered(&mut self, found: &State, report: &mut PowerReport) {
         self.pending.clear();
         match self.position(found) {
@@ -196,7 +194,7 @@ impl Truth {
         }
     }
 
-    /// A standby was opened as primary with `found`.
+    /// Judges the state that a standby has after it was opened as primary.
     pub fn failed_over(&mut self, found: &State, report: &mut PowerReport) {
         self.pending.clear();
         self.acknowledged = self.protected;
@@ -215,7 +213,7 @@ impl Truth {
         self.start_over(found);
     }
 
-    /// Whatever a standby shows must have been committed on the primary.
+    /// Judges the state of a standby: it must have been committed on the primary.
     pub fn seen_on_standby(&self, found: &State, report: &mut PowerReport) {
         let unborn = found.pages() <= 1;
         if !unborn
@@ -260,7 +258,7 @@ impl Truth {
             self.states.len() - 1,
             self.acknowledged
         );
-        // How much of what was acknowledged is in there cannot be told: at least one commit is not.
+        // It is unknown how many acknowledged commits are missing: at least one.
         report.lose(1, note);
     }
 }
@@ -273,7 +271,7 @@ pub fn open_plain(machine: &Arc<SimMachine>, path: &Path) -> rusqlite::Result<Co
     Ok(connection)
 }
 
-/// The state of a database that is there, and whether SQLite finds it whole.
+/// Reads the state of an existing database and runs SQLite's integrity check.
 ///
 /// # Errors
 /// When it cannot be read.

@@ -1,5 +1,5 @@
-//! Campaigns are shared out to processes: SQLite has one generator of random numbers per process, and maps of
-//! shared memory and registered VFSs stay until it ends.
+//! Partitions a campaign among processes: SQLite has one random number generator per process, and shared memory maps
+//! and registered VFSs stay until the process ends.
 
 use super::history::{Sabotage, run_boundaries, run_seed};
 use super::report::PowerReport;
@@ -10,40 +10,39 @@ use std::time::{Duration, Instant};
 
 /// Seeds that one process runs.
 const SEEDS_AT_ONCE: u64 = 50;
-/// Processes among which the boundaries of one history are shared out.
+/// Processes among which the boundaries of one history are partitioned.
 const BOUNDARY_SHARES: u64 = 8;
 /// Fixed histories whose boundaries are tried.
 const FIXED_HISTORIES: u64 = 2;
 const FIXED_EVENTS: u32 = 150;
 
-/// What is to be run.
 #[derive(Clone, Copy, Debug)]
 pub struct PowerConfig {
-    /// Random histories.
+    /// Number of random histories.
     pub seeds: u64,
     /// The first seed; the others follow.
     pub seed: u64,
-    /// Whether every boundary of the fixed histories is tried, too.
+    /// Also cut the power at every boundary of the fixed histories.
     pub boundaries: bool,
-    /// Processes at the same time.
+    /// Processes that run at the same time.
     pub jobs: usize,
-    /// Say on standard error how far it is.
+    /// Write progress to standard error.
     pub verbose: bool,
-    /// Say on standard error what happens in each history.
+    /// Write the events of each history to standard error.
     pub trace: bool,
 }
 
-/// One process's part.
+/// The part of one process.
 #[derive(Clone, Copy, Debug)]
 pub enum Part {
-    /// Seeds from the first on.
+    /// First seed and number of seeds.
     Seeds(u64, u64),
-    /// One share of the boundaries of the fixed history with this seed.
+    /// Seed of the fixed history, and the number of the share of its boundaries.
     Boundaries(u64, u64),
 }
 
 impl Part {
-    /// Runs it in this process.
+    /// Runs the part in this process.
     pub fn run(self) -> PowerReport {
         match self {
             Part::Seeds(first, count) => {
@@ -56,7 +55,7 @@ impl Part {
         }
     }
 
-    /// As the value of `--part`.
+    /// Formats the part as a value of `--part`.
     fn text(self) -> String {
         match self {
             Part::Seeds(first, count) => format!("seeds:{first}:{count}"),
@@ -83,7 +82,7 @@ impl std::str::FromStr for Part {
 /// Runs the campaign in processes of this program.
 ///
 /// # Errors
-/// When a process cannot be started or does not report. What a history finds is in the report.
+/// When a process cannot be started or does not report. Findings of the histories are in the report.
 pub fn run(config: &PowerConfig) -> Result<PowerReport> {
     let mut parts = Vec::new();
     if config.boundaries {
@@ -113,7 +112,7 @@ pub fn run(config: &PowerConfig) -> Result<PowerReport> {
                 let (part, child) = running.swap_remove(index);
                 sum.add(collect(part, child)?);
             }
-            // Children give no other notice that could be awaited for several of them at once.
+            // There is no way to wait for several children at once.
             None => std::thread::sleep(Duration::from_millis(20)),
         }
         if config.verbose && said.elapsed() > Duration::from_secs(20) {

@@ -1,4 +1,4 @@
-//! Two machines, their instances, and the applications: what can happen, one event at a time.
+//! Two machines, their instances and the applications; runs one event at a time.
 
 use super::application::{AppDatabase, create_database};
 use super::link::Link;
@@ -15,12 +15,11 @@ use standfast_types::{ReleasePosition, Scn};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Databases of a history.
+/// Maximum number of databases of a history.
 const DATABASES_MAX: usize = 3;
-/// Rounds in which everything has to come to rest.
+/// Iterations within which everything must be applied.
 const ROUNDS_MAX: u32 = 10_000;
 
-/// See the module.
 pub struct World {
     pub(super) rng: Rng,
     pub(super) geometry: Geometry,
@@ -33,18 +32,18 @@ pub struct World {
     pub(super) databases: Vec<AppDatabase>,
     pub(super) primary_segment: SegmentFile,
     pub(super) standby_segment: SegmentFile,
-    /// Redo up to here was acknowledged by the standby of now.
+    /// The present standby has acknowledged the redo up to here.
     pub(super) hardened_floor: Scn,
-    /// Commits wait for a standby that is away.
+    /// Commits wait for the standby even while it is absent.
     pub(super) stall: bool,
-    /// The history is over because a database is offline, rightly.
+    /// The history ended because a database correctly went offline.
     pub(super) ended_offline: bool,
     instances: u8,
     names: u32,
 }
 
 impl World {
-    /// A primary with one database, and perhaps a standby.
+    /// Creates a primary with one database, and a standby.
     pub fn new(seed: u64) -> Outcome<World> {
         let mut rng = Rng::new(seed);
         let geometry = Geometry::draw(&mut rng);
@@ -72,7 +71,7 @@ impl World {
             names: 0,
         };
         world.attach_link()?;
-        // A standby from before its first database takes all of it out of the redo.
+        // A standby that is created before the first database receives the whole database through the redo.
         let early = world.rng.chance(40);
         if early {
             world.make_standby()?;
@@ -84,7 +83,7 @@ impl World {
         Ok(world)
     }
 
-    /// The primary, which is open.
+    /// Returns the primary, which must be open.
     pub(super) fn host(&mut self) -> Outcome<&mut PrimaryHost> {
         self.primary.as_mut().ok_or_else(|| "there is no primary".to_owned())
     }
@@ -105,7 +104,7 @@ impl World {
         Ok(())
     }
 
-    /// A new machine becomes the standby.
+    /// Makes a new machine the standby.
     pub(super) fn make_standby(&mut self) -> Outcome<()> {
         let machine = SimMachine::new(self.rng.next_u64());
         let geometry = self.geometry.clone();
@@ -123,7 +122,7 @@ impl World {
         self.attach_link()
     }
 
-    /// The primary's destinations, as configured.
+    /// Attaches the primary's destinations as configured.
     pub(super) fn attach_link(&mut self) -> Outcome<()> {
         if self.standby_machine.is_none() {
             self.host()?.shared.ship_through(Arc::new(NoShipping));
@@ -147,7 +146,7 @@ impl World {
         Ok(())
     }
 
-    /// The processes of the primary's machine are gone; its disk is as it was.
+    /// Kills the processes of the primary's machine; its disk stays as it is.
     pub(super) fn kill_primary(&mut self) {
         self.databases.iter_mut().for_each(AppDatabase::die);
         self.link = None;
@@ -157,7 +156,7 @@ impl World {
         }
     }
 
-    /// Whatever comes next.
+    /// Runs a random event.
     pub fn event(&mut self) -> Outcome<()> {
         let dice = self.rng.below(1000);
         trace::say(|| format!("event {dice}: {}", self.described()));
@@ -214,7 +213,7 @@ impl World {
             }
         }
         if let Some(host) = &self.primary {
-            // Before the first acknowledgement nothing is known of what the standby needs.
+            // Before the first acknowledgement it is unknown what the standby needs.
             host.keep_archives_from(link.acknowledged());
         }
         Ok(())
@@ -235,12 +234,13 @@ impl World {
         lock(&self.standby).as_ref().map_or(Ok(()), StandbyHost::archive)
     }
 
-    /// A gate waits for writers by the clock: there are none in the middle of a transaction here.
+    /// Whether no writer is in the middle of a transaction: a checkpoint gate would wait for one in real time.
     fn calm(&self) -> bool {
         !self.databases.iter().any(AppDatabase::is_written)
     }
 
-    /// Mostly after the log writer: nothing is moved that is not durable in the redo, and here nobody can wait.
+    /// Usually after the log writer: only frames that are durable in the redo are backfilled, and the simulation cannot
+    /// wait.
     fn checkpoint(&mut self) -> Outcome<()> {
         let first = self.rng.chance(80);
         let host = self.host()?;
@@ -263,7 +263,7 @@ impl World {
         self.protect()
     }
 
-    /// The instance dies and is started again while its machine and the applications go on.
+    /// Restarts the instance while its machine and the applications continue.
     fn restart_primary(&mut self) -> Outcome<()> {
         if !self.calm() {
             return Ok(());
@@ -278,7 +278,7 @@ impl World {
         self.attach_link()
     }
 
-    /// Which commits return to the applications now.
+    /// Releases the commits that may return to the applications now.
     pub(super) fn note_releases(&mut self) {
         let Some(host) = &self.primary else { return };
         let required = self.link.as_ref().is_some_and(|link| link.is_required());
@@ -298,13 +298,13 @@ impl World {
         }
     }
 
-    /// Copies wait for writers by the clock: whoever writes gives up first.
+    /// Begins full resyncs, after rolling back open write transactions, for which the resyncs would wait in real time.
     fn begin_copies(&mut self) -> Outcome<()> {
         self.databases.iter_mut().for_each(AppDatabase::give_up_writing);
         self.host()?.begin_copies()
     }
 
-    /// Everything that is under way arrives; then primary and standby must be equal.
+    /// Delivers and applies everything that is in flight; then primary and standby must be equal.
     pub fn catch_up(&mut self) -> Outcome<()> {
         self.begin_copies()?;
         self.host()?.drain()?;

@@ -1,4 +1,4 @@
-//! Every acknowledged row is there, as written, and nothing is that must not be.
+//! Checks that every acknowledged row is present and intact, and that no other row is.
 
 use super::{Findings, open_plain};
 use crate::acknowledgements::Acknowledgements;
@@ -6,19 +6,19 @@ use crate::schema::row_sum;
 use crate::{During, Result};
 use std::path::Path;
 
-/// What is found of one writer.
+/// The ledger rows of one writer.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    /// Rows up to the acknowledged one that are right.
+    /// Intact rows up to the acknowledged one.
     acknowledged_rows: u64,
     /// The newest row.
     last: u64,
-    /// The rows before it have a hole.
+    /// Number of gaps before it.
     holes: u64,
 }
 
-/// Compares the ledger in the database at `path`, which has the number `database` there, with what the
-/// applications were told.
+/// Compares the ledger in the database at `path`, which has the number `database` in `told`, with what the applications
+/// were acknowledged.
 ///
 /// # Errors
 /// SQLite's, when the ledger cannot be read.

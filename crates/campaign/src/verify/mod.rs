@@ -1,4 +1,4 @@
-//! What must be true of databases, found out with plain SQLite.
+//! Checks of databases with plain SQLite.
 
 mod ledger;
 mod pages;
@@ -13,29 +13,28 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
 
-/// Violated promises, counted.
+/// Counts of violated promises.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Findings {
-    /// Acknowledged rows that are not there, or not as written.
+    /// Acknowledged rows that are missing or damaged.
     pub lost: u64,
-    /// Rows that must not be there: rolled back, never tried, or behind a hole.
+    /// Rows that must not be there: rolled back, never attempted, or after a gap.
     pub surplus: u64,
-    /// Databases that `PRAGMA integrity_check` objects to.
+    /// Databases that fail `PRAGMA integrity_check`.
     pub integrity_failures: u64,
     /// Pages that differ between primary and standby.
     pub page_differences: u64,
-    /// Each in words.
+    /// Each finding as text.
     #[serde(skip)]
     pub notes: Vec<String>,
 }
 
 impl Findings {
-    /// Whether there are none.
     pub fn none(&self) -> bool {
         self.lost + self.surplus + self.integrity_failures + self.page_differences == 0
     }
 
-    /// Adds those of another check.
+    /// Adds the findings of another check.
     pub fn add(&mut self, other: Findings) {
         self.lost += other.lost;
         self.surplus += other.surplus;
@@ -53,12 +52,12 @@ pub fn open_plain(path: &Path) -> Result<Connection> {
     let during = || format!("open {}", path.display());
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).during(during)?;
     connection.busy_timeout(Duration::from_secs(30)).during(during)?;
-    // Pages are compared, whatever SQLite the schema is for.
+    // Lets pages be compared even if this SQLite does not understand the schema.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true).during(during)?;
     Ok(connection)
 }
 
-/// `PRAGMA integrity_check`.
+/// Runs `PRAGMA integrity_check`.
 ///
 /// # Errors
 /// SQLite's, when the check itself cannot be made.

@@ -1,21 +1,20 @@
-//! Two databases are the same, page by page.
+//! Compares two databases page by page.
 
 use super::{Findings, open_plain};
 use crate::{During, Result};
 use rusqlite::{Connection, Row};
 use std::path::Path;
 
-/// Bytes of page 1 that differ by nature: the change counter, and the version that it is valid for.
+/// Bytes of page 1 that always differ: the change counter, and the version and version-valid-for fields.
 const OWN: [std::ops::Range<usize>; 2] = [24..28, 92..100];
-/// Differing pages that are named.
+/// Maximum number of differing pages that are named.
 const NAMED_MAX: u64 = 10;
 
-/// What a comparison saw.
+/// Result of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
     /// Pages of the first database.
     pub pages: u64,
-    /// Differences.
     pub findings: Findings,
 }
 

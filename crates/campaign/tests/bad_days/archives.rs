@@ -1,4 +1,4 @@
-//! Archived logs: which are kept for a standby that is away, and for how long.
+//! Which archived logs are kept for a standby that is down, and for how long.
 
 use crate::support::{
     INSERT, INSERT_BULK, Place, add_destination, assert_same, await_alert, await_status, must, start,
@@ -7,12 +7,12 @@ use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
 use std::path::PathBuf;
 
-/// Two archived logs.
+/// Size of two archived logs.
 const ARCHIVE_BYTES_MAX: i64 = 16 << 20;
-/// In half-megabyte rows: five logs of 8 MiB.
+/// Number of half-megabyte rows that fill five logs of 8 MiB.
 const FIVE_LOGS: usize = 84;
 
-/// A primary that keeps few archived logs, and a standby that is no destination yet.
+/// Creates a primary that keeps few archived logs, and a standby that is not a destination yet.
 fn frugal(place: &Place) -> (Instance, Instance, PathBuf) {
     let (mut primary, database) = (place.instance("south"), place.database("app.db"));
     primary.configure("redo", "archive_bytes_max", ARCHIVE_BYTES_MAX).unwrap();
@@ -27,7 +27,7 @@ fn archived_bytes(instance: &Instance) -> i64 {
     files.filter_map(|file| file.unwrap().metadata().ok()).map(|file| file.len() as i64).sum()
 }
 
-/// All full logs are archived, and what could be removed is.
+/// Waits until all full logs are archived, and archived logs beyond the limit are removed.
 fn await_archived(primary: &Instance) {
     await_status(primary, "everything is archived", |status| {
         let groups = status.json()["log"]["groups"].as_array().unwrap();
@@ -43,7 +43,7 @@ fn a_standby_that_is_away_does_not_fill_the_volume_and_is_left_behind_loudly() {
     let (primary, mut standby, database) = frugal(&place);
     add_destination(&primary, &standby, &["--mode", "async"]);
     await_status(&primary, "the standby follows", Status::settled);
-    // What a new copy may need is kept until the standby has connected.
+    // Archived logs that a new standby may need are kept until it has connected.
     standby.kill();
     let mut application = place.application(&database);
     for _ in 0..FIVE_LOGS {
@@ -68,13 +68,13 @@ fn a_standby_that_is_away_does_not_fill_the_volume_and_is_left_behind_loudly() {
 fn what_a_required_standby_lacks_is_kept_beyond_the_volume_and_over_restarts() {
     let place = Place::new("needed-redo");
     let (mut primary, mut standby, database) = frugal(&place);
-    // It stays required for the time of this test.
+    // The timeout is longer than the test, so the standby stays required.
     let forever = ["--mode", "sync-affirm", "--on-timeout", "degrade", "--net-timeout-ms", "600000"];
     add_destination(&primary, &standby, &forever);
     await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
     standby.kill();
     for round in 0..2 {
-        // Commits that nobody waits for go on without it.
+        // Commits with `nowait` continue without it.
         let mut application = place.application(&database);
         application.run("PRAGMA standfast_commit_write = 'nowait'");
         for _ in 0..FIVE_LOGS / 2 {

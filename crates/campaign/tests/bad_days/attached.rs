@@ -1,4 +1,4 @@
-//! Transactions over several databases, and several databases at once.
+//! Transactions over several databases, and several databases protected by one command.
 
 use crate::support::{INSERT, Place, assert_same, must, rows};
 

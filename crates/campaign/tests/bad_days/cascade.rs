@@ -1,4 +1,4 @@
-//! Standbys that are fed by a standby.
+//! Cascading standbys: standbys that receive redo from a standby.
 
 use crate::support::{
     INSERT, Place, add_destination, await_alert, await_rows, await_status, must, rows, start,
@@ -9,7 +9,7 @@ use standfast_campaign::status::Status;
 use standfast_campaign::verify::{check_integrity, compare_pages};
 use std::path::{Path, PathBuf};
 
-/// `south` ships synchronously to `middle`, which forwards to `far`.
+/// Creates a chain: `south` ships synchronously to `middle`, which forwards to `far`.
 fn chain(place: &Place) -> (Instance, Instance, Instance, PathBuf) {
     let (primary, database) = place.protecting();
     let middle = place.standby_of(&primary, "middle");
@@ -53,7 +53,7 @@ fn a_standby_forwards_what_it_receives_and_both_say_where_it_comes_from() {
     assert_eq!(status.text("/standby/source/name"), "middle", "{}", status.json());
     assert_eq!(status.text("/standby/source/role"), "standby");
     assert_eq!(status.text("/standby/source/via/0"), "south");
-    // A database that is protected later goes the same way.
+    // A database that is protected later takes the same path.
     let late = place.database("late.db");
     must(&primary, &["protect", &late.to_string_lossy()]);
     place.application(&late).run(INSERT);
@@ -71,7 +71,7 @@ fn the_end_of_a_chain_takes_over_with_everything_that_was_acknowledged() {
     }
     primary.kill();
     let acknowledged = writers.noted();
-    // Also what the primary had no time to confirm.
+    // Includes redo that the primary had no time to confirm.
     let end = middle.status().unwrap().number("/standby/hardened");
     await_status(&far, "it has what the first standby has", |status| {
         status.number("/standby/hardened") >= end
@@ -102,8 +102,8 @@ fn a_cascading_standby_that_is_killed_again_and_again_loses_nothing() {
     }
 }
 
-/// The primary dies between sending and writing: what its standby has more is taken back there when it returns, and at
-/// the end of the chain, too.
+/// The primary dies between sending and writing redo, so its standby holds a divergent suffix. When the primary
+/// returns, the suffix is truncated there and at the end of the chain.
 #[test]
 fn what_a_primary_takes_back_is_taken_back_at_the_end_of_the_chain() {
     let place = Place::new("cascade-surplus");
@@ -152,7 +152,7 @@ fn a_failover_travels_down_the_chain() {
     let status = far.status().unwrap();
     assert_eq!(status.number("/incarnation"), 2, "{}", status.json());
     assert_eq!(status.text("/standby/source/via/0"), "east");
-    // And it can take over in its turn.
+    // It can fail over in turn.
     must(&far, &["failover"]);
     assert_eq!(rows(&far.standby_database("app.db")), 11);
     assert_eq!(far.status().unwrap().number("/incarnation"), 3);
@@ -166,13 +166,13 @@ fn redo_does_not_go_in_a_circle() {
     await_status(&far, "it is not sent back", |status| {
         status.text("/destinations/0/last_trouble").contains("not sent back")
     });
-    // Under another name it is found out by the instance itself.
+    // Under another name the instance itself detects the loop.
     must(&far, &["destination", "remove", "middle"]);
     must(&far, &["destination", "add", "nobody", &middle.address, "--mode", "async", "--no-wait"]);
     await_alert(&middle, "[loop]");
     place.application(&database).run(INSERT);
     assert_same_at(&primary, &far, &database);
-    // Nor does it go to the primary.
+    // Redo does not return to the primary either.
     must(&far, &["destination", "add", "nobody", &primary.address, "--mode", "async", "--no-wait"]);
     await_alert(&far, "`south` answers where `nobody` is configured");
     place.application(&database).run(INSERT);

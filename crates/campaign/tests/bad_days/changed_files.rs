@@ -1,16 +1,16 @@
-//! Files of a primary's databases that are not what the instance left: rolled back, cut, removed, replaced, or read and
-//! written by a plain process. Redo is the truth: what was acknowledged is there afterwards, at both ends, or the database
-//! is offline and file and redo are both kept.
+//! Files of a primary's databases that are not as the instance left them: rolled back, truncated, removed, replaced, or
+//! read and written by a plain process. Redo is the truth: afterwards everything acknowledged is at both ends, or the
+//! database is offline and both file and redo are kept.
 
 use crate::support::{INSERT, Place, assert_same, await_alert, await_status, beside, must, rows, start};
 use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
 use std::path::{Path, PathBuf};
 
-/// Commits before the files are changed: the first half is kept, the second half lost.
+/// Number of commits in each of two halves: a copy of the files, taken between them, holds only the first half.
 const HALF: i64 = 150;
 
-/// Database file and WAL as they are.
+/// Contents of a database file and its WAL.
 struct Copy {
     database: Vec<u8>,
     wal: Vec<u8>,
@@ -22,7 +22,7 @@ impl Copy {
         Copy { database: read(database), wal: read(&beside(database, "-wal")) }
     }
 
-    /// Puts both back into the same files, and drops the wal-index as a restart of the machine does.
+    /// Writes both back into the same files and removes the wal-index, as a restart of the machine does.
     fn put_back(&self, database: &Path) {
         std::fs::write(database, &self.database).unwrap();
         std::fs::write(beside(database, "-wal"), &self.wal).unwrap();
@@ -30,7 +30,7 @@ impl Copy {
     }
 }
 
-/// A pair with acknowledged commits, and its files as they were after the first half of them.
+/// Sets up a pair with acknowledged commits and a copy of its files after the first half of them; kills the primary.
 fn pair_with_copy(place: &Place) -> (Instance, Instance, PathBuf, Copy) {
     let (mut primary, standby, database) = place.pair(&[]);
     place.insert(&database, HALF);
@@ -41,7 +41,7 @@ fn pair_with_copy(place: &Place) -> (Instance, Instance, PathBuf, Copy) {
     (primary, standby, database, copy)
 }
 
-/// Whether the machine restarts with its instance: then the shared memory is gone, too.
+/// Whether the machine restarts with the instance, so that the shared memory is lost as well.
 const MACHINE_RESTARTS: [bool; 2] = [false, true];
 
 fn start_after(primary: &mut Instance, machine_restarts: bool) {
@@ -51,7 +51,7 @@ fn start_after(primary: &mut Instance, machine_restarts: bool) {
     start(primary);
 }
 
-/// Both ends have all rows and take more.
+/// Asserts that both ends have all rows and take more.
 #[track_caller]
 fn assert_nothing_lost(
     place: &Place,
@@ -80,7 +80,7 @@ fn a_plain_read_after_a_power_loss_loses_nothing() {
         let place = Place::new("plain-read");
         let (mut primary, standby, database, copy) = pair_with_copy(&place);
         copy.put_back(&database);
-        // Recovers, moves the rest of the WAL into the file and removes the WAL.
+        // Recovers, backfills the rest of the WAL into the file and removes the WAL.
         let mut reader = place.foreigner(&database);
         assert_eq!(reader.run("SELECT count(*) FROM t")[0][0], 1 + HALF);
         reader.close();
@@ -204,7 +204,7 @@ fn an_older_wal_beside_a_newer_database_loses_nothing() {
     assert_nothing_lost(&place, &primary, &standby, &database, 2 + 2 * HALF);
 }
 
-/// What the plain process wrote goes with neither state: nobody but the operator can decide.
+/// What the plain process wrote fits neither state: only the operator can decide.
 #[test]
 fn a_plain_writer_on_an_earlier_state_takes_the_database_offline() {
     for stays_open in [false, true] {
@@ -245,7 +245,7 @@ fn another_file_in_the_place_of_a_database_takes_it_offline() {
             let _ = std::fs::remove_file(beside(&database, suffix));
         }
         if empty {
-            // An application that starts before its volume is mounted.
+            // Like an application that starts before its volume is mounted.
             assert_eq!(place.database("app.db"), database);
         } else {
             std::fs::rename(&backup, &database).unwrap();
@@ -256,7 +256,7 @@ fn another_file_in_the_place_of_a_database_takes_it_offline() {
     }
 }
 
-/// The same file by its number, with an older content and the WAL of today.
+/// The file keeps its inode, and has an older content and the present WAL.
 #[test]
 fn an_older_content_of_the_database_file_with_todays_wal_loses_nothing() {
     let place = Place::new("older-content");
@@ -288,7 +288,7 @@ fn a_plain_read_after_an_orderly_stop_copies_nothing() {
     assert_nothing_lost(&place, &primary, &standby, &database, 1 + HALF);
 }
 
-/// The second program makes files of its own under the same names: what it commits is in nobody's redo.
+/// The second program creates files of its own under the same names: its commits are in no redo.
 #[test]
 fn a_program_on_other_files_than_the_instance_is_never_acknowledged() {
     for shm_only in [false, true] {

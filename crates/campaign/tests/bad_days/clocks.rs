@@ -1,4 +1,5 @@
-//! Certificates of an hour by clocks that are set: renewals while redo streams, the end, and a clock that is wrong by a day.
+//! Certificates valid for an hour, with clocks that are set: renewal while redo streams, expiry, and a clock that is
+//! off by a day.
 
 use crate::renewal::short_lived;
 use crate::security::{fingerprint, joined, primary};
@@ -15,12 +16,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const HOUR: u64 = 3600;
-/// A little more than two thirds of an hour.
+/// Seconds; a little more than two thirds of an hour, after which a certificate is due for renewal.
 const DUE: i64 = 2500;
-/// Certificates are valid from a day before they were made; this is beyond it.
+/// Seconds, beyond a day: certificates are valid from a day before they were issued.
 const DAY: i64 = 86_400 + 120;
 
-/// The wall clock of one host.
+/// The wall clock of one host, set through a preloaded library.
 struct Clock {
     file: File,
     path: PathBuf,
@@ -49,17 +50,17 @@ impl Clock {
         clock
     }
 
-    /// It is ahead of the right time by so much from now on.
+    /// Sets the clock this many seconds ahead of the right time.
     fn set(&self, seconds: i64) {
         self.file.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
     }
 }
 
-/// A primary that gives certificates of an hour, and its standby.
+/// A primary that issues certificates valid for an hour, and its standby.
 struct Hosts {
     south: Instance,
     north: Instance,
-    /// Of south and north.
+    /// The clocks of south and north.
     clocks: [Clock; 2],
     writers: Option<Writers>,
     database: PathBuf,
@@ -87,7 +88,7 @@ impl Hosts {
         self.clocks.iter().for_each(|clock| clock.set(seconds));
     }
 
-    /// Commits go on, over the stream of the beginning.
+    /// Asserts that commits continue, over the first stream.
     #[track_caller]
     fn stream_was_not_interrupted(&self) {
         self.writers.as_ref().unwrap().await_progress();
@@ -107,7 +108,7 @@ impl Hosts {
         }
     }
 
-    /// A new connection is made with the certificates that there are now.
+    /// Restarts the standby, so that a new connection uses the present certificates.
     #[track_caller]
     fn reconnects(&mut self) {
         self.north.stop().unwrap();
@@ -131,13 +132,14 @@ fn await_renewals(instance: &Instance, count: usize) {
     .unwrap_or_else(|error| panic!("{error}\n{}", instance.alerts()));
 }
 
-/// What `standfast status --check` prints, and its exit code.
+/// Runs `standfast status --check`; returns its exit code and output.
 fn check(instance: &Instance) -> (i32, String) {
     let finished = instance.run(&["status", "--check"]).unwrap();
     (finished.code, finished.stdout)
 }
 
-/// Waits until the check ends with `code` and says `words`. Lags are told by wall clocks: right after these were set they are wrong.
+/// Waits until the check ends with `code` and prints `words`. Lags are measured with wall clocks, so they are wrong
+/// right after those were set.
 #[track_caller]
 fn await_check(instance: &Instance, code: i32, words: &str) {
     await_condition(&format!("the check is {code}: {words}"), TIMEOUT, || {
@@ -161,7 +163,7 @@ fn certificates_of_an_hour_are_renewed_twice_while_redo_streams() {
     for instance in hosts.both() {
         await_check(instance, 0, "OK");
     }
-    // The first certificates are over by now: the new ones are what opens a connection.
+    // The first certificates have expired by now, so only the new ones can open a connection.
     hosts.reconnects();
     hosts.finish();
 }
@@ -215,7 +217,7 @@ fn an_hour_s_certificate_that_ends_is_warned_of_and_the_stream_goes_on() {
         assert!(status.contains("CERTIFICATE EXPIRED: ") && status.contains("put its ca.key"), "{status}");
     }
     hosts.stream_was_not_interrupted();
-    // As long as the stream lasts, a certificate that has expired is renewed over it, and no token is needed.
+    // While the stream lasts, an expired certificate is renewed over it without a token.
     std::fs::rename(&away, &key).unwrap();
     hosts.set_both(HOUR as i64 + 500);
     hosts.await_certificates("valid");
@@ -226,7 +228,7 @@ fn an_hour_s_certificate_that_ends_is_warned_of_and_the_stream_goes_on() {
 
 #[test]
 fn a_clock_wrong_by_a_day_does_not_interrupt_the_stream_and_is_named() {
-    // Who, by how much, and what is said there of the certificate.
+    // Which host, by how much, the alert, and what its alerts say about its certificate.
     let cases = [
         (0, DAY, "SET AHEAD by 24.0 h", None),
         (0, -DAY, "SET BACK by 24.0 h", None),
@@ -261,7 +263,7 @@ fn a_valid_certificate_is_not_replaced_by_one_that_is_not() {
     let place = Place::new("clock-kept");
     let hosts = Hosts::new(&place);
     let before = fingerprint(&hosts.north);
-    // What is made by it begins tomorrow.
+    // Certificates that it issues now become valid tomorrow.
     hosts.clocks[0].set(2 * DAY);
     await_alert(&hosts.south, "SET AHEAD by 2.0 days");
     let words = ["behind that of `south`", "by the one here not"];

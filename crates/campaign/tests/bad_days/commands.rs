@@ -1,4 +1,4 @@
-//! The command line when it is used wrongly, and its exit codes.
+//! Wrong use of the command line, and exit codes.
 
 use crate::support::{INSERT, Place, TIMEOUT, await_status, must, refuses, rows, start};
 use standfast_campaign::instance::Instance;
@@ -68,7 +68,7 @@ fn a_directory_is_protected_again_for_what_is_new_in_it_and_what_is_open_keeps_i
     let said = must(&primary, &["protect", &directory.to_string_lossy()]);
     assert!(said.contains("second.db") && !said.contains("first.db"), "{said}");
     place.application(&second).run(INSERT);
-    // The daemon is the only one who checkpoints: it holds that lock as long as it has the database open.
+    // Only the instance checkpoints: it holds the checkpoint lock as long as it has the database open.
     let mut foreigner = place.foreigner(&first);
     foreigner.run("PRAGMA busy_timeout=200");
     assert_eq!(foreigner.run("PRAGMA wal_checkpoint(TRUNCATE)")[0][0], 1, "busy");
@@ -100,7 +100,7 @@ fn checkpoints_are_counted_in_the_status() {
     assert!(said.contains("checkpoints: passive ") && said.contains("longest gate "), "{said}");
 }
 
-/// An instance at rest looks for no new frames: whoever writes then wakes what hands them to the disk.
+/// An idle instance does not poll for new frames: the next write wakes the thread that starts their writeback.
 #[test]
 fn frames_written_after_a_rest_are_handed_to_the_disk_early() {
     let place = Place::new("early-frames");
@@ -118,7 +118,7 @@ fn frames_written_after_a_rest_are_handed_to_the_disk_early() {
     }
 }
 
-/// A thread of the instance does not run any more: in ten looks its count of context switches stays as it is.
+/// Waits until a thread of the instance is idle: its count of context switches stays the same over ten polls.
 fn await_rest(instance: &Instance, thread: &str) {
     let tasks = format!("/proc/{}/task", instance.process().unwrap().pid());
     let read = |task: &Path, file| std::fs::read_to_string(task.join(file)).unwrap_or_default();
@@ -134,7 +134,7 @@ fn await_rest(instance: &Instance, thread: &str) {
     });
 }
 
-/// What a log alone may have is not there for each of many: that would be 100 MB a database.
+/// The WAL length that one database alone may reach is shared by many databases: otherwise it would be 100 MB for each.
 #[test]
 fn many_databases_with_long_logs_share_their_length() {
     const LONG: &str = "INSERT INTO t(x) VALUES(zeroblob(5000000))";
@@ -240,7 +240,7 @@ fn a_geometry_that_the_log_files_do_not_have_is_refused_with_the_value_to_set_ba
     let place = Place::new("geometry");
     let primary = place.primary("south");
     let standby = place.standby_of(&primary, "north");
-    // The standby's files have the size that is the default.
+    // The standby's files have the default size.
     for (mut instance, prefix, bytes) in [(primary, "online_", 8_388_608), (standby, "standby_", 67_108_864)]
     {
         instance.stop().unwrap();

@@ -1,5 +1,5 @@
-//! Applications in containers: another user, and namespaces of their own, with the mounts that docs/containers.md names and nothing
-//! else of the instance. Namespaces take root; without it these tests are skipped and say so.
+//! Applications in containers: another user and separate namespaces, with the mounts that docs/containers.md names and
+//! nothing else of the instance. Namespaces need root; otherwise these tests are skipped and report it.
 
 use crate::support::{Client, INSERT, Place, add_destination, assert_same, await_status, must, rows, start};
 use standfast_campaign::instance::Instance;
@@ -8,11 +8,12 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The user of the applications, and the group of those who may write the database.
+/// The user of the applications, and the group that may write the database.
 const ALICE: u32 = 60_001;
 const CREW: u32 = 60_005;
 
-/// Mounts the runtime directory `$1` at `$2`, hides what a container does not see of the host, and runs the rest as another user.
+/// Mounts the runtime directory `$1` at `$2`, hides the parts of the host that a container does not see, and runs the
+/// other arguments as another user.
 const CONTAINER: &str = r#"
 set -e
 mount --bind "$1" "$2"
@@ -27,14 +28,14 @@ exec setpriv --reuid "$user" --regid 60005 --clear-groups --no-new-privs "$@"
 const UNSHARE: [&str; 8] =
     ["unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child"];
 
-/// Whether this user may make namespaces, of users too.
+/// Whether this user may create namespaces, including user namespaces.
 fn is_possible() -> bool {
     let makes = |more: &[&str]| {
         let mut tried = Command::new(UNSHARE[0]);
         tried.args(&UNSHARE[1..]).args(more).arg("true");
         tried.output().is_ok_and(|output| output.status.success())
     };
-    // SAFETY: has no preconditions.
+    // SAFETY: geteuid has no preconditions.
     let possible = unsafe { libc::geteuid() } == 0 && makes(&[]) && makes(&["--user", "--map-root-user"]);
     if !possible {
         eprintln!("skipped: namespaces take root, and a kernel that allows them");
@@ -42,12 +43,12 @@ fn is_possible() -> bool {
     possible
 }
 
-/// Of the directory of a test, which no other one has.
+/// Returns the unique directory name of a test.
 fn file_name(place: &Place) -> &str {
     place.directory.file_name().unwrap().to_str().unwrap()
 }
 
-/// A primary with a runtime directory, its standby, and a database of a group.
+/// A primary with a runtime directory, its standby, and a database that a group may write.
 struct Host {
     place: Place,
     primary: Instance,
@@ -59,7 +60,7 @@ struct Host {
 impl Host {
     fn new(test: &str) -> Host {
         let place = Place::new(test);
-        // It is made by the instance, and not in a directory that is hidden below.
+        // The instance creates it, outside of the directories that a container hides.
         let runtime = Path::new("/run").join(format!("standfast-{}", file_name(&place)));
         let mut primary = place.instance("south");
         primary.configure("instance", "runtime_directory", runtime.to_str().unwrap()).unwrap();
@@ -80,7 +81,7 @@ impl Host {
         Host { place, primary, standby, database, runtime }
     }
 
-    /// An application in a container that has the runtime directory at `mounted`.
+    /// Starts an application in a container that has the runtime directory at `mounted`.
     fn container(&self, more: &[&str], mounted: &Path, user: &str) -> Client {
         fs::create_dir_all(mounted).unwrap();
         let words = [&UNSHARE[..], more, &["sh", "-c", CONTAINER, "sh"]].concat();
@@ -112,7 +113,7 @@ fn applications_in_containers_commit_and_are_counted() {
     let host = Host::new("containers");
     let (alice, elsewhere) = (ALICE.to_string(), host.place.path("mounted"));
     let mut beside = host.place.application(&host.database);
-    // The same paths; others; another user namespace, in which it is the only user.
+    // With the same path; with another path; in another user namespace, in which it is the only user.
     let mut applications = [
         host.container(&[], &host.runtime, &alice),
         host.container(&[], &elsewhere, &alice),
@@ -123,7 +124,7 @@ fn applications_in_containers_commit_and_are_counted() {
         beside.run(INSERT);
         applications.iter_mut().for_each(|application| _ = application.run(INSERT));
     }
-    // All at once, too: they queue for the write lock.
+    // All at the same time as well, so that they queue for the write lock.
     for application in &mut applications {
         (0..ROUNDS).for_each(|_| application.send(INSERT));
     }
@@ -170,7 +171,7 @@ fn applications_in_containers_go_on_over_a_restart() {
     assert_eq!(rows(&host.database), 4);
 }
 
-/// With shared memory in another place the applications of this host follow, too.
+/// Applications on the host also follow when the shared memory moves to another directory.
 #[test]
 fn applications_follow_an_instance_to_another_runtime_directory() {
     let place = Place::new("moved");
@@ -187,7 +188,7 @@ fn applications_follow_an_instance_to_another_runtime_directory() {
     }
     assert_eq!(rows(&database), 4);
     await_status(&primary, "one session", |status| status.number("/sessions") == 1);
-    // Another instance finds it taken.
+    // Another instance is refused, because the directory is in use.
     primary.stop().unwrap();
     primary.configure("instance", "runtime_directory", runtime.to_str().unwrap()).unwrap();
     start(&mut primary);

@@ -1,4 +1,4 @@
-//! Standbys in the making.
+//! Creation of standbys.
 
 use crate::support::{
     INSERT, INSERT_BULK, Place, add_destination, assert_same, await_status, must, refuses, start,
@@ -51,7 +51,7 @@ fn an_interrupted_creation_can_be_repeated() {
     let (primary, database) = place.protecting();
     place.application(&database).run(INSERT);
     let directory = place.path("north");
-    // While its log files are made; when all is copied, but for the control file.
+    // Killed while its log files are created; then when everything is copied except the control file.
     for point in ["create=kill@3", "replace=kill@2"] {
         let mut command = Command::new(&place.programs.standfast);
         command.args([
@@ -72,7 +72,7 @@ fn an_interrupted_creation_can_be_repeated() {
         );
     }
     assert!(directory.join("db/app.db").exists(), "nothing was copied");
-    // What else is there stays.
+    // Other files in the directory stay.
     std::fs::write(directory.join("db/notes.txt"), "mine").unwrap();
     let mut standby =
         Instance::standby_of(&primary, &directory, "north").unwrap_or_else(|error| panic!("{error}"));

@@ -1,16 +1,16 @@
-//! Pages that are not what they should be, on either disk.
+//! Damaged pages on the disk of the primary or the standby.
 
 use crate::support::{INSERT, Place, add_destination, assert_same, await_status, must, refuses, rows, start};
 use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
 use std::path::{Path, PathBuf};
 
-/// Changes the first `from` in a file that nobody has open.
+/// Overwrites the first occurrence of `from` in a file that no process has open.
 pub fn damage(path: &Path, from: &[u8], to: &[u8]) {
     let mut bytes = std::fs::read(path).unwrap();
     let at = bytes.windows(from.len()).position(|window| window == from).expect("the content is in the file");
     bytes[at..at + to.len()].copy_from_slice(to);
-    // A disk that damages a block leaves the times of its file alone.
+    // A disk that damages a block leaves the times of its file unchanged.
     let written = std::fs::metadata(path).unwrap().modified().unwrap();
     std::fs::write(path, bytes).unwrap();
     std::fs::File::options().write(true).open(path).unwrap().set_modified(written).unwrap();
@@ -21,7 +21,7 @@ pub fn first_row(database: &Path) -> String {
     connection.query_row("SELECT x FROM t WHERE id=1", [], |row| row.get(0)).unwrap()
 }
 
-/// Waits until the primary says that redo is not applied to `app.db`.
+/// Waits until the primary reports that redo is not applied to `app.db`.
 #[track_caller]
 fn await_stopped(primary: &Instance) -> Status {
     await_status(primary, "the primary knows that app.db is stopped there", |status| {
@@ -29,7 +29,7 @@ fn await_stopped(primary: &Instance) -> Status {
     })
 }
 
-/// A pair with two databases; a page of `app.db` is damaged on the standby and has not been noticed.
+/// Sets up a pair with two databases, in which a page of `app.db` is damaged on the standby and not found yet.
 fn damaged_copy(place: &Place) -> (Instance, Instance, PathBuf, PathBuf) {
     let (primary, database) = place.protecting();
     let other = place.database("other.db");
@@ -59,7 +59,7 @@ fn a_database_that_stopped_on_the_standby_shows_on_the_primary_until_it_is_copie
     assert!(applied > 0 && applied < status.number("/captured"), "{}", status.json());
     assert_eq!(standby.status().unwrap().database_state("app.db"), "stopped");
 
-    // The others go on, and what is missing counts as lag.
+    // The other databases continue, and the missing redo counts as lag.
     place.application(&other).run(INSERT);
     assert_same(&primary, &standby, &other);
     let status = await_stopped(&primary);
@@ -71,7 +71,7 @@ fn a_database_that_stopped_on_the_standby_shows_on_the_primary_until_it_is_copie
     let said = must(&primary, &["status"]);
     assert!(said.contains(&format!("NOT APPLIED at north to app.db since SCN {applied}: ")), "{said}");
 
-    // It is still so after a restart of the standby, and not said again.
+    // The state persists over a restart of the standby, and is not reported again.
     standby.kill();
     start(&mut standby);
     await_status(&primary, "the standby is back", Status::streams);
@@ -127,7 +127,7 @@ fn damage_on_the_primarys_disk_is_not_shipped_and_the_next_change_of_the_page_fi
     let mut application = place.application(&database);
     application.run(INSERT);
     application.run("CREATE TABLE elsewhere(x)");
-    // The page is moved into the file, and what follows in the log of SQLite does not hold it.
+    // The page is backfilled into the file, and the WAL no longer holds it.
     must(&primary, &["checkpoint"]);
     application.run("INSERT INTO elsewhere VALUES(1)");
     application.close();
@@ -137,13 +137,13 @@ fn damage_on_the_primarys_disk_is_not_shipped_and_the_next_change_of_the_page_fi
     start(&mut primary);
     let copy = standby.standby_database("app.db");
 
-    // Redo is made of what transactions write: other pages carry nothing of the damage.
+    // Redo consists of what transactions write: other pages carry none of the damage.
     let mut application = place.application(&database);
     application.run("INSERT INTO elsewhere VALUES(2)");
     await_status(&primary, "the standby has applied everything", Status::settled);
     assert_eq!((first_row(&database).as_str(), first_row(&copy).as_str()), ("f?rst", "first"));
 
-    // The damaged page is written: only what the transaction changed is shipped, and the sums differ.
+    // The damaged page is written: only the change of the transaction is shipped, and the checksums differ.
     application.run(INSERT);
     let status = await_stopped(&primary);
     let reason = status.text("/destinations/0/stopped_databases/0/reason");

@@ -1,16 +1,16 @@
-//! A standby that applies later than it receives, or not for a while.
+//! Standbys with an apply delay, or with apply stopped.
 
 use crate::support::{INSERT, Place, add_destination, await_rows, await_status, must, refuses, rows, start};
 use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
 use std::path::PathBuf;
 
-/// A synchronous standby that holds redo back for an hour.
+/// Sets up a synchronous standby with an apply delay of an hour.
 fn delayed(place: &Place) -> (Instance, Instance, PathBuf) {
     let (primary, database) = place.protecting();
     let mut standby = place.standby_of(&primary, "north");
     add_destination(&primary, &standby, &["--mode", "sync-affirm", "--on-timeout", "stall"]);
-    // It has applied without a delay before, and what a restart then replays at once is much.
+    // It has applied redo without a delay before, so a restart replays redo immediately.
     place.application(&database).run(INSERT);
     await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
     standby.stop().unwrap();
@@ -20,7 +20,7 @@ fn delayed(place: &Place) -> (Instance, Instance, PathBuf) {
     (primary, standby, database)
 }
 
-/// Waits until it has everything and has looked at it; then nothing of it is applied.
+/// Waits until the standby has everything and holds it back; asserts that none of it is applied.
 #[track_caller]
 fn assert_held_back(primary: &Instance, standby: &Instance) {
     let captured = primary.status().unwrap().number("/captured");
@@ -37,11 +37,11 @@ fn a_delayed_standby_has_the_redo_applies_it_later_and_takes_over_with_all_of_it
     let mut application = place.application(&database);
     for _ in 0..5 {
         application.run(INSERT);
-        // More logs than there are groups: they are used again although nothing of them is applied.
+        // More logs than groups: the groups are reused although none of their redo is applied.
         must(&primary, &["switch-logfile"]);
     }
     assert_held_back(&primary, &standby);
-    // A restart is no reason to apply it.
+    // A restart does not end the delay.
     standby.kill();
     start(&mut standby);
     application.run(INSERT);
@@ -112,7 +112,7 @@ fn standby_logs_are_made_by_the_rule_and_too_few_are_named() {
     assert_eq!(groups(&status), groups(&primary.status().unwrap()) + 1);
     assert!(status.json()["standby"]["log_warning"].is_null(), "{}", status.json());
 
-    // As if it had been made for a primary with fewer groups.
+    // As if it had been created for a primary with fewer groups.
     let mut small = place.standby_of(&primary, "small");
     small.stop().unwrap();
     small.configure("redo", "groups", 2).unwrap();

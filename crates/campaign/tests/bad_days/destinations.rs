@@ -1,4 +1,4 @@
-//! Other ways to ship than one SYNC AFFIRM destination.
+//! Destinations other than a single SYNC AFFIRM standby.
 
 use crate::support::{INSERT, Place, TIMEOUT, add_destination, await_alert, await_status, must, start};
 use crate::writers::Writers;
@@ -8,7 +8,7 @@ use standfast_campaign::status::Status;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// A standby so slow that commits for which nobody waits are not there yet when the primary dies.
+/// Creates a standby so slow that commits that do not wait for it have not arrived when the primary dies.
 fn slow(place: &Place, primary: &Instance, name: &str) -> Instance {
     let mut standby = place.standby_of(primary, name);
     standby.stop().unwrap();
@@ -21,7 +21,7 @@ fn both_stream(status: &Status) -> bool {
     (0..2).all(|number| status.text(&format!("/destinations/{number}/state")) == "streaming")
 }
 
-/// FASTSYNC: what the standby had in memory when the primary died is written before it takes over.
+/// FASTSYNC: redo that the standby had only in memory when the primary died is written before the failover.
 #[test]
 fn a_fastsync_standby_takes_over_with_everything_that_was_acknowledged() {
     let place = Place::new("fastsync");
@@ -39,7 +39,7 @@ fn a_fastsync_standby_takes_over_with_everything_that_was_acknowledged() {
     acknowledged.all_in(&standby.standby_database("app.db"));
 }
 
-/// Every required destination has what was acknowledged, whatever its mode; one that comes back gets what it missed.
+/// Every required destination has what was acknowledged, whatever its mode; one that reconnects receives what it lacks.
 #[test]
 fn either_of_two_standbys_takes_over_with_everything_that_was_acknowledged() {
     let place = Place::new("two-standbys");
@@ -58,14 +58,14 @@ fn either_of_two_standbys_takes_over_with_everything_that_was_acknowledged() {
     writers.await_progress();
     primary.kill();
     let acknowledged = writers.noted();
-    // Each by itself: neither leans on the other.
+    // Each by itself: neither depends on the other.
     for standby in [&east, &north] {
         must(standby, &["failover"]);
         acknowledged.all_in(&standby.standby_database("app.db"));
     }
 }
 
-/// Everybody has the same when the writers end in peace.
+/// All have the same content when the writers finish without a fault.
 #[test]
 fn two_standbys_in_different_modes_end_up_with_the_same() {
     let place = Place::new("two-modes");
@@ -85,7 +85,8 @@ fn two_standbys_in_different_modes_end_up_with_the_same() {
     }
 }
 
-/// GROUP and PRIORITY: the other one takes over before commits are let go, and gives way when the better one is back.
+/// GROUP and PRIORITY: the second destination takes over before commits are released without a standby, and gives way
+/// when the first one is back.
 #[test]
 fn of_a_group_the_best_that_can_be_reached_serves_and_nothing_acknowledged_is_lost_on_the_way() {
     let place = Place::new("group");
@@ -142,7 +143,7 @@ fn local_status(status: &Status) -> Vec<String> {
     all.iter().map(|at| at["status"].as_str().unwrap().to_owned()).collect()
 }
 
-/// MANDATORY: logs are not used again, and commits wait under a name, until the directory can be written.
+/// MANDATORY: logs are not reused, and commits wait with a named wait, until the directory can be written.
 #[test]
 fn a_mandatory_local_destination_that_cannot_be_written_holds_logs_and_gets_all_of_them_in_the_end() {
     let place = Place::new("mandatory");
@@ -179,7 +180,7 @@ fn a_mandatory_local_destination_that_cannot_be_written_holds_logs_and_gets_all_
     .unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// ALTERNATE: another directory stands in while the first one fails, and no longer.
+/// ALTERNATE: another directory replaces the first one only while that fails.
 #[test]
 fn an_alternate_stands_in_for_a_local_destination_that_was_given_up() {
     let place = Place::new("alternate");

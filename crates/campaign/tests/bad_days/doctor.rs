@@ -1,5 +1,5 @@
-//! `standfast doctor`: which SQLites a program loads, and whether what it opens is protected. With real programs: Python, the
-//! sqlite3 shell, and one that has SQLite compiled in.
+//! `standfast doctor`: which SQLite libraries a program loads, and whether the databases that it opens are protected.
+//! With real programs: Python, the sqlite3 shell, and a program with SQLite compiled in.
 
 use crate::support::Place;
 use serde_json::Value;
@@ -15,7 +15,7 @@ fn run(place: &Place, options: &[&str], command: &[&str]) -> Output {
     doctor.output().unwrap()
 }
 
-/// The report as JSON, and the exit code.
+/// Returns the report as JSON, and the exit code.
 #[track_caller]
 fn report(place: &Place, command: &[&str]) -> (Value, i32) {
     let output = run(place, &["--json"], command);
@@ -29,7 +29,7 @@ fn preload(place: &Place) -> String {
     format!("LD_PRELOAD={}", library.display())
 }
 
-/// A Python program that opens a database and writes to it.
+/// Returns a Python program that opens a database and writes to it.
 fn python(database: &Path) -> String {
     format!(
         "import sqlite3; c = sqlite3.connect('{}', timeout=30); c.execute('INSERT INTO t(x) VALUES(1)'); c.commit(); c.close()",
@@ -37,7 +37,7 @@ fn python(database: &Path) -> String {
     )
 }
 
-/// The only copy of SQLite that opened a database.
+/// Returns the only copy of SQLite that opened a database.
 #[track_caller]
 fn used(report: &Value) -> &Value {
     let copies = report["copies"].as_array().unwrap();
@@ -73,7 +73,7 @@ fn doctor_follows_a_shell_and_names_a_database_that_is_not_protected() {
     let output = run(&place, &[], &["sh", "-c", &script]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code().unwrap(), NOT_PROTECTED, "{text}");
-    // What the program wrote is where it wrote it, before the report.
+    // The output of the program comes first, unchanged, before the report.
     assert!(text.starts_with("1\n== standfast doctor: the program ended with exit code 7\n"), "{text}");
     for words in ["WITHOUT STANDFAST", "NOT PROTECTED", "standfast protect"] {
         assert!(text.contains(words), "{words}: {text}");

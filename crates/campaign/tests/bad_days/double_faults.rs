@@ -1,4 +1,4 @@
-//! Two faults, one after the other: what the protection mode says is lost, and nothing else.
+//! Two faults in a row lose what the protection mode says, and nothing else.
 
 use crate::support::{INSERT, Place, QUICK, add_destination, await_alert, await_status, must, start};
 use crate::writers::Writers;
@@ -7,7 +7,7 @@ use standfast_campaign::instance::Instance;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A primary whose commits wait for `names`, each of which is synchronised.
+/// Sets up a primary whose commits wait for the standbys `names`, all of them synchronised.
 fn synchronised(place: &Place, names: &[&str]) -> (Instance, Vec<Instance>, PathBuf) {
     let (primary, database) = place.protecting();
     let standbys: Vec<Instance> = names.iter().map(|name| place.standby_of(&primary, name)).collect();
@@ -30,7 +30,8 @@ fn ids(database: &std::path::Path) -> Vec<i64> {
     rows.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
 }
 
-/// Maximum availability: what was acknowledged after the standby was lost is on one machine, and the alert log says so.
+/// Maximum availability: commits acknowledged after the loss of the standby are on one machine, and the alert log
+/// reports it.
 #[test]
 fn when_the_primary_is_lost_after_its_standby_only_what_was_acknowledged_in_between_is_lost() {
     let place = Place::new("degraded-and-lost");
@@ -50,7 +51,7 @@ fn when_the_primary_is_lost_after_its_standby_only_what_was_acknowledged_in_betw
     assert_eq!(ids(&standbys[0].standby_database("app.db")), [1, 10]);
 }
 
-/// Maximum protection: nothing was acknowledged in between.
+/// Maximum protection: no commit is acknowledged after the loss of the standby.
 #[test]
 fn in_maximum_protection_nothing_is_lost_with_the_primary_after_its_last_standby() {
     let place = Place::new("protected-and-lost");
@@ -70,7 +71,7 @@ fn in_maximum_protection_nothing_is_lost_with_the_primary_after_its_last_standby
     assert!(!matches!(answer, Some(Answer::Rows(_))), "acknowledged by nobody: {answer:?}");
 }
 
-/// With two standbys the second fault costs nothing either, whichever of them it was.
+/// With two standbys the second fault loses nothing either, whichever of them failed.
 #[test]
 fn of_two_standbys_the_one_that_is_left_has_everything_when_the_primary_is_lost_too() {
     for lost in [0, 1] {
@@ -88,7 +89,7 @@ fn of_two_standbys_the_one_that_is_left_has_everything_when_the_primary_is_lost_
     }
 }
 
-/// Of two standbys that were lost one after the other, the one that was lost last is to be opened: it has more.
+/// Of two standbys that were lost one after the other, the one lost last has more redo and is the one to fail over to.
 #[test]
 fn of_two_standbys_that_were_lost_the_later_one_has_what_was_acknowledged_in_between() {
     let place = Place::new("two-lost");

@@ -1,4 +1,4 @@
-//! The instance is not there, or comes and goes under a living application.
+//! The instance is down, or restarts under a running application.
 
 use crate::support::{
     A_WHILE, INSERT, Place, SQLITE_IOERR, SQLITE_READONLY, TIMEOUT, assert_same, await_rows, must, rows,
@@ -25,7 +25,7 @@ fn without_the_instance_reading_works_and_writing_fails_after_the_configured_wai
             primary.stop().unwrap();
         } else {
             primary.kill();
-            // Its death is noticed within a second. Until then a commit gets in and its outcome is not known.
+            // Its death is detected within a second. Until then a commit may enter the WAL, with unknown outcome.
             if let Answer::Failed { code, .. } = application.try_run(INSERT) {
                 assert!(
                     [SQLITE_READONLY, SQLITE_IOERR].contains(&(code & 0xff)),
@@ -69,7 +69,7 @@ fn writers_wait_for_a_restarted_instance_and_then_go_on() {
     for round in 0..3 {
         primary.kill();
         application.send(INSERT);
-        // A killed instance is noticed within a second at most, and the statement may have got in before.
+        // The death of the instance is detected within a second, and the statement may have entered the WAL before.
         let early = application.answer_within(A_WHILE);
         assert_eq!(early, None, "round {round}");
         start(&mut primary);
@@ -88,7 +88,7 @@ fn a_commit_that_waits_for_durability_survives_the_death_of_the_instance() {
     assert_same(&primary, &standby, &database);
     primary.process().unwrap().freeze(true);
     application.send(INSERT);
-    // In the write-ahead log and visible, but known to nobody else.
+    // In the WAL and visible, but not in the redo.
     await_rows(&database, 3);
     assert_eq!(application.answer_within(A_WHILE), None, "acknowledged by a frozen instance");
     assert_eq!(rows(&standby.standby_database("app.db")), 2);
@@ -142,7 +142,8 @@ fn a_commit_whose_shared_memory_is_made_anew_under_it_is_not_acknowledged_and_th
                 application.fails("COMMIT", SQLITE_IOERR);
                 assert!(application.said().contains("new shared memory"), "{loss}: {}", application.said());
             });
-            // It makes the memory, then waits for the writer. Not on another thread, with whose end it would be killed.
+            // It creates the memory, then waits for the writer. Must run on this thread, because the instance is killed
+            // with the thread that started it.
             start(&mut primary);
             committing.join().unwrap();
         });

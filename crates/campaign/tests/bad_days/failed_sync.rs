@@ -1,4 +1,4 @@
-//! The disk of a protected database on the primary: a write or a sync fails, and nothing is believed of it after.
+//! The disk of a protected database on the primary fails a write or a sync; afterwards none of its content is trusted.
 
 use crate::support::{
     Client, INSERT, Place, SQLITE_IOERR, TIMEOUT, await_alert, await_status, must, refuses, rows, start,
@@ -9,11 +9,11 @@ use standfast_campaign::status::Status;
 use standfast_campaign::verify::check_integrity;
 use std::path::{Path, PathBuf};
 
-/// A commit whose pages fill some frames.
+/// A commit whose pages fill several frames.
 const INSERT_PAGES: &str = "INSERT INTO t(x) VALUES(randomblob(9000))";
 const COMMITS: i64 = 12;
 
-/// An instance that protects two databases, whose first sync of a WAL or a database is still to come.
+/// An instance that protects two databases, before its first sync of a WAL or a database.
 struct Scene {
     place: Place,
     primary: Instance,
@@ -37,7 +37,8 @@ impl Scene {
         Scene { place, primary, database, other }
     }
 
-    /// The database has failed: its commits are told so, whatever is tried, and the other one is served on.
+    /// Asserts that the database has failed, that its commits return an error with the reason, and that the other
+    /// database is served.
     fn assert_failed(&self, application: &mut Client) {
         await_status(&self.primary, "the database has failed", |status| {
             status.database_state("app.db") == "failed"
@@ -62,7 +63,7 @@ impl Scene {
         assert!(!said.contains("instance south has failed"), "{said}");
     }
 
-    /// After a restart everything is there and believed.
+    /// Restarts the instance and asserts that all rows are there and the database is open again.
     fn assert_repaired(&mut self, there: i64) {
         self.primary.faults = None;
         start(&mut self.primary);
@@ -93,7 +94,7 @@ fn wal(database: &Path) -> PathBuf {
     PathBuf::from(format!("{}-wal", database.display()))
 }
 
-/// What the disk did not take: the second half of the write-ahead log.
+/// Zeroes the second half of the WAL, as if the disk had not taken it.
 fn lose_half(wal: &Path) {
     let mut bytes = std::fs::read(wal).unwrap();
     let half = bytes.len() / 2;
@@ -101,7 +102,7 @@ fn lose_half(wal: &Path) {
     std::fs::write(wal, bytes).unwrap();
 }
 
-/// The same of one page that is not needed to open the database.
+/// Zeroes the last page in the WAL that is not needed to open the database.
 fn lose_a_page(wal: &Path) {
     const FRAME: usize = 24 + 4096;
     let mut bytes = std::fs::read(wal).unwrap();
@@ -149,7 +150,7 @@ fn a_log_that_could_not_be_synced_is_not_read_by_an_index_that_others_hold() {
 
 #[test]
 fn after_a_failed_sync_or_write_of_a_checkpoint_nothing_is_moved_until_a_restart() {
-    // The first two syncs of a log are those by which recovery moves on.
+    // The first two syncs of a WAL come before the resume SCN of recovery moves.
     for fault in ["wal-sync=EIO@3", "database-sync=EIO@1", "database-write=EIO@2"] {
         let mut scene = Scene::new("checkpoint-sync", fault, None);
         let mut application = scene.place.application(&scene.database);
@@ -161,7 +162,7 @@ fn after_a_failed_sync_or_write_of_a_checkpoint_nothing_is_moved_until_a_restart
         scene.assert_failed(&mut application);
         scene.primary.kill();
         application.kill();
-        // Nothing of the checkpoint has reached the database: its log must still have all of it.
+        // No write of the checkpoint has reached the database file: its WAL must still hold all of it.
         std::fs::write(&scene.database, before).unwrap();
         scene.assert_repaired(1 + COMMITS);
     }

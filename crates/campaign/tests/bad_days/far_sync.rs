@@ -1,4 +1,4 @@
-//! Zero loss to a standby that is too far away to wait for: a far sync near the primary takes the redo and forwards it.
+//! Zero loss to a standby too distant to wait for: a far sync near the primary receives the redo and forwards it.
 
 use crate::support::{
     A_WHILE, INSERT, INSERT_BULK, Place, TIMEOUT, add_destination, await_alert, await_rows, await_status,
@@ -17,12 +17,13 @@ struct Site {
     database: PathBuf,
 }
 
-/// `south` ships synchronously to the far sync `near`, which forwards to the standby `far`. `faults` are those of `far`.
+/// Sets up `south`, which ships synchronously to the far sync `near`, which forwards to the standby `far`. `faults` are
+/// those of `far`.
 fn site(place: &Place, faults: Option<&str>) -> Site {
     let (primary, database) = place.protecting();
     let mut near = Instance::far_sync_of(&primary, &place.path("near"), "near").unwrap();
     start(&mut near);
-    // The database has not changed since: what the new standby needs begins where the far sync has it.
+    // The database has not changed since then, so the far sync holds all the redo that the new standby needs.
     let mut far = place.standby_of(&primary, "far");
     if faults.is_some() {
         far.stop().unwrap();
@@ -58,7 +59,7 @@ fn a_far_sync_forwards_redo_has_no_databases_and_cannot_take_over() {
     for command in [&["failover"][..], &["switch-logfile"], &["protect", &database]] {
         refuses(&near, command, 3, &["far sync", "hint: ", "standby that it feeds"]);
     }
-    // Its logs are used again without anybody who applies.
+    // Its logs are reused although no redo is applied there.
     let archived = near.status().unwrap().number("/log/archived");
     assert!(archived >= 5, "{archived}");
 }
@@ -103,14 +104,14 @@ fn a_failover_without_its_source_says_that_it_cannot_know_and_waits_for_one_that
     primary.kill();
     near.kill();
     let said = far.run(&["failover", "--wait", "0"]).unwrap();
-    // Done, and what is here may not be all.
+    // The failover is done, and this database may lack commits.
     assert_eq!(said.code, 6, "{}", said.stderr);
     for word in ["warning: NOT KNOWN", "`near`", "hint: "] {
         assert!(said.stderr.contains(word), "{}", said.stderr);
     }
 }
 
-/// From now on `near` forwards to `far` synchronously.
+/// Makes `near` forward to `far` synchronously from now on.
 fn wait_for_both(near: &Instance, far: &Instance, more: &str) {
     let attributes = format!(
         "SERVICE={} SYNC AFFIRM VALID_FOR=(STANDBY_LOGFILE,STANDBY_ROLE) {more} DB_UNIQUE_NAME=far",
@@ -122,7 +123,7 @@ fn wait_for_both(near: &Instance, far: &Instance, more: &str) {
     });
 }
 
-/// `far` is slow: without waiting for it, it would lack what was acknowledged last.
+/// `far` is slow: without waiting for it, it would lack the last acknowledged commits.
 #[test]
 fn with_synchronous_forwarding_the_end_of_the_chain_has_it_when_both_others_are_destroyed() {
     let place = Place::new("far-sync-chain");
@@ -197,14 +198,14 @@ fn a_far_sync_that_is_killed_again_and_again_loses_nothing() {
     writers.await_progress();
     primary.kill();
     let acknowledged = writers.noted();
-    // And once more when it is all that is left.
+    // Once more when it is the only one left.
     near.kill();
     start(&mut near);
     must(&far, &["failover"]);
     acknowledged.all_in(&far.standby_database("app.db"));
 }
 
-/// Maximum protection through the far sync, and an operator who fails over while the old primary still runs.
+/// Maximum protection through the far sync, and a failover while the old primary still runs.
 #[test]
 fn after_a_failover_the_far_sync_acknowledges_nothing_of_the_old_primary() {
     let place = Place::new("far-sync-replaced");
@@ -219,7 +220,7 @@ fn after_a_failover_the_far_sync_acknowledges_nothing_of_the_old_primary() {
     let answer = application.answer_within(A_WHILE);
     assert!(!matches!(answer, Some(Answer::Rows(_))), "the old primary acknowledged a commit");
     assert_eq!(near.status().unwrap().number("/standby/superseded_by/incarnation"), 2);
-    // It is remembered, and over when the new primary ships there.
+    // The far sync remembers this, until the new primary ships to it.
     near.stop().unwrap();
     start(&mut near);
     assert_eq!(near.status().unwrap().number("/standby/superseded_by/incarnation"), 2);

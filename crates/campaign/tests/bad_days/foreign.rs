@@ -1,4 +1,4 @@
-//! Processes that know nothing of Standfast and open a protected database all the same.
+//! Processes without the VFS that open a protected database.
 
 use crate::support::{
     A_WHILE, INSERT, Place, TIMEOUT, assert_same, await_alert, await_rows, await_status, must, refuses, rows,
@@ -14,13 +14,13 @@ fn what_a_foreign_process_writes_is_captured() {
     let place = Place::new("foreign");
     let (primary, standby, database) = place.pair(&[]);
     let mut foreigner = place.foreigner(&database);
-    // Nobody tells the instance: it has to find out by itself, without any application.
+    // There is no notification: the instance has to find the commits by itself, without any application.
     let copy = standby.standby_database("app.db");
     for number in 2..=11 {
         foreigner.run(INSERT);
         await_status(&primary, "the instance finds the foreign commit", |_| rows(&copy) == number);
     }
-    // A commit that waits for nobody is not what an operator expects of a protected database.
+    // The alert log reports commits that wait for no standby.
     await_alert(&primary, "database app.db: COMMITS WITHOUT STANDFAST");
     place.application(&database).run(INSERT);
     foreigner.run(INSERT);
@@ -36,7 +36,7 @@ fn a_foreign_process_cannot_reset_the_log_or_leave_wal_mode_under_a_running_inst
     let (primary, standby, database) = place.pair(&[]);
     let mut foreigner = place.foreigner(&database);
     foreigner.run(INSERT);
-    // What is never granted need not be waited for.
+    // The lock is never granted, so a short timeout suffices.
     foreigner.run("PRAGMA busy_timeout=200");
     let checkpoint = foreigner.try_run("PRAGMA wal_checkpoint(TRUNCATE)");
     let mode = foreigner.try_run("PRAGMA journal_mode=DELETE");
@@ -49,13 +49,13 @@ fn a_foreign_process_cannot_reset_the_log_or_leave_wal_mode_under_a_running_inst
     assert_eq!(rows(&standby.standby_database("app.db")), 4);
 }
 
-/// A database has to be copied afresh, and a writer that does not end keeps the copy from beginning.
+/// A database needs a full resync, and an open write transaction keeps the resync from beginning.
 #[test]
 fn a_fresh_copy_that_cannot_begin_has_a_name_and_is_tried_until_it_can() {
     let place = Place::new("copy-held-up");
     let (mut primary, standby, database) = place.pair(&[]);
     primary.stop().unwrap();
-    // Time for the writer to come before the copy.
+    // Gives the writer time to begin before the resync.
     let refused = vec!["fresh-copy=EIO@1"; 15].join(",");
     primary.faults = Some(format!("capture=EIO@1,{refused}"));
     start(&mut primary);
@@ -82,7 +82,7 @@ fn a_bad_wal_index_takes_a_database_that_is_to_be_copied_offline() {
     let place = Place::new("copy-bad-index");
     let (mut primary, _standby, database) = place.pair(&[]);
     primary.stop().unwrap();
-    // Time for the index to be spoiled before the copy.
+    // Gives the test time to damage the wal-index before the resync.
     let refused = vec!["fresh-copy=EIO@1"; 15].join(",");
     primary.faults = Some(format!("capture=EIO@1,{refused}"));
     start(&mut primary);
@@ -108,7 +108,7 @@ fn what_a_foreign_process_writes_while_the_instance_is_down_is_captured_at_its_s
         let mut foreigner = place.foreigner(&database);
         foreigner.run("PRAGMA wal_autocheckpoint=0");
         foreigner.run(INSERT);
-        // Killed, so that closing does not reset the log.
+        // Killed, so that closing does not reset the WAL.
         foreigner.kill();
         start(&mut primary);
         place.application(&database).run(INSERT);
@@ -152,7 +152,7 @@ fn a_log_that_was_removed_while_the_instance_was_down_leads_to_a_fresh_copy() {
     let (mut primary, standby, database) = place.pair(&[]);
     place.application(&database).run(INSERT);
     primary.stop().unwrap();
-    // The last connection to close moves everything into the database and removes the log.
+    // The last connection to close backfills everything into the database and removes the WAL.
     let mut foreigner = place.foreigner(&database);
     foreigner.run(INSERT);
     foreigner.close();
@@ -162,7 +162,8 @@ fn a_log_that_was_removed_while_the_instance_was_down_leads_to_a_fresh_copy() {
     assert_eq!(rows(&standby.standby_database("app.db")), 4);
 }
 
-/// The last connection to close moves the WAL into the database and removes it, so that no position tells what it wrote.
+/// The last connection to close backfills the WAL into the database and removes it, so that no WAL position shows what
+/// it wrote.
 #[test]
 fn a_plain_write_after_a_crash_is_kept_and_comes_to_the_standby() {
     let place = Place::new("plain-write-down");
@@ -200,7 +201,7 @@ fn after_unprotect_the_database_is_one_like_any_other_and_can_be_protected_again
     assert_eq!(rows(&standby.standby_database("app.db")), 3);
 }
 
-/// Syntax of a newer SQLite: the instance reads pages, and needs no schema.
+/// The schema has syntax of a newer SQLite: the instance reads pages and does not need to understand the schema.
 #[test]
 fn a_schema_that_the_instance_cannot_parse_survives_restart_and_failover() {
     let place = Place::new("newer-schema");
@@ -219,7 +220,7 @@ fn a_schema_that_the_instance_cannot_parse_survives_restart_and_failover() {
     await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
     let copy = standby.standby_database("app.db");
     assert!(compare_pages(&database, &copy).unwrap().findings.none());
-    // And what is copied again.
+    // Also after a full resync.
     must(&primary, &["unprotect", "app.db"]);
     must(&primary, &["protect", &database.to_string_lossy()]);
     place.application(&database).run(insert);
@@ -258,7 +259,7 @@ fn a_database_protected_again_is_applied_by_a_standby_that_restarts() {
     assert_eq!(rows(&standby.standby_database("app.db")), 6);
 }
 
-/// All numbers were used once, so that the one of a database that is gone comes to another one.
+/// All numbers have been used once, so another database gets the number of one that is gone.
 #[test]
 fn a_database_number_is_used_again_and_the_standby_follows() {
     use standfast_instance::control::Control;
@@ -272,7 +273,7 @@ fn a_database_number_is_used_again_and_the_standby_follows() {
     changed.store(&DirectDisk, &control).unwrap();
     start(&mut primary);
     let other = place.database("other.db");
-    // Number 2 was never given away.
+    // Number 2 was never assigned.
     must(&primary, &["protect", &other.to_string_lossy()]);
     let mut old = place.application(&database);
     old.run(INSERT);
@@ -305,17 +306,18 @@ fn protect_is_refused_before_descriptors_run_out() {
     let pid = await_status(&primary, "the process", |_| true).number("/pid");
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64;
     let limit = libc::rlimit { rlim_cur: open + 80, rlim_max: open + 80 };
-    // SAFETY: a valid structure; the process is the instance of this test.
+    // SAFETY: the structure is valid; the process is the instance of this test.
     let set = unsafe { libc::prlimit(pid as libc::pid_t, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
     assert_eq!(set, 0);
     let other = place.database("other.db");
     refuses(&primary, &["protect", &other.to_string_lossy()], 3, &["limit of open files", "LimitNOFILE"]);
-    // What is kept for the log is there.
+    // The descriptors that are reserved for the log are available.
     must(&primary, &["switch-logfile"]);
     place.application(&database).run(INSERT);
 }
 
-/// Notices of other databases never end: the log writer has no quiet moment in which it would look for what gives none.
+/// Notifications of another database never stop, so the log writer is never idle, which is when it polls databases
+/// without notifications.
 #[test]
 fn foreign_commits_are_captured_while_another_database_is_busy() {
     let place = Place::new("foreign-busy");
@@ -376,7 +378,7 @@ fn foreign_commits_are_counted_and_their_process_named() {
     assert!(diagnosis.stdout.contains("R30") && diagnosis.stdout.contains("commits without Standfast"));
 }
 
-/// `status --check` is a warning that says this.
+/// Asserts that `status --check` is a warning with these words.
 #[track_caller]
 fn warns(primary: &standfast_campaign::instance::Instance, words: &str) {
     let checked = primary.run(&["status", "--check"]).unwrap();
@@ -398,7 +400,7 @@ fn an_application_killed_while_it_commits_is_not_foreign() {
     }
     place.application(&database).run(INSERT);
     assert_same(&primary, &standby, &database);
-    // What must not happen is given three intervals to happen.
+    // Waits three intervals for what must not happen.
     let since = Instant::now();
     let status = await_status(&primary, "intervals pass", |_| since.elapsed().as_secs() >= 3);
     assert_eq!(status.number("/databases/0/foreign_commits"), 0);

@@ -1,15 +1,15 @@
-//! What a plain process does to the databases of a primary that does not run: its commits on top of the newest state are
-//! taken in, and come to the standby.
+//! Commits of plain processes to the databases of a primary that is down: those on top of the newest state are captured
+//! and shipped to the standby.
 
 use crate::support::assert_same;
 use crate::support::{INSERT, Place, await_status, must, rows, start};
 use standfast_campaign::status::Status;
 use std::path::PathBuf;
 
-/// The last commit before the instance goes changes the row that the statements below change.
+/// The last commit before the instance goes down: it changes a row that some of the statements below change.
 const LAST: &str = "UPDATE t SET x='the last commit' WHERE id=1";
 
-/// What the process runs.
+/// Statements of the plain process.
 const STATEMENTS: [(&str, &str); 6] = [
     ("other-page", "INSERT INTO cold VALUES('foreign')"),
     ("same-table", "INSERT INTO t(x) VALUES('foreign')"),
@@ -26,7 +26,8 @@ struct Case {
     closes: bool,
 }
 
-/// Runs the statements against a pair that was stopped or killed. Returns the databases that are not served then.
+/// Runs the statements while the primary of a pair is stopped or killed. Returns the databases that are offline
+/// afterwards.
 fn run(cleanly: bool) -> Vec<String> {
     let place = Place::new("foreign-down");
     let (mut primary, standby, _) = place.pair(&[]);

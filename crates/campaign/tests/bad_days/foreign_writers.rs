@@ -1,4 +1,4 @@
-//! Processes without the VFS that are refused, and sessions that write all the same: by another lock.
+//! Processes without the VFS are refused, and sessions write under the inner lock instead.
 
 use crate::support::{
     INSERT, Place, add_destination, assert_same, await_alert, await_status, must, rows, start,
@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const SQLITE_BUSY: i32 = 5;
-/// What is never granted need not be waited for.
+/// The lock is never granted, so a short timeout suffices.
 const IMPATIENT: &str = "PRAGMA busy_timeout=100";
 const CLOSED: &str = "processes without Standfast find it locked when they write";
 
-/// A primary that refuses processes without the VFS, and its synchronous standby.
+/// Sets up a primary that refuses processes without the VFS, and its synchronous standby.
 fn refusing(place: &Place) -> (Instance, Instance, PathBuf) {
     let mut primary = place.instance("south");
     primary.configure("instance", "foreign_writers", "refuse").unwrap();
@@ -30,7 +30,7 @@ fn refusing(place: &Place) -> (Instance, Instance, PathBuf) {
     (primary, standby, database)
 }
 
-/// Waits until the door was closed so often.
+/// Waits until the alert log has reported `times` times that such processes are refused.
 #[track_caller]
 fn await_closed(primary: &Instance, times: usize) {
     await_status(primary, "others are refused", |_| primary.alerts().matches(CLOSED).count() >= times);
@@ -49,7 +49,7 @@ fn a_process_without_the_vfs_finds_a_refused_database_locked() {
         second.run(INSERT);
         must(&primary, &["checkpoint"]);
     }
-    // A transaction of a session keeps the other one out, and is waited for.
+    // A transaction of one session makes the other session wait.
     first.run("BEGIN IMMEDIATE");
     first.run(INSERT);
     second.send(INSERT);
@@ -83,13 +83,14 @@ fn a_single_database_is_refused_and_others_are_counted() {
     place.foreigner(&other).run(INSERT);
     let mut pooled = place.application(&database);
     pooled.run(INSERT);
-    // An end of the protection is the end of it, as soon as a connection that has written is used again.
+    // The end of the protection takes effect as soon as a connection that has written is used again.
     must(&primary, &["unprotect", "app.db"]);
     pooled.run("SELECT count(*) FROM t");
     foreigner.run(INSERT);
 }
 
-/// Others were refused before this was said last, and not by the thread that looks every second.
+/// Asserts that processes without the VFS were refused before the last alert `said`, not later by the thread that
+/// checks every second.
 #[track_caller]
 fn assert_closed_before(primary: &Instance, said: &str) {
     let alerts = primary.alerts();
@@ -112,7 +113,7 @@ fn a_start_refuses_others_before_it_lets_sessions_in() {
         assert_eq!(primary.status().unwrap().text("/databases/0/foreign_writers"), "refused");
         assert_closed_before(&primary, "primary opened at SCN");
     }
-    // One that is in a transaction is waited for.
+    // The start waits for a process that is in a transaction.
     primary.stop().unwrap();
     let mut foreigner = place.foreigner(&database);
     foreigner.run("BEGIN IMMEDIATE");
@@ -164,7 +165,7 @@ fn a_transaction_keeps_others_out_when_its_instance_is_killed() {
     primary.kill();
     foreigner.fails(INSERT, SQLITE_BUSY);
     start(&mut primary);
-    // Its outcome is known or not: the instance was away while it was open.
+    // Its outcome may be unknown: the instance was down while the transaction was open.
     let _ = application.try_run("COMMIT");
     await_closed(&primary, 2);
     foreigner.fails(INSERT, SQLITE_BUSY);
@@ -185,7 +186,7 @@ fn sessions_that_stay_open_follow_a_changed_setting() {
     primary.stop().unwrap();
     primary.configure("instance", "foreign_writers", "count").unwrap();
     start(&mut primary);
-    // One that is idle lets go when it is used or closed, and does not keep other sessions out meanwhile.
+    // An idle session releases its lock when it is used or closed, and does not block other sessions until then.
     application.run(INSERT);
     idle.run("SELECT count(*) FROM t");
     foreigner.run(INSERT);
@@ -204,7 +205,7 @@ fn sessions_that_stay_open_follow_a_changed_setting() {
     assert_eq!(rows(&database), 9);
 }
 
-/// The shell of this machine, whatever version it is.
+/// Inserts a row with the machine's sqlite3 shell, whatever its version; returns whether that succeeded.
 fn sqlite3(place: &Place, database: &Path, with_extension: bool) -> bool {
     let mut command = Command::new("sqlite3");
     command.arg("-bail").arg(":memory:").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,4 +1,4 @@
-//! What one database, its write-ahead log or its wal-index contains, and what becomes of the others.
+//! Bad content of one database, its WAL or its wal-index, and its effect on other databases.
 
 use crate::support::{A_WHILE, INSERT, Place, assert_same, await_alert, must, rows, start};
 use standfast_campaign::process::await_condition;
@@ -7,8 +7,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Frames are overwritten, given up, and written again before the first one that was overwritten: SQLite before 3.50.2
-/// leaves these without salts and checksums. 20 rows are new in the end.
+/// Frames are overwritten, rolled back, and written again before the first one that was overwritten: SQLite before
+/// 3.50.2 leaves these without salts and checksums. Afterwards 20 rows are new.
 const FORGOTTEN: &str = "PRAGMA busy_timeout=30000; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=5; \
     BEGIN; SAVEPOINT s; \
     UPDATE t SET x = randomblob(900) WHERE id BETWEEN 100 AND 200; \
@@ -29,7 +29,7 @@ fn fill(place: &Place, database: &Path) {
     application.close();
 }
 
-/// Runs `sql` in the sqlite3 of this machine, of whatever version it is.
+/// Runs `sql` in the machine's sqlite3, whatever its version.
 fn sqlite3(sql: &str, before: &[String], database: &Path) {
     let mut command = Command::new("sqlite3");
     command.arg("-bail").arg(if before.is_empty() { database } else { Path::new(":memory:") });
@@ -43,7 +43,7 @@ fn new_rows(database: &Path) -> i64 {
     rusqlite::Connection::open(database).unwrap().query_row(NEW, [], |row| row.get(0)).unwrap()
 }
 
-/// New rows in the files alone, as after a crash of all who had the database open.
+/// Counts the new rows in the files alone, as after a crash of all processes that had the database open.
 fn recovered(place: &Place, database: &Path) -> i64 {
     let copy = place.path("recovered.db");
     for suffix in ["", "-wal"] {
@@ -94,7 +94,7 @@ fn frames_of_a_plain_process_without_checksums_survive() {
     .unwrap();
     application.run(INSERT);
     assert_same(&primary, &standby, &database);
-    // Nothing of it is lost with the index, and nothing has to be copied.
+    // No frame is lost with the wal-index, and no full resync is needed.
     application.kill();
     primary.kill();
     start(&mut primary);

@@ -1,4 +1,4 @@
-//! A standby that comes back after logs were written: it gets them over connections of their own while commits go on.
+//! A standby that reconnects after logs were written fetches them over separate connections while commits continue.
 
 use crate::support::{
     INSERT, INSERT_BULK, Place, TIMEOUT, add_destination, assert_same, await_alert, await_status, must, rows,
@@ -9,7 +9,7 @@ use standfast_campaign::process::await_condition;
 use standfast_campaign::status::Status;
 use std::path::{Path, PathBuf};
 
-/// In half-megabyte rows: six logs of 8 MiB.
+/// Number of half-megabyte rows that fill six logs of 8 MiB.
 const SIX_LOGS: usize = 100;
 const ROW_BYTES: u64 = 500_000;
 const GAP: &str = "/destinations/0/gap";
@@ -18,7 +18,7 @@ fn has_gap(status: &Status) -> bool {
     status.json().pointer(GAP).is_some_and(|gap| gap.is_object())
 }
 
-/// A primary whose redo log is as the tests of gaps need it, and its standby, which follows.
+/// Sets up a primary with a redo log for tests of gaps, and a standby that follows it.
 fn followed(place: &Place, faults: &str, mode: &str) -> (Instance, Instance, PathBuf) {
     let (mut primary, database) = (place.instance("south"), place.database("app.db"));
     primary.configure("redo", "archive_processes", 4).unwrap();
@@ -33,12 +33,12 @@ fn followed(place: &Place, faults: &str, mode: &str) -> (Instance, Instance, Pat
     (primary, standby, database)
 }
 
-/// A primary whose standby, `north`, has missed logs and does not run.
+/// Sets up a primary whose standby, `north`, lacks logs and does not run.
 fn missed(place: &Place, faults: &str, mode: &str) -> (Instance, Instance, PathBuf) {
     let (primary, mut standby, database) = followed(place, faults, mode);
     standby.kill();
     write_logs(place, &primary, &database, SIX_LOGS);
-    // Until its time is over a commit waits for it, also when it is back and has a gap.
+    // Until the timeout a commit waits for the standby, even when it is back and has a gap.
     await_status(&primary, "no commit waits for the standby", |status| {
         status.text("/destinations/0/standing") != "required"
     });
@@ -48,7 +48,7 @@ fn missed(place: &Place, faults: &str, mode: &str) -> (Instance, Instance, PathB
 fn write_logs(place: &Place, primary: &Instance, database: &Path, rows: usize) {
     let before = primary.status().unwrap().number("/durable");
     let mut application = place.application(database);
-    // Commits that nobody waits for do not wait for the standby either.
+    // Commits with `nowait` do not wait for the standby either.
     application.run("PRAGMA standfast_commit_write = 'nowait'");
     for _ in 0..rows {
         application.run(INSERT_BULK);
@@ -73,7 +73,7 @@ fn commits_go_on_while_missing_logs_come_over_several_connections() {
         let to = found.number(&format!("{GAP}/to"));
         let mut application = place.application(&database);
         let mut seen = 0;
-        // Commits go on, and their redo goes there.
+        // Commits continue, and their redo is sent to the standby.
         await_status(&primary, "the gap is resolved", |status| {
             application.run(INSERT);
             if !has_gap(status) {
@@ -91,7 +91,7 @@ fn commits_go_on_while_missing_logs_come_over_several_connections() {
         let low = found.number(&format!("{GAP}/low_sequence"));
         assert!(found.number(&format!("{GAP}/high_sequence")) > low + 3);
         assert_same(&primary, &standby, &database);
-        // Everything is in place for a restart as well.
+        // The logs also survive a restart.
         standby.stop().unwrap();
         application.run(INSERT);
         start(&mut standby);
@@ -110,7 +110,7 @@ fn a_standby_that_is_killed_while_logs_are_missing_keeps_what_had_come_without_a
         let gap = await_status(&primary, "the gap is found", has_gap);
         let low = gap.number(&format!("{GAP}/low_sequence"));
         application.run(INSERT);
-        // One more log than the time before.
+        // One log more than in the previous iteration.
         let what = format!("a log comes in round {round}");
         await_status(&standby, &what, |status| status.number("/standby/hardened") > fewer);
         fewer = standby.status().unwrap().number("/standby/hardened");
@@ -142,7 +142,7 @@ fn a_primary_that_is_killed_while_logs_are_missing_goes_on_with_those_that_are_l
 #[test]
 fn a_failover_with_missing_logs_applies_up_to_the_hole_and_says_what_lies_beyond() {
     let place = Place::new("gap-failover");
-    // The first two logs and no more: 9 units each.
+    // Sends the first two logs, of 9 units each, and no more.
     let faults = "archive-send=sleep:600000@24+";
     let (mut primary, mut standby, database) = missed(&place, faults, "async");
     let begun = standby.directory.clone();
@@ -167,7 +167,7 @@ fn a_failover_with_missing_logs_applies_up_to_the_hole_and_says_what_lies_beyond
     let copy = standby.standby_database("app.db");
     let left = rows(&copy);
     assert!(left < 1 + SIX_LOGS as i64, "{left} rows over a hole");
-    // It serves, and a standby of its own gets all of it.
+    // It serves, and a standby of its own receives everything.
     place.application(&copy).run(INSERT);
     let second = place.standby_of(&standby, "west");
     add_destination(&standby, &second, &["--mode", "sync-affirm"]);

@@ -1,5 +1,5 @@
-//! Databases on which other processes have locks or leases when an instance starts: the other databases are served meanwhile, and these
-//! once they are free.
+//! Databases on which other processes have locks or leases when an instance starts: the other databases are served
+//! meanwhile, and these are opened once they are free.
 
 use crate::support::{INSERT, Place, TIMEOUT, await_alert, beside, must, refuses, rows, start};
 use standfast_campaign::instance::Instance;
@@ -9,10 +9,10 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Within this a commit to a database returns that nothing holds up. Far below the 45 s after which the kernel breaks a lease.
+/// Time within which an unobstructed commit returns. Far below the 45 s after which the kernel breaks a lease.
 const UNHINDERED: Duration = Duration::from_secs(10);
 
-/// A primary of app.db and busy.db, not running; no process has busy.db open, and its WAL is there.
+/// Sets up a primary of app.db and busy.db that does not run; no process has busy.db open, and its WAL is there.
 fn stopped(place: &Place) -> (Instance, PathBuf, PathBuf) {
     let (mut primary, database) = place.protecting();
     let busy = place.database("busy.db");
@@ -35,7 +35,7 @@ fn starts_unhindered(place: &Place, primary: &mut Instance, database: &Path) {
     assert!(begun.elapsed() < UNHINDERED, "{:?}", begun.elapsed());
 }
 
-/// Starts it while busy.db is locked, which the alert log says in these words.
+/// Starts the primary while busy.db is locked, which the alert log reports in `words`.
 fn starts_without_it(place: &Place, primary: &mut Instance, database: &Path, words: &str) {
     starts_unhindered(place, primary, database);
     await_alert(primary, words);
@@ -43,7 +43,7 @@ fn starts_without_it(place: &Place, primary: &mut Instance, database: &Path, wor
     assert!(must(primary, &["status"]).contains("left out"));
 }
 
-/// What `status --check` says. One without a standby is not OK in any case.
+/// Returns the output of `status --check`. It is never OK here, because there is no standby.
 fn checked(primary: &Instance) -> String {
     primary.run(&["status", "--check"]).unwrap().stdout
 }
@@ -54,14 +54,14 @@ fn is_served_again(place: &Place, primary: &Instance, busy: &Path) {
     assert_eq!(rows(busy), 3);
 }
 
-/// A lease of that kind on a file, until it is closed.
+/// Takes a lease of `kind` on a file, until the file is closed.
 fn lease(path: &Path, kind: libc::c_int) -> File {
-    // SAFETY: has no preconditions. What breaks the lease sends this signal, which else ends the process.
+    // SAFETY: signal has no preconditions. A process that breaks the lease causes SIGIO, which would end this process.
     unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
     let file = OpenOptions::new().read(true).write(kind == libc::F_WRLCK).open(path).unwrap();
-    // A process that another test starts has the file open, too, until it runs its program.
+    // A process that another test starts also has the file open until it executes its program.
     await_condition("the lease", TIMEOUT, || {
-        // SAFETY: an open descriptor.
+        // SAFETY: the descriptor is open.
         let code = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
         Ok(if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().to_string()) })
     })
@@ -101,7 +101,7 @@ fn a_database_with_a_lease_is_not_protected_and_the_reason_is_said() {
     place.application(&other).run(INSERT);
 }
 
-/// Who may read a file may lock it.
+/// Locks a range of a file. Read access to the file suffices for that.
 fn lock(path: &Path, begin: i64, length: i64) -> File {
     let file = File::open(path).unwrap();
     let range = libc::flock {
@@ -111,16 +111,16 @@ fn lock(path: &Path, begin: i64, length: i64) -> File {
         l_len: length,
         l_pid: 0,
     };
-    // SAFETY: an open descriptor and a valid structure.
+    // SAFETY: the descriptor is open and the structure is valid.
     assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) }, 0);
     file
 }
 
 #[test]
 fn locks_of_a_reader_hold_up_that_database_only() {
-    /// Of the wal-index: <https://www.sqlite.org/walformat.html>, locks.
+    /// First lock byte of the wal-index: <https://www.sqlite.org/walformat.html>, locks.
     const FIRST: i64 = 120;
-    // Some of these locks alone do not hinder a start.
+    // Some of these locks alone do not obstruct a start.
     for (begin, length, holds) in [
         (FIRST, 8, true),
         (FIRST, 1, false),
@@ -144,7 +144,7 @@ fn locks_of_a_reader_hold_up_that_database_only() {
     }
 }
 
-/// However many they are.
+/// The delay does not grow with the number of locked databases.
 #[test]
 fn many_locked_databases_hold_the_others_up_for_as_long_as_a_few() {
     let place = Place::new("locked-many");
@@ -166,7 +166,7 @@ fn many_locked_databases_hold_the_others_up_for_as_long_as_a_few() {
     assert!(!checked(&primary).contains("left out"), "{}", checked(&primary));
 }
 
-/// Its file has everything: nothing but the redo and what was noted at the stop says so.
+/// The WAL is gone and the file holds everything, as shown only by the redo and the state recorded at the stop.
 #[test]
 fn a_database_at_rest_is_served_when_its_lease_has_ended() {
     let place = Place::new("lease-rest");
@@ -175,7 +175,7 @@ fn a_database_at_rest_is_served_when_its_lease_has_ended() {
     must(&primary, &["protect", &busy.to_string_lossy()]);
     place.insert(&busy, 1);
     must(&primary, &["stop"]);
-    // The last to close it moves everything into the file.
+    // The last connection to close backfills everything into the file.
     rusqlite::Connection::open(&busy).unwrap().execute("UPDATE t SET x = x", []).unwrap();
     assert!(!beside(&busy, "-wal").exists());
     let leased = lease(&busy, libc::F_WRLCK);

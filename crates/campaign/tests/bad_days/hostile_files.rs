@@ -1,7 +1,8 @@
-//! A user with write permission to a database can write anything into its file, its WAL, its wal-index and its marker, or put something else
-//! in their places. That is the failure of that database and of no other one.
+//! A user with write permission to a database can write anything into its file, its WAL, its wal-index and its marker,
+//! or replace them by something else. Only that database may fail.
 //!
-//! `STANDFAST_HOSTILE_FILES=10000` is how many changes are made, few by default; `STANDFAST_HOSTILE_SEED` repeats a run.
+//! `STANDFAST_HOSTILE_FILES=10000` sets the number of changes, small by default; `STANDFAST_HOSTILE_SEED` repeats a
+//! run.
 
 use crate::support::{
     Client, INSERT, Place, TIMEOUT, add_destination, await_status, beside, must, rows, start,
@@ -23,28 +24,28 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Changes unless the environment says otherwise.
+/// Number of changes unless the environment sets it.
 const FEW: usize = 48;
-/// Databases that are attacked at a time.
+/// Number of attacked databases.
 const VICTIMS: usize = 4;
-/// Changes of one database before it is made good again, at most.
+/// Maximum number of changes of one database before it is repaired.
 const CHANGES_MAX: usize = 6;
-/// What is asked of the answer to a commit in a database that is attacked: nothing, but there may be one.
+/// Timeout for the answer to a commit in an attacked database, which may never come.
 const MOMENT: Duration = Duration::from_millis(20);
-/// Pages of a database that a wal-index is made to tell. An application that commits then makes it true, and each of them is
-/// recorded.
+/// Maximum database size in pages that is written into a wal-index. An application that then commits makes the size
+/// real, and every page goes into the redo.
 const PAGES_MAX: u64 = 1 << 15;
-/// What SQLite and Standfast keep of a database.
+/// Suffixes of the files that SQLite and Standfast keep of a database.
 const FILES: [&str; 4] = ["-shm", "-wal", "-standfast", ""];
-/// Bytes at the begin of each that say what the rest is: two copies of the header of a wal-index with its marks, the header of a
-/// WAL and of its first frame, all of a marker, the header of a database.
+/// Size of the part at the begin of each that determines the rest: both copies of the wal-index header with the read
+/// marks, the headers of a WAL and its first frame, a complete marker, the header of a database.
 const HEADERS: [u64; 4] = [136, 56, 400, 100];
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap())
 }
 
-/// Commits to a database that is left alone, until it is dropped.
+/// Commits to a database that is not attacked, until it is dropped.
 struct Committer {
     database: PathBuf,
     acknowledged: Arc<AtomicI64>,
@@ -54,7 +55,7 @@ struct Committer {
 }
 
 impl Committer {
-    /// `gate`: held for writing while the instance is away.
+    /// Starts to commit. `gate` is held for writing while the instance is down.
     fn start(place: &Place, database: PathBuf, gate: &Arc<RwLock<()>>) -> Committer {
         let (acknowledged, refused) = (Arc::new(AtomicI64::new(0)), Arc::new(Mutex::new(None)));
         let stop = Arc::new(AtomicBool::new(false));
@@ -87,7 +88,7 @@ impl Committer {
 impl Drop for Committer {
     fn drop(&mut self) {
         self.stop.store(true, SeqCst);
-        // One that has panicked has said so.
+        // A panic of the thread has been printed already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -108,13 +109,13 @@ struct Siege {
     victims: Vec<Victim>,
     gate: Arc<RwLock<()>>,
     rng: Rng,
-    /// What was done, for the message of a failure.
+    /// The changes, for the message of a failure.
     log: File,
-    /// Databases that the first remedy has brought back, and all that had to be.
+    /// Number of databases that the first remedy repaired, and of all that were repaired.
     cured: [usize; 2],
 }
 
-/// What is there goes, whatever it is.
+/// Removes a file or a directory.
 fn remove(path: &Path) {
     if fs::remove_file(path).is_err() {
         let _ = fs::remove_dir_all(path);
@@ -123,11 +124,11 @@ fn remove(path: &Path) {
 
 fn fifo(path: &Path) {
     let path = std::ffi::CString::new(path.to_string_lossy().as_bytes()).unwrap();
-    // SAFETY: a text that ends with NUL.
+    // SAFETY: the path is null-terminated.
     assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o666) }, 0);
 }
 
-/// A number that is likely to be one too many.
+/// Draws a number that is likely to be out of range.
 fn number(rng: &mut Rng) -> u32 {
     match rng.below(6) {
         0 => 0,
@@ -139,9 +140,9 @@ fn number(rng: &mut Rng) -> u32 {
     }
 }
 
-/// Changes bytes of a file, near its begin as often as anywhere. What is said of it.
+/// Changes bytes of a file, as often near its begin as anywhere. Returns a description.
 fn change_bytes(path: &Path, header: u64, rng: &mut Rng) -> std::io::Result<String> {
-    // What another change has put there may be no file, and opening a FIFO must not wait for its other end.
+    // Another change may have replaced the file, and opening a FIFO must not wait for its other end.
     if !fs::symlink_metadata(path)?.is_file() {
         return Ok("nothing, it is no file".into());
     }
@@ -223,7 +224,7 @@ impl Siege {
         }
     }
 
-    /// The state, without a process of its own for every look.
+    /// Reads the status directly, without a process for every request.
     fn status(&self) -> Status {
         let mut stream = UnixStream::connect(self.primary.directory.join("control.sock")).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -234,7 +235,7 @@ impl Siege {
         Status::parse(&answer["ok"].to_string()).unwrap()
     }
 
-    /// Changes one thing of one database.
+    /// Makes one change to one database.
     fn attack(&mut self, nth: usize) {
         let nth_victim = self.rng.below(VICTIMS as u64) as usize;
         let which = self.rng.below(FILES.len() as u64) as usize;
@@ -259,7 +260,8 @@ impl Siege {
                 "removed".into()
             }
             3 => {
-                // Of a database that is not the attacker's: where he may not write, the instance must not for him.
+                // The target belongs to a database of another user: the instance must not write where the attacker may
+                // not.
                 remove(&path);
                 symlink(beside(&others, FILES[which]), &path).unwrap();
                 "a link to that of another database".into()
@@ -293,7 +295,7 @@ impl Siege {
         writeln!(self.log, "{nth}: {}{}: {done}", victim.name, FILES[which]).unwrap();
     }
 
-    /// Applications of the databases that are attacked: one statement each, if they take one. Their answers are no promise.
+    /// Runs one statement on each attacked database, if possible. Their answers prove nothing.
     fn use_victims(&mut self) {
         for victim in &mut self.victims {
             if victim.application.is_none() && fs::metadata(&victim.path).is_ok_and(|found| found.is_file()) {
@@ -302,13 +304,14 @@ impl Siege {
             if let Some(application) = &mut victim.application
                 && !(application.offer(INSERT) && application.answer_within(MOMENT).is_some())
             {
-                // It has died, as on a wal-index that was cut, or waits for a lock.
+                // It has died, for example on a truncated wal-index, or waits for a lock.
                 victim.application = None;
             }
         }
     }
 
-    /// All that is not attacked goes on, and what is attacked has a state with a reason.
+    /// Asserts that databases that are not attacked take commits, and that every attacked one has a state with a
+    /// reason.
     fn check(&self) {
         let before: Vec<i64> = self.committers.iter().map(Committer::acknowledged).collect();
         let progress = await_condition("the others commit", TIMEOUT, || {
@@ -333,7 +336,7 @@ impl Siege {
         }
     }
 
-    /// What was acknowledged of the others is at the standby.
+    /// Asserts that the acknowledged rows of databases that are not attacked are at the standby.
     fn check_standby(&self) {
         for committer in &self.committers {
             let acknowledged = committer.acknowledged();
@@ -347,14 +350,14 @@ impl Siege {
         }
     }
 
-    /// Restarts the instance with everything as the attacks have left it, or as they have it while it is down.
+    /// Restarts the instance with the files as the attacks left them, or attacks again while it is down.
     fn restart(&mut self, nth: usize) {
         let gate = self.gate.clone();
         let _closed = gate.write().unwrap();
         if self.rng.chance(50) {
             self.primary.kill()
         } else {
-            // It says so when a database could not be left in good order.
+            // It exits with an error when a database was not shut down cleanly.
             let _ = self.primary.stop();
         }
         if self.rng.chance(50) {
@@ -364,8 +367,8 @@ impl Siege {
         start(&mut self.primary);
     }
 
-    /// Makes good what was attacked, as the messages say: what is no file is removed, a restart finds out what a file is, and then
-    /// the redo counts. What that does not bring back is protected from scratch.
+    /// Repairs the attacked databases as the messages advise: removes what is not a regular file, restarts so that the
+    /// files are examined, and keeps the redo. A database that this does not repair is protected again from scratch.
     fn cure(&mut self, nth: usize) {
         for victim in &mut self.victims {
             victim.application = None;
@@ -386,7 +389,7 @@ impl Siege {
                 let resolved = self.primary.run(&["database", "resolve", &name, "--keep", "redo"]).unwrap();
                 writeln!(self.log, "{nth}: resolve {name}: {} {}", resolved.code, resolved.stderr).unwrap();
             }
-            // A marker that is damaged is written again; one that is good makes it refuse.
+            // Writes a damaged marker again; with an intact one the command is refused.
             let _ = self.primary.run(&["protect", &text]).unwrap();
             let is_well = self.status().database_state(&name) == "open" && self.takes_a_commit(&path);
             self.cured[0] += usize::from(is_well);
@@ -419,7 +422,7 @@ impl Siege {
 
     fn takes_a_commit(&self, path: &Path) -> bool {
         let mut application = self.place.application(path);
-        // A file that is damaged may keep it from opening the database at all.
+        // A damaged file may keep it from opening the database at all.
         application.offer(INSERT) && matches!(application.answer_within(TIMEOUT), Some(Answer::Rows(_)))
     }
 }

@@ -1,4 +1,4 @@
-//! What the instruments say of commits, with real processes: the parts add up, and what is slow is named.
+//! Instruments of commits with real processes: the parts of a commit add up, and the slow part is the right one.
 
 use crate::support::{INSERT, Place, add_destination, await_status, must, start};
 use standfast_campaign::instance::Instance;
@@ -25,12 +25,12 @@ fn the_parts_of_commits_add_up_to_what_their_sessions_waited() {
     (0..COMMITS).for_each(|_| drop(application.run(INSERT)));
     let observed = observe(&primary);
     add_up(&observed.sample);
-    // The standby says what it did, and is heard at the primary.
+    // The standby reports its figures through the primary.
     let [there] = &observed.standbys[..] else { panic!("one standby: {:?}", observed.standbys) };
     let there = there.observation.as_ref().unwrap_or_else(|| panic!("{:?}", there.error));
     assert!(there.sample.event(Event::RfsRandomIo).unwrap().count >= COMMITS);
     assert!(there.sample.event(Event::RfsWrite).unwrap().count >= 1);
-    // What sessions count outlives the instance; the next one's figures begin with it and add up as well.
+    // What sessions count outlives the instance; the figures of the next instance start with it and add up as well.
     primary.kill();
     start(&mut primary);
     await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
@@ -39,7 +39,7 @@ fn the_parts_of_commits_add_up_to_what_their_sessions_waited() {
     application.close();
 }
 
-/// Of an instance in which so many commits were made.
+/// Asserts that the parts add up in an instance with [`COMMITS`] commits.
 fn add_up(sample: &Sample) {
     let waited = sample.event(Event::LogFileSync).unwrap();
     let of_sync = CommitPart::ALL.into_iter().filter(|part| part.is_of_log_file_sync());
@@ -91,7 +91,7 @@ fn a_standby_that_is_gone_lags_by_the_age_of_what_it_lacks_and_says_nothing_of_i
     await_status(&primary, "no lag while it is heard", |status| lag(status) == Some(0.0));
     standby.kill();
     await_status(&primary, "it is missed", |status| !status.streams());
-    // A checkpoint may have made redo meanwhile: then that is what it lacks.
+    // A checkpoint may have made redo in between, which the standby then lacks.
     let lacking = |status: &Status| status.json()["destinations"][0]["transport_lag_bytes"] != 0;
     await_status(&primary, "a lag of 0 is not claimed", |status| lag(status).is_none() || lacking(status));
     let mut application = place.application(&database);

@@ -1,10 +1,10 @@
-//! What one database does holds up no other.
+//! One database does not delay commits of another.
 
 use crate::support::{INSERT, Place, TIMEOUT, await_alert, await_status, must, start};
 use rusqlite::Connection;
 use std::time::Duration;
 
-/// Within this a commit to a database returns that nothing holds up. Far below every limit of a wait for a lock.
+/// Time within which an unobstructed commit returns. Far below every timeout for a lock.
 const UNHINDERED: Duration = Duration::from_secs(10);
 
 #[test]
@@ -16,7 +16,7 @@ fn protect_behind_an_open_transaction_holds_up_no_other() {
     let writer = Connection::open(&busy).unwrap();
     writer.execute_batch("BEGIN IMMEDIATE; INSERT INTO t(x) VALUES('open')").unwrap();
     let protect = primary.begin(&["protect", &busy.to_string_lossy()]).unwrap();
-    // Long enough that it waits for the write lock in every one of them.
+    // Long enough that each commit meets a `protect` that waits for the write lock.
     let begun = std::time::Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
         application.send(INSERT);
@@ -46,7 +46,7 @@ fn a_transaction_open_over_a_restart_holds_up_its_database_only() {
     application.send(INSERT);
     assert!(application.answer_within(UNHINDERED).is_some(), "a commit waits for another database");
     must(&primary, &["checkpoint"]);
-    // Its outcome is known or not: the instance was away while it was open.
+    // Its outcome may be unknown: the instance was down while the transaction was open.
     let _ = holder.try_run("COMMIT");
     await_alert(&primary, "database busy.db opened");
     place.application(&busy).run(INSERT);

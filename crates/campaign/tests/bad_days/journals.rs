@@ -1,5 +1,5 @@
-//! Rollback journals that somebody puts beside a protected database: SQLite would roll them back, delete what they name, or wait
-//! for them, with the rights of the instance.
+//! Rollback journals beside a protected database: with the permissions of the instance, SQLite would roll them back,
+//! delete the file that they name, or block on them.
 
 use crate::support::{
     INSERT, Place, add_destination, assert_same, await_status, beside, must, refuses, rows, start,
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 const SECTOR: usize = 512;
 
-/// A journal without pages whose super-journal is `named`: SQLite deletes that file when it has rolled the journal back.
+/// Writes a hot journal without pages whose super-journal is `named`: SQLite deletes that file after the rollback.
 fn put_hot_journal(database: &Path, named: &Path) {
     const PAGE: u32 = 4096;
     const PENDING_BYTE: u32 = 0x4000_0000;
@@ -34,7 +34,7 @@ fn put_hot_journal(database: &Path, named: &Path) {
 
 fn put_fifo(database: &Path) {
     let name = CString::new(beside(database, "-journal").as_os_str().as_bytes()).unwrap();
-    // SAFETY: a text that ends with NUL.
+    // SAFETY: the path is null-terminated.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o666) }, 0);
 }
 
@@ -42,7 +42,7 @@ fn remove_journal(database: &Path) {
     fs::remove_file(beside(database, "-journal")).unwrap();
 }
 
-/// A file that only the user of the instance may delete.
+/// Creates a file that only the user of the instance may delete.
 fn victim(place: &Place) -> PathBuf {
     let path = place.path("victim");
     fs::write(&path, "kept").unwrap();
@@ -96,7 +96,7 @@ fn a_journal_that_is_a_fifo_holds_nothing_up() {
     remove_journal(&other);
     must(&primary, &["protect", &file]);
     let mut application = place.application(&database);
-    // While it runs: what reads through connections of its own.
+    // While the instance runs: its own connections read the database.
     put_fifo(&other);
     application.run(INSERT);
     must(&primary, &["checkpoint"]);

@@ -1,4 +1,4 @@
-//! What a failover says about commits that may be missing, by its words, its exit code and as JSON.
+//! How a failover reports commits that may be missing: in its messages, its exit code and its JSON output.
 
 use crate::support::{INSERT, Place, QUICK, add_destination, assert_same, await_status, must, rows, start};
 use standfast_campaign::instance::Instance;
@@ -19,7 +19,7 @@ fn a_failover_within_the_net_timeout_knows_that_it_has_everything() {
     assert_eq!(rows(&standby.standby_database("app.db")), 6);
 }
 
-/// The standby is gone, its primary goes on alone, is destroyed, and the standby takes over.
+/// The standby goes down, its primary continues alone and is destroyed, and the standby fails over.
 #[test]
 fn a_failover_of_a_standby_that_was_down_says_that_it_cannot_know() {
     let place = Place::new("failover-down");
@@ -40,7 +40,7 @@ fn a_failover_of_a_standby_that_was_down_says_that_it_cannot_know() {
     assert_eq!(rows(&standby.standby_database("app.db")), 2);
 }
 
-/// The link is cut, not a process ended.
+/// The link is lost, not a process.
 #[test]
 fn a_failover_after_a_long_silence_says_that_it_cannot_know() {
     let place = Place::new("failover-silent");
@@ -49,7 +49,7 @@ fn a_failover_after_a_long_silence_says_that_it_cannot_know() {
     application.run(INSERT);
     assert_same(&primary, &standby, &database);
     primary.process().unwrap().freeze(true);
-    // Silence for longer than commits wait ends the stream at this end too.
+    // Silence for longer than the net timeout also ends the stream at the standby.
     await_status(&standby, "the stream has ended", |status| status.json()["standby"]["connected"] == false);
     let finished = standby.run(&["failover"]).unwrap();
     assert_eq!(finished.code, 6, "{}", finished.stderr);
@@ -57,7 +57,7 @@ fn a_failover_after_a_long_silence_says_that_it_cannot_know() {
     primary.process().unwrap().freeze(false);
 }
 
-/// Within the net timeout: it is not what decides here.
+/// Fails over within the net timeout, so that the silence is not the reason for the exit code.
 #[track_caller]
 fn fails_over_unknown(standby: &Instance, said: &str) {
     let finished = standby.run(&["failover"]).unwrap();
@@ -65,7 +65,7 @@ fn fails_over_unknown(standby: &Instance, said: &str) {
     assert!(finished.stderr.contains(said), "{}", finished.stderr);
 }
 
-/// The primary goes on alone as soon as the connection is lost.
+/// The primary continues alone as soon as the connection is lost.
 #[test]
 fn a_failover_with_max_failure_says_that_it_cannot_know() {
     let place = Place::new("failover-max-failure");
@@ -80,7 +80,7 @@ fn a_failover_with_max_failure_says_that_it_cannot_know() {
     fails_over_unknown(&standby, "did not wait for this standby when it was last heard");
 }
 
-/// An operator lets the standby go, and commits go on without it.
+/// The operator defers the standby, and commits continue without it.
 #[test]
 fn a_failover_of_a_deferred_standby_says_that_it_cannot_know() {
     let place = Place::new("failover-deferred");
@@ -116,7 +116,8 @@ fn a_failover_without_any_database_names_each_of_them() {
     let (mut primary, database) = place.protecting();
     let other = place.database("other.db");
     must(&primary, &["protect", &other.to_string_lossy()]);
-    // A copy: of a database that is protected later the redo has an image, which replaces what is written here.
+    // The databases are copied to the standby: a database that is protected later would come as a full resync image,
+    // which replaces what is written here.
     let mut standby = place.standby_of(&primary, "north");
     add_destination(&primary, &standby, &["--mode", "sync-affirm"]);
     assert_same(&primary, &standby, &database);

@@ -1,4 +1,4 @@
-//! A database that cannot be opened at a start, and an instance that goes on without it.
+//! A database that cannot be opened at a start, and an instance that runs without it.
 
 use crate::support::{
     INSERT, Place, assert_same, await_alert, await_status, beside, must, refuses, rows, start,
@@ -37,7 +37,7 @@ fn a_database_that_is_missing_at_a_start_is_served_again_when_it_is_back_and_nob
     assert_eq!(rows(&standby.standby_database("app.db")), 3);
     assert!(!primary.alerts().contains("full image"), "{}", primary.alerts());
 
-    // An older file in its place is not copied over what the standby has, until the operator says so.
+    // An older file in its place does not replace the copy of the standby until the operator decides so.
     primary.stop().unwrap();
     std::fs::rename(&database, &away).unwrap();
     start(&mut primary);

@@ -1,4 +1,4 @@
-//! Other users of the host, with the stock program, against the set-up of the README; and what allows them in again.
+//! Other local users with the stock program against the setup of the README, and how they are admitted again.
 
 use crate::security::{primary, standby, token};
 use crate::support::{
@@ -10,14 +10,14 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// A user of the machine who is neither root nor the owner of an instance.
+/// A local user who is neither root nor the owner of an instance.
 const STRANGER: u32 = 60_001;
 
-/// The program as another user runs it; as the same one, where this test may not change that.
+/// Returns a command that runs the program as another user, or as the same user if this test is not root.
 fn as_stranger(place: &Place, directory: &Path) -> Command {
     let mut command = Command::new(&place.programs.standfast);
     std::fs::create_dir_all(directory).unwrap();
-    // SAFETY: asks for a number.
+    // SAFETY: geteuid has no preconditions.
     if unsafe { libc::geteuid() } == 0 {
         std::os::unix::fs::chown(directory, Some(STRANGER), Some(STRANGER)).unwrap();
         command.uid(STRANGER).gid(STRANGER);
@@ -25,7 +25,7 @@ fn as_stranger(place: &Place, directory: &Path) -> Command {
     command
 }
 
-/// Listens on all addresses, as an instance does that is to be reached from elsewhere.
+/// Makes the instance listen on all addresses, as one that is reached from other hosts does.
 fn listen_everywhere(instance: &mut Instance) {
     let port = instance.address.rsplit_once(':').unwrap().1.to_owned();
     instance.configure("instance", "listen", format!("0.0.0.0:{port}")).unwrap();
@@ -61,7 +61,7 @@ fn who_has_a_copy_and_no_certificate_sends_no_redo_and_fences_no_primary() {
     let (south, database) = primary(&place);
     let north = standby(&place, &south, "north", &[]);
     add_destination(&south, &north, &["--mode", "sync-affirm"]);
-    // As if the redo of a standby had been copied: its keys are not there.
+    // As if the redo of a standby had been copied without its keys.
     let mut mallory = standby(&place, &south, "mallory", &[]);
     mallory.stop().unwrap();
     std::fs::remove_dir_all(mallory.directory.join("tls")).unwrap();
@@ -78,8 +78,8 @@ fn who_has_a_copy_and_no_certificate_sends_no_redo_and_fences_no_primary() {
     assert!(!north.alerts().contains("incarnation 2"), "{}", north.alerts());
 }
 
-/// A primary and a standby that followed it over plain TCP on loopback, as releases allowed in which that was an exception:
-/// the standby has no certificate, and its name is in no list.
+/// Sets up a primary and a standby that followed it over plain TCP on loopback, as an earlier release allowed: the
+/// standby has no certificate, and its name is not on the allow-list.
 fn pair_of_before(place: &Place) -> (Instance, Instance, std::path::PathBuf) {
     let (south, database) = primary(place);
     let mut north = standby(place, &south, "north", &[]);
@@ -116,7 +116,7 @@ fn a_pair_that_was_plain_on_loopback_is_told_how_to_join_and_that_works() {
 fn plain_tcp_at_both_ends_works_and_each_says_that_it_is_insecure() {
     let place = Place::new("plain-wanted");
     let (mut south, mut north, database) = pair_of_before(&place);
-    // At one end it is refused, and both are told.
+    // It is refused at one end, and both ends report it.
     north.configure("instance", "insecure", true).unwrap();
     start(&mut north);
     await_alert(&south, "the other end speaks plain TCP");

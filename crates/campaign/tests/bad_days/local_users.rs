@@ -1,5 +1,5 @@
-//! Other users of the host: what they may do with an instance, and what they cannot do to it. docs/security.md says what each
-//! may. Acting as several users takes root; without it these tests are skipped and say so.
+//! Other local users: what they may do with an instance, and what they cannot do to it. docs/security.md lists the
+//! permissions. Acting as several users needs root; otherwise these tests are skipped and report it.
 
 use crate::support::{INSERT, Place, TIMEOUT, await_alert, beside, must, refuses, rows, segment_of, start};
 use serde_json::{Value, json};
@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 
 /// The user of the application.
 const ALICE: u32 = 60_001;
-/// A user who has nothing to do with it.
+/// A user without any permission.
 const MALLORY: u32 = 60_002;
-/// A group of users who may use the databases.
+/// A group whose users may use the databases.
 pub const CREW: u32 = 60_005;
 
 pub fn is_root() -> bool {
-    // SAFETY: has no preconditions.
+    // SAFETY: geteuid has no preconditions.
     let root = unsafe { libc::geteuid() } == 0;
     if !root {
         eprintln!("skipped: acting as other users takes root");
@@ -29,12 +29,12 @@ pub fn is_root() -> bool {
     root
 }
 
-/// Runs `work` in a thread that is that user, for files and at the other end of sockets.
+/// Runs `work` in a thread with the given user, both for files and as seen by the other end of sockets.
 #[track_caller]
 pub fn as_user<T: Send>(uid: u32, gid: u32, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let become_user = || {
-            // SAFETY: system calls on numbers. Not through the C library, which would change all threads.
+            // SAFETY: system calls with numbers only. They bypass the C library, which would change all threads.
             let failed = unsafe {
                 libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>())
                     | libc::syscall(libc::SYS_setresgid, gid, gid, gid)
@@ -54,7 +54,7 @@ pub fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// A directory of that user.
+/// Creates a directory of the user `uid`.
 pub fn directory_of(place: &Place, name: &str, uid: u32) -> PathBuf {
     let path = place.path(name);
     fs::create_dir(&path).unwrap();
@@ -62,7 +62,7 @@ pub fn directory_of(place: &Place, name: &str, uid: u32) -> PathBuf {
     path
 }
 
-/// A WAL database in a directory of ALICE, and hers.
+/// Creates a WAL database that ALICE owns, in a directory of ALICE.
 fn database_of_alice(place: &Place) -> PathBuf {
     let directory = directory_of(place, "alice", ALICE);
     let path = place.database("alice/app.db");
@@ -72,7 +72,7 @@ fn database_of_alice(place: &Place) -> PathBuf {
     path
 }
 
-/// A file that only root may read or write.
+/// Creates a file that only root may read or write.
 fn secret(place: &Place) -> PathBuf {
     let path = place.path("secret");
     fs::write(&path, "root's").unwrap();
@@ -89,14 +89,14 @@ fn is_untouched(secret: &Path) {
 
 pub fn ask(socket: &Path, request: &Value) -> Value {
     let mut stream = UnixStream::connect(socket).unwrap();
-    // An answer may come before the request is taken.
+    // The answer may come before the request is read.
     let _ = writeln!(stream, "{request}");
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).unwrap();
     serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
-/// A request of each kind that takes the right to administer.
+/// Returns a request of each kind that needs the right to administer.
 pub fn administering() -> Vec<Value> {
     let destination = json!({ "name": "mallory", "address": "127.0.0.1:9" });
     vec![
@@ -125,7 +125,7 @@ pub fn administering() -> Vec<Value> {
     ]
 }
 
-/// A request of each kind that shows something.
+/// Returns a request of each kind that only reads.
 pub fn looking() -> Vec<Value> {
     vec![
         json!({ "op": "status" }),
@@ -138,7 +138,7 @@ pub fn looking() -> Vec<Value> {
     ]
 }
 
-/// A primary that every user of the host may look at, its database and its control socket.
+/// Sets up a primary that every local user may read; returns it with its database and its control socket.
 fn open_to_all(place: &Place) -> (Instance, PathBuf, PathBuf) {
     let (mut primary, database) = place.protecting();
     primary.stop().unwrap();
@@ -160,7 +160,7 @@ fn a_user_of_databases_looks_and_does_not_administer() {
             let answer = ask(&socket, &request);
             let said = answer["error"].as_str().unwrap_or_else(|| panic!("{request}: {answer}"));
             let wanted = format!("`{}`", request["op"].as_str().unwrap());
-            // What does not fit the type of a request is refused before that, which must not pass for this refusal.
+            // A malformed request is refused before that check, with another message.
             assert!(said.contains("uid 60001") && said.contains(&wanted), "{request}: {said}");
             assert!(answer["hint"].as_str().unwrap().contains("sudo -u '#0'"), "{answer}");
             assert_eq!(answer["code"], 3);
@@ -212,7 +212,7 @@ fn the_group_of_an_instance_uses_it_and_others_do_not_reach_it() {
     assert!(primary.last_words().contains("groupadd no-such-group"), "{}", primary.last_words());
 }
 
-/// A WAL database that `group` may write.
+/// Creates a WAL database that `group` may write.
 fn database_of_group(place: &Place, name: &str, group: u32) -> PathBuf {
     let path = place.database(name);
     for end in ["", "-wal", "-shm"] {
@@ -248,7 +248,7 @@ fn without_a_setting_the_group_of_all_databases_uses_them() {
     primary.stop().unwrap();
     start(&mut primary);
     assert_eq!(access(&segment), of_crew, "after a start");
-    // Who uses the first one goes on until the next start, and an operator is told.
+    // Users of the first database keep access until the next start, and the operator is informed.
     let other = database_of_group(&place, "other.db", MALLORY);
     must(&primary, &["protect", &other.to_string_lossy()]);
     assert_eq!(access(&segment), of_crew);
@@ -276,7 +276,7 @@ fn control_connections_of_one_user_leave_the_others_theirs() {
         let mut open = Vec::new();
         for _ in 0..200 {
             let mut stream = UnixStream::connect(&socket).unwrap();
-            // Begun, and never ended. One that is not served may be closed by now.
+            // An incomplete request. A connection that is refused may be closed by now.
             let _ = stream.write_all(b"{");
             open.push(stream);
         }
@@ -310,7 +310,7 @@ fn a_stranger_cannot_keep_an_instance_from_starting() {
     denied(&lock);
     denied(&primary.directory.join("alert.log"));
     denied(&primary.directory.join("redo"));
-    // What he can reach tells him whether it runs, and takes no lock of his.
+    // The socket `alive`, which every user can reach, shows whether the instance runs, and takes no locks.
     let directory = primary.directory.clone();
     let probe = || as_user(MALLORY, MALLORY, || standfast_session::liveness::probe(&directory));
     assert_eq!(probe(), Some(true));
@@ -338,14 +338,14 @@ fn a_lock_that_a_stranger_took_before_the_upgrade_is_named() {
             l_len: 0,
             l_pid: 0,
         };
-        // SAFETY: an open descriptor and a valid lock structure.
+        // SAFETY: the descriptor is open and the lock structure is valid.
         assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &read_lock) }, 0);
         file
     });
     primary.start().unwrap_err();
     let said = fs::read_to_string(primary.output_path()).unwrap();
     assert!(said.contains("no instance") && said.contains("rm "), "{said}");
-    // The remedy works, and from then on nothing can be locked.
+    // The remedy works, and afterwards the new file cannot be locked.
     fs::remove_file(&lock).unwrap();
     start(&mut primary);
     drop(held);
@@ -376,7 +376,7 @@ fn links_in_the_application_s_directory_are_not_written_through() {
         is_untouched(&secret);
     };
     is_marker();
-    // At every start it is written again.
+    // It is written again at every start.
     primary.stop().unwrap();
     put_links();
     start(&mut primary);
@@ -390,7 +390,7 @@ fn a_directory_replaced_by_a_link_is_not_written_to() {
     }
     let place = Place::new("renamed");
     let mut primary = place.primary("south");
-    // Her home, in which she may rename her directories.
+    // ALICE's home, in which ALICE may rename directories.
     let home = directory_of(&place, "home", ALICE);
     as_user(ALICE, ALICE, || fs::create_dir(home.join("data")).unwrap());
     let database = place.database("home/data/app.db");
@@ -433,7 +433,7 @@ fn markers_that_are_no_files_do_not_hold_an_application_up() {
     let database = place.database("app.db");
     let marker = beside(&database, "-standfast");
     let fifo = std::ffi::CString::new(marker.to_string_lossy().as_bytes()).unwrap();
-    // SAFETY: a text that ends with NUL.
+    // SAFETY: the path is null-terminated.
     assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o666) }, 0);
     let mut application = place.application(&database);
     assert_eq!(application.run("SELECT count(*) FROM t")[0][0], 1);
@@ -441,7 +441,7 @@ fn markers_that_are_no_files_do_not_hold_an_application_up() {
     assert!(application.said().contains("not a regular file"), "{}", application.said());
 }
 
-/// The table in docs/security.md: names and permissions.
+/// Parses the table in docs/security.md: names and permissions.
 fn table() -> Vec<(String, u32)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md");
     let text = fs::read_to_string(path).unwrap();
@@ -455,7 +455,7 @@ fn table() -> Vec<(String, u32)> {
     table.lines().filter_map(cells).collect()
 }
 
-/// The name in the table, of a file in the directory of an instance.
+/// Returns the name in the table for a file in the directory of an instance.
 pub fn row_of(relative: &Path) -> String {
     let text = relative.to_string_lossy().into_owned();
     if text.ends_with("-standfast") {

@@ -1,4 +1,4 @@
-//! Groups and members of redo logs that are changed while commits come.
+//! Changes of the groups and members of redo logs under load.
 
 use crate::support::{
     INSERT, INSERT_BULK, Place, add_destination, assert_same, await_alert, await_status, must, refuses, rows,
@@ -49,7 +49,7 @@ fn groups_are_added_dropped_and_resized_under_load_and_survive_kill_9() {
     let four = [(1, 8388608), (2, 8388608), (3, 8388608), (4, 16777216)];
     assert_eq!(numbers_and_sizes(&primary), four);
 
-    // Every group is made larger, while the application goes on.
+    // Every group is enlarged while the application continues.
     for group in ["1", "2", "3"] {
         application.run(INSERT_BULK);
         if current(&primary) == group {
@@ -70,7 +70,7 @@ fn groups_are_added_dropped_and_resized_under_load_and_survive_kill_9() {
     assert_same(&primary, &standby, &database);
     must(&primary, &["log", "dump", "--limit", "3"]);
 
-    // The settings are those of the beginning: whoever changes them is told what to do.
+    // The settings only apply when the log is created; a changed one is refused with a remedy.
     primary.stop().unwrap();
     primary.configure("redo", "groups", 5).unwrap();
     refuses(&primary, &["start"], 3, &["redo.groups", "set groups = 3", "standfast log group"]);
@@ -135,7 +135,7 @@ fn a_member_is_added_lost_brought_back_and_dropped_while_the_instance_runs() {
     let control = std::fs::read_to_string(primary.directory.join("control")).unwrap();
     assert!(!control.contains("stale_members"), "{control}");
 
-    // It is as good as the other one now.
+    // It is now as good as the other member.
     primary.kill();
     primary.faults = None;
     primary.forget_shared_memory();

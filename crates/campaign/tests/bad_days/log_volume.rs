@@ -1,4 +1,4 @@
-//! The disk of the redo log: full, unwritable, broken.
+//! The disk of the redo log is full, not writable or broken.
 
 use crate::support::{
     A_WHILE, Client, INSERT, INSERT_BULK, Place, SQLITE_IOERR, TIMEOUT, assert_same, await_alert,
@@ -9,14 +9,14 @@ use standfast_campaign::instance::Instance;
 use standfast_campaign::process::await_condition;
 use std::time::Duration;
 
-/// More redo than three log groups of 8 MiB hold, in half-megabyte rows.
+/// Number of half-megabyte rows whose redo exceeds three log groups of 8 MiB.
 const MORE_THAN_THE_LOG: usize = 80;
-/// Between two looks while a commit is waited for that may never be answered.
+/// Interval of polls while a commit may never be answered.
 const LOOK: Duration = Duration::from_millis(20);
 const CHECKPOINT_INCOMPLETE: &str = "log file switch (checkpoint incomplete)";
 const ARCHIVING_NEEDED: &str = "log file switch (archiving needed)";
 
-/// Writes bulk until a commit gets no answer because of the wait of this name; returns how many got one.
+/// Writes bulk until a commit gets no answer because of the named wait `wait`; returns how many commits were answered.
 fn write_until_stuck(primary: &Instance, application: &mut Client, wait: &str) -> i64 {
     for written in 0..MORE_THAN_THE_LOG {
         application.send(INSERT_BULK);
@@ -35,7 +35,7 @@ fn write_until_stuck(primary: &Instance, application: &mut Client, wait: &str) -
     panic!("everything was written, and nothing led to {wait}");
 }
 
-/// The answer of the application, unless the instance ends first and leaves it waiting.
+/// Returns the answer of the application, or `None` when the instance ends first.
 fn answer_unless_ended(primary: &Instance, application: &Client) -> Option<Answer> {
     let mut answer = None;
     await_condition("the commit is answered or the instance ends", TIMEOUT, || {
@@ -64,7 +64,7 @@ fn while_nothing_can_be_archived_commits_wait_under_a_name_and_then_go_on() {
     application.run(INSERT);
     let status = await_status(&primary, "nothing waits", |status| status.text("/waiting_for").is_empty());
     assert_eq!(rows(&database), 1 + written + 2);
-    // The archiver looks again after half a second.
+    // The archiver tries again after half a second.
     let (count, time_us) = status.waited_for(ARCHIVING_NEEDED);
     assert!(count >= 1 && time_us > 1_000, "{}", status.json());
     let (switches, time_us) = status.waited_for("log file switch completion");
@@ -88,7 +88,7 @@ fn redo_that_is_more_than_a_round_takes_waits_for_log_buffer_space() {
     let (count, time_us) = status.waited_for(BUFFER_SPACE);
     assert!(count >= 4 && time_us > 0, "{}", status.json());
 
-    // A disk that takes its time shows it by name.
+    // A slow disk shows as this named wait.
     primary.stop().unwrap();
     primary.faults = Some("log-write:online=sleep:300@1+".into());
     start(&mut primary);
@@ -129,7 +129,7 @@ fn a_stop_ends_the_wait_for_a_log_switch_and_status_answers_meanwhile() {
     assert_eq!(code & 0xff, SQLITE_IOERR);
     assert!(application.said().contains("unknown"), "{}", application.said());
 
-    // No better after a restart with a full volume.
+    // The same after a restart with a full volume.
     std::fs::remove_file(&archive).unwrap();
     std::fs::rename(place.path("away"), &archive).unwrap();
     primary.faults = Some("copy=ENOSPC@1+".into());
@@ -145,7 +145,7 @@ fn a_stop_ends_the_wait_for_a_log_switch_and_status_answers_meanwhile() {
     primary.stop().unwrap();
 }
 
-/// Waits until `then` is in the alert log behind the last `first`.
+/// Waits until `then` is in the alert log after the last `first`.
 #[track_caller]
 fn await_alert_after(primary: &Instance, first: &str, then: &str) {
     await_condition(&format!("`{then}` in the alert log"), TIMEOUT, || {
@@ -179,8 +179,8 @@ fn a_control_file_that_cannot_be_written_holds_commits_up_until_it_can() {
     assert!(count >= 1 && time_us > 1_000, "{}", status.json());
 }
 
-/// The log writer waits for a checkpoint to set a group free, and a checkpoint waits for redo of what it moves: the one
-/// for which there is no group.
+/// The log writer waits for a checkpoint to free a group, while that checkpoint waits for the redo of the frames that
+/// it backfills: redo for which there is no group.
 #[test]
 fn a_checkpoint_does_not_wait_for_redo_while_the_log_writer_waits_for_a_checkpoint() {
     let place = Place::new("wait-for-each-other");
@@ -218,7 +218,7 @@ fn a_full_archive_volume_stalls_commits_and_a_restart_with_room_loses_none() {
     primary.kill();
     primary.faults = None;
     start(&mut primary);
-    // Nobody told the application no: the commit waited for the instance and is now confirmed.
+    // The application received no error: its commit waited for the instance and is now acknowledged.
     assert_eq!(application.answer(), Answer::Rows(vec![]));
     application.run(INSERT);
     assert_eq!(rows(&database), 1 + written + 2);

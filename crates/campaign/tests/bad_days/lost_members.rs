@@ -1,4 +1,4 @@
-//! A device of the redo log fails while the instance runs, and another one lives.
+//! A device of the redo log fails while the instance runs, and the device of the other member works.
 
 use crate::support::{
     INSERT, Place, add_destination, assert_same, await_alert, await_status, must, refuses, rows, start,
@@ -7,7 +7,7 @@ use standfast_campaign::instance::Instance;
 use std::path::Path;
 
 const TWO_MEMBERS: [&str; 2] = ["--members", "redo,redo2"];
-/// The device of the second member goes while commits come.
+/// The device of the second member fails under load.
 const SECOND_GOES: &str = "log-write:/redo2/=EIO@30+";
 const FIRST_GOES: &str = "log-write:/redo/=EIO@30+";
 
@@ -16,7 +16,7 @@ fn primary_with_two_members(place: &Place) -> Instance {
     Instance::init(&place.programs, &place.path("south"), "south", &more).unwrap()
 }
 
-/// Everything that only the redo log is sure of is gone.
+/// Kills the instance and removes its shared memory and the WAL, so that only the redo log holds the commits.
 fn lose_power(instance: &mut Instance, database: &Path) {
     instance.kill();
     instance.forget_shared_memory();

@@ -1,8 +1,8 @@
-//! Bad input and bad days, with real processes: what is refused and with which words and exit code, and what
-//! happens when a disk, a network, a process or an operator does the wrong thing.
+//! Bad input and bad days, with real processes: what is refused, with which message and exit code, and what happens
+//! when a disk, a network, a process or an operator fails.
 //!
-//! The programs are taken from `$STANDFAST_BIN`, else from the build directory of this test. Missing programs
-//! fail the tests.
+//! The programs come from `$STANDFAST_BIN`, else from the build directory of this test. Missing programs fail the
+//! tests.
 
 // Helpers of tests are tests: a panic is how they fail.
 #![allow(clippy::unwrap_used)]

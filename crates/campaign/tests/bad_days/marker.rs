@@ -1,4 +1,4 @@
-//! The marker beside a database: copied along, damaged, or of a file that is no longer there.
+//! The marker beside a database: copied with it, damaged, or of a file that is gone.
 
 use crate::support::{
     INSERT, Place, SQLITE_READONLY, assert_same, await_alert, beside, must, refuses, rows, start,
@@ -32,7 +32,7 @@ fn a_copy_with_its_marker_can_only_be_read_and_leaves_the_original_alone() {
     }
     application.run(INSERT);
     assert_same(&primary, &standby, &database);
-    // By itself it becomes a database like any other, with a marker of its own.
+    // Protected by itself, it becomes a database like any other, with its own marker.
     must(&primary, &["protect", &copy.to_string_lossy(), "--name", "copy.db"]);
     reader.run(INSERT);
     assert_eq!((rows(&database), rows(&copy)), (3, 3));
@@ -56,7 +56,7 @@ fn protect_writes_a_damaged_marker_of_a_known_database_anew() {
         }
         assert!(must(&primary, &["protect", &path]).contains("app.db"));
         assert_eq!(fs::read_to_string(beside(&database, "-standfast")).unwrap(), good);
-        // Whoever found it damaged need not open the database again.
+        // An application that found it damaged need not open the database again.
         let mut fresh = place.application(&database);
         if bad == elsewhere {
             fresh.run(INSERT)

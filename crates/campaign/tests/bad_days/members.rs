@@ -1,13 +1,13 @@
-//! Redo logs with two members: damaged, lost, and back again.
+//! Redo logs with two members: damaged, lost, and repaired.
 
 use crate::support::{INSERT, Place, assert_same, await_alert, must, refuses, rows, start};
 use standfast_campaign::instance::Instance;
 use std::path::{Path, PathBuf};
 
-/// Commits before something happens; each has blocks of its own.
+/// Number of commits before the fault; each has blocks of its own.
 const COMMITS: i64 = 8;
 
-/// A running primary with two members that protects a database with [`COMMITS`] rows more than it began with.
+/// Sets up a running primary with two members, which protects a database with [`COMMITS`] more rows than it began with.
 fn with_two_members(place: &Place) -> (Instance, PathBuf) {
     let more = ["--group-bytes", "8388608", "--members", "redo,redo2"];
     let mut primary = Instance::init(&place.programs, &place.path("south"), "south", &more).unwrap();
@@ -19,8 +19,8 @@ fn with_two_members(place: &Place) -> (Instance, PathBuf) {
     (primary, database)
 }
 
-/// The power of the host fails for the first time: processes, shared memory and what SQLite did not sync are gone. Only
-/// the redo log knows of the commits.
+/// Kills the instance and removes its shared memory and the WAL, as the first power loss of the host does. Only the
+/// redo log holds the commits.
 fn lose_power(primary: &mut Instance, database: &Path) {
     primary.kill();
     primary.forget_shared_memory();
@@ -34,7 +34,7 @@ fn member(primary: &Instance, name: &str) -> PathBuf {
     primary.directory.join(directory).join(name)
 }
 
-/// Number of the last block of a log that holds anything.
+/// Number of the last block of a log that is not empty.
 fn last_block(path: &Path) -> usize {
     let bytes = std::fs::read(path).unwrap();
     let used = bytes.chunks(4096).rposition(|block| block.iter().any(|byte| *byte != 0));
@@ -88,7 +88,7 @@ fn a_lost_member_leaves_the_instance_running_with_an_alert_and_a_copy_brings_it_
     place.application(&database).run(INSERT);
     primary.kill();
 
-    // The member as it was then is not enough, and nobody pretends that it was.
+    // The member with its former content lacks redo, and the start reports it.
     std::fs::rename(place.path("kept"), &a).unwrap();
     std::fs::rename(&b, place.path("away")).unwrap();
     refuses(&primary, &["start"], 1, &["online_1a.log", "lacks redo", "hint: "]);
@@ -100,7 +100,7 @@ fn a_lost_member_leaves_the_instance_running_with_an_alert_and_a_copy_brings_it_
     let status = primary.status().unwrap();
     assert_eq!(status.text("/log/groups/0/lost_members/0"), "", "{}", status.json());
     place.application(&database).run(INSERT);
-    // From now on it counts as any other.
+    // From now on it is a full member again.
     primary.kill();
     std::fs::remove_file(&b).unwrap();
     start(&mut primary);

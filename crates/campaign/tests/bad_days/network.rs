@@ -1,4 +1,4 @@
-//! The network and those on the other end of it.
+//! Faults of the network and of peers.
 
 use crate::support::{
     A_WHILE, INSERT, Place, TIMEOUT, add_destination, assert_same, await_alert, await_status, must, rows,
@@ -25,7 +25,7 @@ fn garbage_on_the_port_is_turned_away_and_disturbs_nobody() {
     ] {
         let mut stream = TcpStream::connect(&instance.address).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        // The other end may close before it has all of it.
+        // The other end may close before it has read everything.
         let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
         let mut answer = Vec::new();
         let end = stream.read_to_end(&mut answer);
@@ -87,7 +87,7 @@ fn a_silent_standby_holds_commits_up_for_the_net_timeout_and_then_they_go_on_lou
     assert_eq!(status.json()["destinations"][0]["required"], false, "{}", status.json());
     await_alert(&primary, DEGRADED);
     application.run(INSERT);
-    // Were it required again, it would have to be degraded again before a commit returns.
+    // If it were required again, it would have to be degraded again before a commit returns.
     assert_eq!(primary.alerts().matches(DEGRADED).count(), 1, "{}", primary.alerts());
     standby.process().unwrap().freeze(false);
     await_status(&primary, "commits wait for the standby again", |status| {
@@ -150,7 +150,7 @@ fn a_standby_that_dies_is_caught_up_when_it_returns() {
         place.pair(&["--on-timeout", "degrade", "--net-timeout-ms", "300"]);
     let mut application = place.application(&database);
     standby.kill();
-    // More than the log buffer's share of one log group: the rest comes from the logs.
+    // More than the log buffer holds of one log group: the rest comes from the logs.
     for _ in 0..40 {
         application.run(crate::support::INSERT_BULK);
     }
@@ -160,21 +160,21 @@ fn a_standby_that_dies_is_caught_up_when_it_returns() {
     assert!(Status::settled(&primary.status().unwrap()));
 }
 
-/// While it starts, a standby listens before it can take redo. That is no reason to go on without it. (One that is stopped in
-/// good order says so, and is not waited for: `stops.rs`.)
+/// A standby that starts listens before it can receive redo. Commits keep waiting for it meanwhile. (A standby that is
+/// shut down cleanly reports that, and commits do not wait for it: `stops.rs`.)
 #[test]
 fn a_standby_that_is_restarted_under_load_stays_required() {
     let place = Place::new("restarts");
-    // Nothing but a refusal can degrade it within the time of this test.
+    // Only a refusal could degrade it within the time of this test.
     let (mut primary, mut standby, database) =
         place.pair(&["--on-timeout", "degrade", "--net-timeout-ms", "600000"]);
     let writers = Writers::start(&place, &database, 2);
-    // It takes a while to start.
+    // Its start takes a while.
     standby.faults = Some("replace=sleep:300@1".into());
     for _ in 0..6 {
         writers.await_progress();
         standby.kill();
-        // A marker that is right is not written, so that nothing would take a while.
+        // An intact marker is not rewritten, so the fault would not strike.
         let marker = format!("{}-standfast", standby.standby_database("app.db").display());
         std::fs::remove_file(marker).unwrap();
         start(&mut standby);

@@ -1,4 +1,4 @@
-//! Who may do what: permissions of what an instance makes.
+//! Permissions of the files that an instance creates.
 
 use crate::support::{INSERT, Place, assert_same, must, start};
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ fn socket_and_shared_memory_have_the_configured_permissions_whatever_the_umask()
     let (mut primary, database) = place.protecting();
     let marker = std::fs::read_to_string(format!("{}-standfast", database.display())).unwrap();
     let segment = marker.lines().find_map(|line| line.strip_prefix("segment=")).unwrap();
-    // Bits that a usual umask takes away.
+    // With bits that a common umask removes.
     for configured in ["0660", "0600", "0666"] {
         primary.stop().unwrap();
         primary.configure("instance", "mode", configured).unwrap();
@@ -31,7 +31,7 @@ fn socket_and_shared_memory_have_the_configured_permissions_whatever_the_umask()
 fn databases_of_a_standby_are_for_its_user_alone() {
     let place = Place::new("private");
     let (primary, standby, database) = place.pair(&[]);
-    // One came with the copy, the other one comes with the redo.
+    // One database was copied, the other one came through the redo.
     let later = place.database("later.db");
     must(&primary, &["protect", &later.to_string_lossy()]);
     for original in [&database, &later] {

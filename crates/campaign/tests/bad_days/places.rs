@@ -115,7 +115,7 @@ fn a_copy_of_an_instance_directory_is_refused_until_it_is_adopted() {
     std::fs::rename(&renamed, &standby.directory).unwrap();
     start(&mut standby);
     standby.stop().unwrap();
-    // The original is gone: the copy takes its place, and opens its own files.
+    // The original is gone: the copy replaces it, and opens its own files.
     std::fs::rename(&standby.directory, place.path("gone")).unwrap();
     std::fs::rename(&copy, &standby.directory).unwrap();
     let mut adopted = start_in(&standby.directory, &["--adopt"]).spawn().unwrap();
@@ -127,7 +127,7 @@ fn a_copy_of_an_instance_directory_is_refused_until_it_is_adopted() {
     start(&mut standby);
 }
 
-/// By hand, or by a program that makes its database again: with an application on the old files, and without.
+/// Removed by hand, or by a program that creates its database again: with an application on the old files, and without.
 #[test]
 fn a_database_that_is_removed_and_made_again_at_the_primary_is_no_ok() {
     for is_open in [true, false] {

@@ -1,4 +1,4 @@
-//! Protection modes: what commits do when one standby is lost, and when all are.
+//! Protection modes: commits after the loss of one standby, and of all.
 
 use crate::support::{INSERT, Place, add_destination, assert_same, await_alert, await_status, must, refuses};
 use crate::support::{QUICK, SQLITE_IOERR, TIMEOUT, start};
@@ -14,7 +14,7 @@ fn level(status: &Status) -> String {
     status.text("/protection/level").to_owned()
 }
 
-/// A primary in maximum protection with two standbys.
+/// Sets up a primary in maximum protection with two standbys.
 fn protected_by_two(place: &Place) -> (Instance, [Instance; 2], std::path::PathBuf) {
     let (primary, database) = place.protecting();
     let standbys = ["north", "east"].map(|name| place.standby_of(&primary, name));
@@ -68,7 +68,7 @@ fn in_maximum_protection_one_standby_may_be_lost_and_the_last_one_stops_commits_
     };
     assert_eq!(code & 0xff, SQLITE_IOERR);
 
-    // With one of them back it opens and goes on.
+    // With one of them back, the primary opens and continues.
     start(&mut standbys[1]);
     start(&mut primary);
     place.application(&database).run(INSERT);
@@ -108,7 +108,7 @@ fn a_mode_that_nothing_can_carry_is_refused_and_what_carries_it_cannot_be_taken_
     refuses(&standby, &["protection-mode", "maximum-protection"], 3, &["at the primary"]);
 }
 
-/// Whoever is made primary in an emergency must open, also when it was to be protected.
+/// A failover must open the new primary even if the old one was in maximum protection.
 #[test]
 fn a_failover_out_of_maximum_protection_opens_and_has_everything() {
     let place = Place::new("protection-failover");

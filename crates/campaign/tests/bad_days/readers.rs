@@ -1,4 +1,4 @@
-//! Readers of what an instance writes that do not read or are gone, signals of a terminal, and threads that die.
+//! Readers of the instance's output that do not read or are gone, signals of a terminal, and threads that die.
 
 use crate::support::{INSERT, Place, await_alert, must, start};
 use standfast_campaign::instance::Instance;
@@ -7,10 +7,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 
-/// The least that a pipe holds.
+/// The minimum capacity of a pipe.
 const PIPE_BYTES: libc::c_int = 4096;
 
-/// Makes stderr of `instance` a pipe and returns the end to read from.
+/// Makes stderr of `instance` a pipe and returns its read end.
 fn pipe_as_stderr(instance: &Instance) -> File {
     let path = instance.output_path();
     let name = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
@@ -18,7 +18,7 @@ fn pipe_as_stderr(instance: &Instance) -> File {
     // SAFETY: a valid C string.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
     let reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap();
-    // SAFETY: an open descriptor of a pipe.
+    // SAFETY: the descriptor is open and is a pipe.
     assert_eq!(unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES) }, PIPE_BYTES);
     reader
 }
@@ -38,7 +38,7 @@ fn no_reader_of_stderr_and_no_hangup_holds_up_an_instance() {
     let database = place.database("app.db");
     must(&primary, &["protect", &database.to_string_lossy()]);
     let mut application = place.application(&database);
-    // Each is a line: together more than the pipe holds.
+    // One line each: together more than the pipe holds.
     for number in 1..=100 {
         hang_up(&primary);
         let lines = |instance: &Instance| instance.alerts().matches(" SIGHUP: ").count();
@@ -49,7 +49,7 @@ fn no_reader_of_stderr_and_no_hangup_holds_up_an_instance() {
         })
         .unwrap_or_else(|error| panic!("{error}"));
     }
-    // A line of the log writer's thread, too.
+    // Also a line of the log writer's thread.
     application.run(INSERT);
     must(&primary, &["switch-logfile"]);
     application.run(INSERT);

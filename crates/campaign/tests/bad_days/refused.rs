@@ -1,11 +1,11 @@
-//! Files that cannot be protected: refused with cause and remedy, exit code 3, and nothing changed.
+//! Files that cannot be protected: refused with cause and remedy and exit code 3, without any change.
 
 use crate::support::{Place, must, refuses};
 use standfast_campaign::instance::Instance;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// `protect FILE` must be refused, and leave no marker.
+/// Asserts that `protect FILE` is refused and leaves no marker.
 #[track_caller]
 fn refuses_to_protect(place: &Place, file: &Path, words: &[&str]) {
     let primary = place.primary("south");

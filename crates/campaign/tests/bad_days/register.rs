@@ -1,4 +1,4 @@
-//! Archived logs that an operator copies to a standby by hand.
+//! Archived logs that the operator copies to a standby by hand.
 
 use crate::support::{
     INSERT, INSERT_BULK, Place, add_destination, assert_same, await_alert, await_status, must, refuses, start,
@@ -7,7 +7,7 @@ use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
 use std::path::PathBuf;
 
-/// Archived logs of an instance, in order.
+/// Returns the archived logs of an instance, in order.
 fn archive(instance: &Instance) -> Vec<PathBuf> {
     let files = std::fs::read_dir(instance.directory.join("archive")).unwrap();
     let mut logs: Vec<_> = files.map(|file| file.unwrap().path()).collect();
@@ -39,7 +39,7 @@ fn logs_that_were_copied_by_hand_are_applied_in_order_and_wrong_ones_are_refused
     };
     let before = standby.status().unwrap().number("/standby/hardened");
 
-    // Wrong ones, of every kind.
+    // Unsuitable logs of every kind.
     register(&standby, &logs[2], 3, &["begins at SCN", "register log"]);
     register(&standby, &database, 3, &["is no archived log", "switch-logfile"]);
     register(&standby, &place.path("nowhere.arc"), 1, &["cannot open the archived log"]);
@@ -57,7 +57,7 @@ fn logs_that_were_copied_by_hand_are_applied_in_order_and_wrong_ones_are_refused
     await_status(&stranger, "its log is archived", |status| status.number("/log/archived") > 0);
     register(&standby, &archive(&stranger)[0], 3, &["another family"]);
     await_status(&primary, "the other standby follows", Status::settled);
-    // It would fence the primary.
+    // This log would fence the primary.
     must(&primary, &["destination", "remove", "west"]);
     must(&branch, &["failover"]);
     must(&branch, &["switch-logfile"]);
@@ -72,7 +72,7 @@ fn logs_that_were_copied_by_hand_are_applied_in_order_and_wrong_ones_are_refused
     register(&primary, &logs[0], 3, &["no standby"]);
     assert_eq!(standby.status().unwrap().number("/standby/hardened"), before, "something was taken");
 
-    // The right ones, also over a restart.
+    // The suitable logs, also over a restart.
     let count = logs.len();
     for (number, log) in logs.iter().enumerate() {
         let said = must(&standby, &["register", "logfile", &log.to_string_lossy()]);
@@ -88,7 +88,7 @@ fn logs_that_were_copied_by_hand_are_applied_in_order_and_wrong_ones_are_refused
     await_status(&standby, "it is applied", |status| {
         status.number("/standby/applied") == status.number("/standby/hardened")
     });
-    // And the stream goes on from there.
+    // The stream continues from there.
     add_destination(&primary, &standby, &["--mode", "sync-affirm"]);
     application.run(INSERT);
     assert_same(&primary, &standby, &database);

@@ -1,4 +1,4 @@
-//! Certificates that end, and roots of trust that a stranger would like to add.
+//! Certificates that expire, and roots of trust that a peer tries to add.
 
 use crate::security::{fingerprint, primary, standby};
 use crate::support::{
@@ -9,7 +9,7 @@ use standfast_campaign::instance::Instance;
 use standfast_campaign::process::await_condition;
 use standfast_campaign::status::Status;
 
-/// Certificates of this instance live so long from now on.
+/// Limits the lifetime of certificates that this instance issues, and renews its own.
 pub fn short_lived(instance: &mut Instance, seconds: u64) {
     let path = instance.directory.join("standfast.toml");
     let text = std::fs::read_to_string(&path).unwrap();
@@ -60,7 +60,8 @@ fn a_certificate_that_cannot_be_renewed_is_spoken_of_until_it_has_expired() {
     assert!(check.stdout.contains("the certificate has expired"), "{}", check.stdout);
     let certificate = north.status().unwrap().json()["security"]["certificate"].clone();
     assert_eq!(certificate["state"], "expired", "{certificate}");
-    // The one who has the key of the authority renews by itself, and everything goes on after a new token.
+    // The instance that holds the authority's key renews its certificate by itself; the standby continues after a new
+    // token.
     start(&mut south);
     await_status(&south, "it has renewed its certificate", |status| {
         status.json()["security"]["certificate"]["state"] == "valid"
@@ -79,7 +80,7 @@ fn a_member_that_founds_an_authority_of_its_own_is_trusted_by_none() {
     add_destination(&south, &north, &["--mode", "async"]);
     add_destination(&south, &reports, &["--mode", "async"]);
     await_status(&south, "both follow", |status| status.streams() && Status::settled(status));
-    // It has a key with which it signs, and answers where the issuer is taken to be.
+    // It can sign with a key of its own, and answers at the address that is given as the issuer's.
     must(&reports, &["cert", "init"]);
     let roots = || std::fs::read_to_string(north.directory.join("tls/ca.crt")).unwrap();
     let (before, mine) = (roots(), fingerprint(&north));
@@ -88,7 +89,7 @@ fn a_member_that_founds_an_authority_of_its_own_is_trusted_by_none() {
     let renew = [&renew[..], &["--issuer", "reports"]].concat();
     refuses(&north, &renew, 3, &["is not trusted here", "cert join"]);
     assert!(roots() == before && fingerprint(&north) == mine, "nothing was taken from it");
-    // A new authority of the issuer is trusted, because the one before has signed it.
+    // A new authority of the issuer is trusted, because the previous one has signed it.
     must(&south, &["cert", "init"]);
     must(&north, &["cert", "renew"]);
     assert!(roots().contains(before.trim()) && roots() != before);

@@ -1,4 +1,5 @@
-//! A database is offline because its file does not descend from its redo, and an operator decides which of the two counts.
+//! A database is offline because its file does not descend from its redo, and the operator decides which of the two to
+//! keep.
 
 use crate::support::{
     INSERT, Place, TIMEOUT, add_destination, assert_same, await_alert, await_rows, await_status, beside,
@@ -8,10 +9,10 @@ use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
 use std::path::{Path, PathBuf};
 
-/// Commits before the backup, and as many after it.
+/// Number of commits before the backup, and of those after it.
 const HALF: i64 = 40;
 
-/// Puts `other` in the place of a database.
+/// Replaces the files of a database by `other`.
 fn replace(database: &Path, other: &Path) {
     for suffix in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(beside(database, suffix));
@@ -33,7 +34,7 @@ fn await_offline(primary: &Instance, name: &str) {
     });
 }
 
-/// A pair whose primary is offline with a backup of half of the rows in the place of its database.
+/// Sets up a pair in which the primary's database was replaced by a backup of half of the rows, and is offline.
 fn with_a_restored_backup(place: &Place) -> (Instance, Instance, PathBuf) {
     let (mut primary, standby, database) = place.pair(&[]);
     place.insert(&database, HALF);
@@ -48,14 +49,14 @@ fn with_a_restored_backup(place: &Place) -> (Instance, Instance, PathBuf) {
     (primary, standby, database)
 }
 
-/// What the remedy says.
+/// Follows the printed remedy.
 fn set_wal_mode(database: &Path) {
     let connection = rusqlite::Connection::open(database).unwrap();
     let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0)).unwrap();
     assert_eq!(mode, "wal");
 }
 
-/// The files that `standfast database kept` lists.
+/// Returns the files that `standfast database kept` lists.
 fn kept(instance: &Instance) -> Vec<PathBuf> {
     let answer: serde_json::Value =
         serde_json::from_str(&must(instance, &["database", "kept", "--json"])).unwrap();
@@ -63,7 +64,7 @@ fn kept(instance: &Instance) -> Vec<PathBuf> {
     files.iter().map(|file| PathBuf::from(file["path"].as_str().unwrap())).collect()
 }
 
-/// Both ends are well, and take more.
+/// Asserts that both ends have the expected rows and take more.
 #[track_caller]
 fn assert_goes_on(place: &Place, primary: &Instance, standby: &Instance, database: &Path, expected: i64) {
     assert_eq!(rows(database), expected, "{}", primary.alerts());
@@ -77,7 +78,7 @@ fn assert_goes_on(place: &Place, primary: &Instance, standby: &Instance, databas
 fn keeping_the_redo_makes_the_file_again_from_a_standby() {
     let place = Place::new("resolve-redo");
     let (mut primary, standby, database) = with_a_restored_backup(&place);
-    // What is printed names both choices, and the remedy of every message is this command.
+    // The output names both choices, and every message gives this command as the remedy.
     let shown = must(&primary, &["database", "resolve", "app.db"]);
     for words in [
         "standfast database resolve app.db --keep redo",
@@ -96,7 +97,7 @@ fn keeping_the_redo_makes_the_file_again_from_a_standby() {
     assert_eq!(rows(&database), 1 + HALF, "only asked");
     await_offline(&primary, "app.db");
 
-    // A process that has the file open would keep using it under its other name.
+    // A process that has the file open would keep using it under its new name.
     let reader = place.foreigner(&database);
     refuses(
         &primary,
@@ -132,7 +133,7 @@ fn keeping_the_redo_makes_the_file_again_from_a_standby() {
     refuses(&primary, &["database", "kept", "--remove", &name], 3, &["is no file that this instance keeps"]);
 }
 
-/// Puts an earlier state in the place of a database, with a row that is in its WAL only. Its rows.
+/// Replaces a database by an earlier state with one row that is in its WAL only. Returns its number of rows.
 fn put_earlier_state(place: &Place, database: &Path, backup: &Path) -> i64 {
     let other = place.path("earlier.db");
     std::fs::copy(backup, &other).unwrap();
@@ -146,7 +147,7 @@ fn put_earlier_state(place: &Place, database: &Path, backup: &Path) -> i64 {
     2 + HALF
 }
 
-/// Files beside a database whose names begin with its name.
+/// Returns the files beside a database whose names begin with its name.
 fn all_beside(database: &Path) -> Vec<PathBuf> {
     let name = database.file_name().unwrap().to_string_lossy().into_owned();
     let entries = std::fs::read_dir(database.parent().unwrap()).unwrap();
@@ -164,7 +165,7 @@ fn assert_no_file_has_two_names(database: &Path) {
     }
 }
 
-/// A kill in the middle is brought to an end by the start; a failure is named, and the command given again.
+/// The next start completes a command that was killed midway; a failed one names the cause and is repeated.
 #[test]
 fn keeping_the_redo_is_cut_short_at_every_step() {
     let place = Place::new("resolve-steps");
@@ -175,7 +176,7 @@ fn keeping_the_redo_is_cut_short_at_every_step() {
     assert_same(&primary, &standby, &database);
     let keep = ["database", "resolve", "app.db", "--keep", "redo"];
     let (mut expected, mut known) = (1 + 2 * HALF, Vec::new());
-    // The WAL copied, the file renamed, the WAL renamed, the one that was made renamed, the control file.
+    // Steps: copy the WAL, rename the file, rename the WAL, rename the rebuilt file, write the control file.
     let rounds =
         ["kill", "EIO", "EIO+"].into_iter().flat_map(|action| (1..=5).map(move |step| (action, step)));
     for (action, step) in rounds {
@@ -200,7 +201,7 @@ fn keeping_the_redo_is_cut_short_at_every_step() {
                 assert!(finished.stderr.contains(words), "{what}: {}", finished.stderr);
             }
             assert_eq!(step > 2, finished.stderr.contains(".before-"), "{what}: {}", finished.stderr);
-            // What cannot be ended now is ended by the next start.
+            // If the command cannot be completed now, the next start completes it.
             if action == "EIO+" {
                 primary.stop().unwrap();
                 start(&mut primary);
@@ -266,7 +267,7 @@ fn a_file_that_comes_into_the_empty_place_is_set_aside_too() {
 fn a_rollback_journal_goes_with_the_file_that_is_set_aside() {
     let place = Place::new("resolve-journal");
     let (primary, standby, database) = with_a_restored_backup(&place);
-    // What a crash in rollback mode leaves; SQLite would take it for one of whatever file is there.
+    // A crash in rollback mode leaves a journal, which SQLite would apply to whatever file has the name.
     std::fs::write(beside(&database, "-journal"), [1; 512]).unwrap();
     must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
     assert!(!beside(&database, "-journal").exists());
@@ -307,7 +308,7 @@ fn a_file_that_changes_after_it_was_looked_at_does_not_count() {
     writer.run("BEGIN IMMEDIATE");
     let keep = ["database", "resolve", "app.db", "--keep", "file"];
     let command = primary.begin(&keep).unwrap();
-    // The file has been looked at, and the command waits for the writer.
+    // The file has been examined, and the command waits for the writer.
     await_alert(&primary, "an operator has decided that");
     replace(&database, &other);
     writer.kill();
@@ -320,7 +321,7 @@ fn a_file_that_changes_after_it_was_looked_at_does_not_count() {
 
 #[test]
 fn a_standby_that_holds_a_large_transaction_back_gives_all_of_it() {
-    // Longer than what of a transaction is captured at once.
+    // Larger than what one batch of capture takes of a transaction.
     const LARGE: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)
          INSERT INTO t(x) SELECT hex(randomblob(500)) FROM n";
     let place = Place::new("resolve-large");
@@ -352,7 +353,7 @@ fn keeping_the_redo_needs_no_standby_if_it_has_an_image() {
     let place = Place::new("resolve-image");
     let (mut primary, mut standby, _database) = place.pair(&[]);
     let other = place.database("other.db");
-    // With a standby there, protection begins with an image in the redo.
+    // With a standby, protection begins with a full resync image in the redo.
     must(&primary, &["protect", &other.to_string_lossy()]);
     place.insert(&other, HALF);
     assert_same(&primary, &standby, &other);
@@ -420,7 +421,7 @@ fn a_copy_of_the_file_as_it_was_noted_is_rolled_forward() {
     let (mut primary, database) = place.protecting();
     place.insert(&database, HALF);
     primary.stop().unwrap();
-    // As `cp -p` restores it: another inode, the same size and time.
+    // As `cp -p` restores it: another inode with the same size and time.
     let copy = place.path("copy.db");
     std::fs::copy(&database, &copy).unwrap();
     let modified = std::fs::metadata(&database).unwrap().modified().unwrap();
@@ -514,7 +515,7 @@ fn a_plain_write_on_an_earlier_state_can_be_given_up_or_kept() {
         start(&mut primary);
         await_offline(&primary, "app.db");
         await_status(&primary, "the standby is connected", Status::streams);
-        // With the file kept a program that has it open goes on.
+        // When the file is kept, a program that has it open continues.
         let mut application = (keep == "file").then(|| place.application(&database));
         if let Some(application) = &mut application {
             application.run("SELECT count(*) FROM t");

@@ -1,4 +1,4 @@
-//! Rights that were not given: hosts that claim to be the primary, and how a fence is lifted.
+//! Peers that claim to be the primary without the right to, and how a fence is lifted.
 
 use crate::security::{create, joined, primary, standby, token};
 use crate::support::{
@@ -13,7 +13,7 @@ use std::net::{TcpListener, TcpStream};
 
 const NOT_BELIEVED: &str = "is not believed: `reports` may not become primary";
 
-/// A host that its operator, or an attacker there, makes a primary although its family does not allow that.
+/// Fails over an instance although its family does not allow it, as its operator or an attacker there could.
 fn seize(instance: &Instance, name: &str) {
     must(instance, &["cert", "allow", name]);
     must(instance, &["failover"]);
@@ -44,7 +44,7 @@ fn a_host_that_may_not_become_primary_does_not_fence_it() {
     south.kill();
     start(&mut south);
     await_status(&south, "it is open", |status| status.text("/state") == "open");
-    // It is the same after a failover: the list goes along.
+    // The same holds after a failover, because the allow-list is replicated.
     south.kill();
     must(&north, &["failover"]);
     add_destination(&north, &reports, &["--mode", "async", "--no-wait"]);
@@ -53,7 +53,7 @@ fn a_host_that_may_not_become_primary_does_not_fence_it() {
 
 const ONLY_RECEIVES: &str = r#"["receive","read","status"]"#;
 
-/// What `instance` lists `name` for; empty: it is on no list.
+/// Returns the rights of `name` on the allow-list of `instance`; empty when it is not on the list.
 fn listed(instance: &Instance, name: &str) -> String {
     let shown: serde_json::Value =
         serde_json::from_str(&must(instance, &["cert", "show", "--json"])).unwrap();
@@ -74,7 +74,7 @@ fn a_member_that_is_taken_off_gains_no_right_by_it() {
     must(&south, &["destination", "remove", "reports"]);
     must(&south, &["cert", "revoke", "reports"]);
     assert_eq!(listed(&south, "reports"), "[]");
-    // To configure it again gives it nothing back.
+    // Configuring it again as a destination does not restore its rights.
     seize(&reports, "reports");
     add_destination(&south, &reports, &["--mode", "async", "--no-wait"]);
     await_alert(&south, "`reports` may not receive redo, `south` lists it for: nothing");
@@ -86,7 +86,7 @@ fn a_member_that_is_taken_off_gains_no_right_by_it() {
     refuses(&south, &["cert", "revoke", "reports"], 3, &["has not joined here"]);
 }
 
-/// Waits until `instance` lists `name` for `rights`.
+/// Waits until `name` has `rights` on the allow-list of `instance`.
 fn await_listed(instance: &Instance, name: &str, rights: &str) {
     await_condition(&format!("`{name}` is listed for {rights}"), TIMEOUT, || {
         let found = listed(instance, name);
@@ -102,17 +102,17 @@ fn a_restriction_made_while_a_stream_is_open_holds_behind_it() {
     let north = standby(&place, &south, "north", &[]);
     add_destination(&south, &north, &["--mode", "sync-affirm", "--on-timeout", "stall"]);
     await_status(&south, "it follows", |status| status.streams() && status.settled());
-    // It joins while that stream is open, and is fed by the standby.
+    // It joins while that stream is open, and receives its redo from the standby.
     let reports = standby(&place, &south, "reports", &["--never-primary"]);
     await_listed(&north, "reports", ONLY_RECEIVES);
     add_destination(&north, &reports, &["--mode", "async"]);
     place.application(&database).run(INSERT);
     await_rows(&reports.standby_database("app.db"), 2);
-    // Without a certificate it signs no record of what it does.
+    // Without a certificate it does not sign a record of its promotion.
     must(&reports, &["cert", "allow", "reports"]);
     let identity = reports.directory.join("tls/identity.pem");
     std::fs::rename(&identity, place.path("identity")).unwrap();
-    // It is warned that it does not know what its source has, and goes on.
+    // The failover warns that it does not know what its source has, and continues.
     reports.run(&["failover", "--wait", "0"]).unwrap();
     await_status(&reports, "it is a primary", |status| status.text("/role") == "primary");
     std::fs::rename(place.path("identity"), &identity).unwrap();
@@ -135,14 +135,14 @@ fn a_member_that_is_taken_off_is_out_at_standbys_whose_stream_is_open() {
     must(&south, &["destination", "remove", "oslo"]);
     must(&south, &["cert", "revoke", "oslo"]);
     await_listed(&north, "oslo", "[]");
-    // Whoever has its certificate takes over with it.
+    // A failover there uses the revoked certificate.
     must(&oslo, &["failover"]);
     add_destination(&oslo, &north, &["--mode", "async", "--no-wait"]);
     await_alert(&oslo, "`oslo` is not listed among those that may send redo at `north`");
     place.application(&database).run(INSERT);
     assert_same(&south, &north, &database);
     assert_eq!(south.alerts().matches("destination north: connected").count(), 1);
-    // Nor does it get anything from the next primary.
+    // The next primary sends it nothing either.
     south.kill();
     must(&north, &["failover"]);
     add_destination(&north, &oslo, &["--mode", "async", "--no-wait"]);
@@ -164,7 +164,7 @@ fn a_right_that_is_taken_away_ends_the_stream_that_needs_it() {
     must(&south, &["cert", "allow", "reports"]);
     must(&south, &["destination", "enable", "reports"]);
     await_rows(&reports.standby_database("app.db"), 2);
-    // And at the other end: its source may not send any more.
+    // The same at the other end: its source may not send any more.
     must(&reports, &["cert", "allow", "south", "--status-only"]);
     await_alert(&south, "`south` may not send redo at `reports`");
 }
@@ -179,7 +179,7 @@ fn a_promotion_without_a_record_gets_one_at_the_next_start() {
     add_destination(&south, &east, &["--mode", "async"]);
     await_status(&south, "both follow", |status| status.streams() && Status::settled(status));
     south.kill();
-    // As by an earlier release, which signed nothing.
+    // Like an earlier release, which signed no record.
     let identity = north.directory.join("tls/identity.pem");
     std::fs::rename(&identity, place.path("identity")).unwrap();
     north.run(&["failover", "--wait", "0"]).unwrap();
@@ -190,12 +190,13 @@ fn a_promotion_without_a_record_gets_one_at_the_next_start() {
     add_destination(&north, &east, &["--mode", "async"]);
     await_status(&north, "it is followed", Status::streams);
     north.kill();
-    // Only the standby is left to tell the old primary, which may be fenced before it is open.
+    // Only the standby can inform the old primary, which may be fenced before it is open.
     let _ = south.start();
     await_alert(&south, "destination east: FENCED");
 }
 
-/// Hands the first connection to one address and all others to another one, as an address does that changes hands.
+/// Forwards the first connection to one address and all later ones to another, like an address that moves to another
+/// host.
 fn change_hands(first: &str, others: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -232,7 +233,7 @@ fn a_new_standby_takes_its_copy_from_no_member_that_may_not_be_primary() {
     let said = String::from_utf8_lossy(&made.stderr).into_owned();
     assert_eq!(made.status.code(), Some(3), "{said}");
     assert!(said.contains("`reports` answers at") && said.contains("where `south` was expected"), "{said}");
-    // The certificate is there; the copy is to be had where the primary is.
+    // The certificate was issued; the copy comes from the primary.
     let made = create(&place, &south.address, "oslo", "127.0.0.1:1", &[]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
@@ -294,7 +295,7 @@ fn a_fence_is_lifted_by_command_and_not_while_another_primary_is_open() {
     start(&mut south);
     assert!(south.alerts().contains("FENCE LIFTED by an operator of incarnation 2"), "{}", south.alerts());
     place.application(&database).run(INSERT);
-    // The other one comes back as the primary that it thinks it is: it is not believed any more.
+    // The other instance returns as a primary, and is no longer trusted.
     start(&mut north);
     await_alert(&south, "was disowned at `south`");
     place.application(&database).run(INSERT);

@@ -1,5 +1,5 @@
-//! What a change of roles alters: names in log files, incarnations, who follows whom. Tried with missing logs, restarts, and
-//! a second and third failover.
+//! Effects of role changes: names of log files, incarnations, and which standby follows which primary. Tested with
+//! missing logs, restarts, and a second and third failover.
 
 use crate::support::{
     INSERT, INSERT_BULK, Place, TIMEOUT, add_destination, assert_same, await_alert, await_status, must, rows,
@@ -10,12 +10,12 @@ use standfast_campaign::process::await_condition;
 use standfast_campaign::status::Status;
 use std::path::{Path, PathBuf};
 
-/// Half-megabyte rows of three logs, however large their groups are.
+/// Number of half-megabyte rows that fill three logs, whatever the size of their groups.
 const THREE_LOGS: i64 = 48;
 const ROW_BYTES: u64 = 500_000;
 const SHIP: [&str; 6] = ["--mode", "sync-affirm", "--max-connections", "2", "--net-timeout-ms", "3000"];
 
-/// Missing logs come over several connections, in small units.
+/// Starts an instance that fetches missing logs over several connections, in small units.
 fn with_archivers(instance: &mut Instance) {
     instance.configure("redo", "archive_processes", 4).unwrap();
     instance.configure("redo", "archive_unit_bytes", 1 << 20).unwrap();
@@ -53,14 +53,14 @@ fn await_archived(instance: &Instance) {
     });
 }
 
-/// `standby` misses three logs of `primary` and gets them as archived logs when it is back.
+/// Lets `standby` miss three logs of `primary`; it fetches them as archived logs when it restarts.
 fn miss_logs(place: &Place, primary: &Instance, standby: &mut Instance, database: &Path) {
     standby.kill();
     write_logs(place, primary, database);
     let resolved = standby.alerts().matches("gap resolved: logs").count();
     start(standby);
     await_status(primary, "the standby has everything", |status| status.streams() && status.settled());
-    // It is said after the redo is there.
+    // The alert comes after the redo has arrived.
     await_condition("the gap is said to be resolved", TIMEOUT, || {
         let alerts = standby.alerts();
         Ok(if alerts.matches("gap resolved: logs").count() > resolved { Ok(()) } else { Err(alerts) })
@@ -87,7 +87,7 @@ fn missing_logs_come_after_one_two_and_three_failovers() {
     add_destination(&south, &north, &SHIP);
     add_destination(&south, &west, &SHIP);
     await_status(&south, "both follow", Status::settled);
-    // Logs that the standby `north` archives, and those that it writes as primary.
+    // Logs that the standby `north` archives, and logs that it writes as primary.
     west.kill();
     write_logs(&place, &south, &database);
     await_status(&south, "one follows", |status| {
@@ -102,7 +102,7 @@ fn missing_logs_come_after_one_two_and_three_failovers() {
     await_status(&north, "the old standby follows", |status| status.streams() && status.settled());
     await_alert(&west, "gap resolved: logs");
     assert_same(&north, &west, &copy);
-    // One that was made of the new primary.
+    // A standby that was created from the new primary.
     let mut east = standby_of(&place, &north, "east");
     add_destination(&north, &east, &SHIP);
     await_status(&north, "the new standby follows", Status::settled);
@@ -124,7 +124,7 @@ fn missing_logs_come_after_one_two_and_three_failovers() {
     await_status(&west, "the standby follows", Status::settled);
     miss_logs(&place, &west, &mut east, &copy);
 
-    // Third.
+    // Third failover.
     west.kill();
     must(&east, &["failover"]);
     east.kill();
@@ -164,7 +164,7 @@ fn logs_of_a_new_primary_are_registered_by_hand() {
     assert_same(&north, &east, &copy);
 }
 
-/// The old primary has no destination that could tell it.
+/// The old primary has no destination that could inform it.
 #[test]
 fn a_new_primary_that_dials_the_old_one_fences_it() {
     let place = Place::new("roles-dial");

@@ -1,4 +1,4 @@
-//! Encrypted connections: joining, following, taking over, renewing, and who is kept out.
+//! Encrypted connections: joining, following, failover, renewal, and refused peers.
 
 use crate::support::{
     INSERT, Place, TIMEOUT, add_destination, assert_same, await_alert, await_rows, await_status, must,
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
 
-/// A running primary with a certificate, as in the README, that protects a database.
+/// Sets up a running primary with a certificate, as in the README, that protects a database.
 pub fn primary(place: &Place) -> (Instance, PathBuf) {
     let more = ["--group-bytes", "8388608"];
     let mut primary = Instance::init_with_tls(&place.programs, &place.path("south"), "south", &more)
@@ -24,7 +24,7 @@ pub fn primary(place: &Place) -> (Instance, PathBuf) {
     (primary, database)
 }
 
-/// A token for `name`, in a file.
+/// Issues a token for `name` and writes it to a file.
 pub fn token(place: &Place, issuer: &Instance, name: &str, more: &[&str]) -> PathBuf {
     let text = must(issuer, &[&["standby", "token", "--name", name], more].concat());
     let path = place.path(&format!("token-{name}"));
@@ -32,7 +32,7 @@ pub fn token(place: &Place, issuer: &Instance, name: &str, more: &[&str]) -> Pat
     path
 }
 
-/// A file for this user alone.
+/// Writes a file that only this user can access.
 pub fn write_secret(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -45,17 +45,17 @@ pub fn create(place: &Place, from: &str, name: &str, address: &str, more: &[&str
     command.output().unwrap()
 }
 
-/// A running standby that has joined with a token.
+/// Creates a running standby that joined with a token.
 pub fn standby(place: &Place, primary: &Instance, name: &str, more: &[&str]) -> Instance {
     let mut joined = joined(place, primary, name, more, &[]);
     start(&mut joined);
     joined
 }
 
-/// The same, and it does not run yet. `made_with`: options of `standby create`.
+/// Creates a standby that joined with a token and does not run yet. `made_with`: options of `standby create`.
 pub fn joined(place: &Place, primary: &Instance, name: &str, more: &[&str], made_with: &[&str]) -> Instance {
     let token = token(place, primary, name, more);
-    // Only its directory and address are of use: it is made again by the command under test.
+    // Only its directory and address are used; the command under test creates it again.
     let mut standby = place.instance(name);
     std::fs::remove_dir_all(&standby.directory).unwrap();
     standby.address = free_address().unwrap();
@@ -94,7 +94,7 @@ fn standbys_join_with_tokens_and_after_a_failover_the_others_follow_the_new_prim
     place.application(&taken_over).run(INSERT);
     await_rows(&east.standby_database("app.db"), 3);
 
-    // No secret is in anything that is written about it.
+    // No alert and no file of the tls directory contains the secret.
     for token in ["token-north", "token-east"] {
         let token = std::fs::read_to_string(place.path(token)).unwrap();
         let secret = &token.trim()[token.trim().len() - 48..];
@@ -124,14 +124,14 @@ fn a_token_that_is_wrong_used_or_late_opens_nothing_and_plain_tcp_is_refused_wit
         assert_eq!(made.status.code(), Some(3), "{said}");
         assert!(words.iter().all(|word| said.contains(word)), "{words:?} not in: {said}");
     };
-    // Without a token; with garbage; with one for another name.
+    // Without a token; with garbage; with a token for another name.
     refused(&[], &["no token", "standfast standby token --name north", "--token-file token"]);
     let file = place.path("garbage");
     write_secret(&file, "sft1.0123");
     refused(&["--token-file", &file.to_string_lossy()], &["not a join token"]);
     let other = token(&place, &south, "west", &[]);
     refused(&["--token-file", &other.to_string_lossy()], &["not for `north`"]);
-    // Of before its time was over, by the clock of this host, which counts whole seconds.
+    // A token that has expired, by the clock of this host, which counts whole seconds.
     let late = token(&place, &south, "north", &["--ttl", "1s"]);
     let issued = SystemTime::now();
     await_condition("its time is over", TIMEOUT, || {
@@ -140,13 +140,13 @@ fn a_token_that_is_wrong_used_or_late_opens_nothing_and_plain_tcp_is_refused_wit
     })
     .unwrap();
     refused(&["--token-file", &late.to_string_lossy()], &["has expired"]);
-    // Used once.
+    // A token that was used once.
     let north = standby(&place, &south, "north", &[]);
     std::fs::rename(north.directory.join("tls"), place.path("away")).unwrap();
     let used = place.path("token-north").to_string_lossy().into_owned();
     let again = ["cert", "join", "--from", &south.address, "--token-file", &used];
     refuses(&north, &again, 3, &["used already", "standfast standby token"]);
-    // Plain TCP is told what to do, at both ends.
+    // Plain TCP is refused with the remedy, and both ends report it.
     let plain = Command::new(&place.programs.standfast)
         .args(["standby", "create", INSECURE, "--from", &south.address, "--name", "plain", "-D"])
         .arg(place.path("plain"))
@@ -192,7 +192,7 @@ fn certificates_are_renewed_under_load_without_a_pause_and_new_connections_use_t
     assert!(fingerprint(&south) != first_south && fingerprint(&north) != first_north);
     writers.await_progress();
     assert_eq!(south.alerts().matches("connected: sending").count(), 1, "the stream was interrupted");
-    // A new authority: the standby gets a certificate of it with its old one, then the primary.
+    // A new authority: first the standby gets a certificate from it with its old one, then the primary.
     must(&south, &["cert", "init"]);
     must(&north, &["cert", "renew", "--from", &south.address]);
     must(&south, &["cert", "renew"]);
@@ -214,7 +214,7 @@ fn a_host_that_was_taken_from_the_list_reads_nothing_and_a_reader_never_becomes_
     add_destination(&south, &reports, &["--mode", "async"]);
     await_status(&south, "both follow", |status| status.streams() && Status::settled(status));
     south.kill();
-    // Its own list says so as well; an attacker there does not ask it.
+    // Its own allow-list refuses it as well, but an attacker there can change that.
     refuses(&reports, &["failover"], 3, &["may not become primary", "fail over another standby"]);
     must(&reports, &["cert", "allow", "reports"]);
     must(&reports, &["failover"]);

@@ -1,5 +1,5 @@
-//! Root and the instance of a service user; files with tokens. Acting as another user takes root; without it the first test is
-//! skipped and says so.
+//! Root and an instance of a service user, and token files. Acting as another user needs root; otherwise those tests
+//! are skipped and report it.
 
 use crate::local_users::{as_user, is_root};
 use crate::security::{create, primary, token};
@@ -12,11 +12,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
-/// Users without names.
+/// User ids without an account.
 const SERVICE: u32 = 60_001;
 const STRANGER: u32 = 60_002;
 
-/// A directory that every user reaches, with the program in it.
+/// A directory that every user can reach, with the program in it.
 struct Reachable(PathBuf);
 
 impl Reachable {
@@ -32,7 +32,7 @@ impl Reachable {
         Reachable(work)
     }
 
-    /// A line as typed in a shell.
+    /// Returns a command for a line as typed in a shell.
     fn shell(&self, line: &str) -> Command {
         let mut command = Command::new("sh");
         let path = std::env::var("PATH").unwrap_or_default();
@@ -44,7 +44,7 @@ impl Reachable {
         self.shell(line).output().unwrap()
     }
 
-    /// The instance that the line starts, once it serves.
+    /// Starts an instance with a shell line; returns once it serves.
     fn start(&self, line: &str, directory: &Path) -> Started {
         let _ = std::fs::remove_file(directory.join("ready"));
         let started = Started(self.shell(&format!("exec {line}")).spawn().unwrap());
@@ -75,7 +75,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The commands that a refusal names, in order.
+/// Returns the commands that a refusal names, in order.
 #[track_caller]
 fn remedies(refused: &Output) -> Vec<String> {
     let said = said(refused);
@@ -95,7 +95,7 @@ fn root_runs_a_service_user_s_instance_only_when_told_to() {
     std::fs::create_dir(&directory).unwrap();
     chown(&directory, Some(SERVICE), Some(SERVICE)).unwrap();
     let address = free_address().unwrap();
-    // Whatever root makes there the service could not read. Each remedy is carried out as it is typed.
+    // The service could not read what root creates there. Each remedy is run as typed.
     let init = format!("standfast init -D {} --name alpha --listen {address}", directory.display());
     let as_service = remedies(&work.run(&init));
     assert!(std::fs::read_dir(&directory).unwrap().next().is_none(), "root has made nothing");
@@ -112,7 +112,7 @@ fn root_runs_a_service_user_s_instance_only_when_told_to() {
     {
         let _running = work.start(&both[0], &directory);
         assert_eq!((owner("ready"), owner("lock")), (SERVICE, SERVICE));
-        // Root administers it; what is made then is the service user's.
+        // Root administers it; files that this creates belong to the service user.
         let renewed = work.run(&at("cert renew"));
         assert!(renewed.status.success(), "{}", said(&renewed));
         assert_eq!(owner("tls/identity.pem"), SERVICE);
@@ -125,7 +125,7 @@ fn root_runs_a_service_user_s_instance_only_when_told_to() {
     assert!(work.run(&at("stop")).status.success());
 }
 
-/// Everybody may make files in `/dev/shm`, and sees the names there while an instance runs.
+/// Every user may create files in `/dev/shm`, and sees the names there while an instance runs.
 #[test]
 fn a_stranger_who_takes_the_name_of_the_shared_memory_keeps_no_instance_from_starting() {
     if !is_root() {
@@ -152,7 +152,7 @@ fn a_stranger_who_takes_the_name_of_the_shared_memory_keeps_no_instance_from_sta
     let identity = made.split_whitespace().nth(1).unwrap().to_owned();
     let schema = "PRAGMA journal_mode=WAL; CREATE TABLE t(id INTEGER PRIMARY KEY, x BLOB); INSERT INTO t VALUES(1, 'first')";
     as_user(SERVICE, SERVICE, || Connection::open(&database).unwrap().execute_batch(schema).unwrap());
-    // In the way: the one file or the other, at a start with and without shared memory of before.
+    // Either of the two files is in the way, at a start with and without previous shared memory.
     let names = ["", ".published"].map(|end| PathBuf::from(format!("/dev/shm/standfast-{identity}{end}")));
     let mut rows_wanted = 1;
     let mut served = |alerts_wanted: usize| {
@@ -177,7 +177,7 @@ fn a_stranger_who_takes_the_name_of_the_shared_memory_keeps_no_instance_from_sta
     drop(running);
     as_user(STRANGER, STRANGER, || std::fs::write(&names[0], "").unwrap());
     let running = served(2);
-    // After a kill the next start goes on with the shared memory of before.
+    // After a kill the next start continues with the previous shared memory.
     drop(running);
     let running = served(3);
     must("stop");
@@ -193,7 +193,7 @@ fn a_stranger_who_takes_the_name_of_the_shared_memory_keeps_no_instance_from_sta
     standfast_session::Segment::remove(&names[0]);
 }
 
-/// Files in `/dev/shm` with its name.
+/// Returns the files in `/dev/shm` whose name contains its identity.
 fn of_instance(identity: &str) -> impl Iterator<Item = PathBuf> {
     let all = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().path());
     all.filter(move |path| path.to_string_lossy().contains(identity))
@@ -219,7 +219,7 @@ fn a_token_file_that_others_may_read_is_refused_and_one_of_standby_token_is_not(
     assert!(Command::new("sh").args(["-c", &typed[0]]).status().unwrap().success());
     let made = attempt(&good);
     assert!(made.status.success(), "{}", said(&made));
-    // Whatever the umask, `standby token` makes the file that its output goes to a private one.
+    // Whatever the umask, `standby token` makes the file of its standard output private.
     let redirected = place.path("redirected");
     let line = format!(
         "umask 022; {} standby token --name east -D {} > {}",

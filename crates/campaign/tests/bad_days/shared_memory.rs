@@ -1,4 +1,4 @@
-//! Processes that write garbage into the shared memory, truncate it, or put theirs in its place.
+//! Processes that write garbage into the shared memory, truncate it, or replace it by their own.
 
 use crate::support::{
     Client, INSERT, Place, SQLITE_READONLY, assert_same, await_alert, must, rows, segment_of, start,
@@ -14,16 +14,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const SQLITE_BUSY: i32 = 5;
-/// A user that no account has.
+/// A user id without an account.
 const STRANGER: u32 = 60_001;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often everything is written over: `STANDFAST_TRUST_ROUNDS`, few by default.
+/// How often everything is overwritten: `STANDFAST_TRUST_ROUNDS`, small by default.
 fn rounds() -> usize {
     std::env::var("STANDFAST_TRUST_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(12)
 }
 
-/// Writes random numbers, large ones and zeros into every word, as any process can that may write the file.
+/// Writes random numbers, large numbers and zeros into every word, as any process can that may write the file.
 fn scribble(path: &Path, rng: &mut Rng) {
     let file = File::options().write(true).open(path).unwrap();
     let word = |rng: &mut Rng| match rng.below(4) {
@@ -37,10 +37,10 @@ fn scribble(path: &Path, rng: &mut Rng) {
     file.write_all_at(&words, 0).unwrap();
 }
 
-/// Commits of eight applications in two databases.
+/// Eight applications that commit to two databases.
 struct Family {
     clients: Vec<Client>,
-    /// Answers that came while nothing could become durable.
+    /// Answers that arrived while no commit could become durable.
     early: Vec<Option<Answer>>,
     databases: [PathBuf; 2],
 }
@@ -59,7 +59,7 @@ impl Family {
         [rows(&self.databases[0]), rows(&self.databases[1])]
     }
 
-    /// How many were acknowledged in each database; the others were refused with one of `codes`.
+    /// Returns how many commits were acknowledged in each database; all others must have failed with one of `codes`.
     fn answers(&mut self, codes: &[i32]) -> [i64; 2] {
         let mut acknowledged = [0; 2];
         let mut early = std::mem::take(&mut self.early);
@@ -75,7 +75,8 @@ impl Family {
     }
 }
 
-/// A primary alone, applications in two of its databases, and the file that they may write to.
+/// Sets up a primary without a standby, applications on two of its databases, and the path of the shared memory that
+/// applications may write.
 fn primary_with_family(place: &Place) -> (Instance, Family, PathBuf) {
     let (primary, first) = place.protecting();
     let second = place.database("second.db");
@@ -94,7 +95,7 @@ fn random_requests_acknowledge_nothing_and_end_no_process() {
     let (segment, mut rng) = (segment_of(&first), Rng::new(34));
     let mut acknowledged = family.rows();
     for round in 0..rounds() {
-        // While it stands still nothing becomes durable.
+        // While the primary is frozen, no commit becomes durable.
         primary.process().unwrap().freeze(true);
         let before = family.rows();
         family.send();
@@ -112,9 +113,9 @@ fn random_requests_acknowledge_nothing_and_end_no_process() {
             "round {round}: acknowledged before it was durable"
         );
         primary.process().unwrap().freeze(false);
-        // Who is kept from the write lock for as long as its handler waits is told so.
+        // An application that does not get the write lock within its busy timeout gets SQLITE_BUSY.
         let answers = family.answers(&[SQLITE_BUSY]);
-        // While it works.
+        // While the primary runs.
         family.send();
         (0..3).for_each(|_| scribble(&segment, &mut rng));
         let more = family.answers(&[SQLITE_BUSY]);
@@ -134,12 +135,12 @@ fn random_published_words_end_no_process_and_are_repaired() {
     let place = Place::new("published");
     let (primary, mut family, segment) = primary_with_family(&place);
     let (path, mut rng) = (published_path(&segment), Rng::new(35));
-    // Only the user of the instance and root can.
+    // Only root and the user of the instance can write it.
     std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     for _ in 0..rounds().div_ceil(4) {
         family.send();
         scribble(&path, &mut rng);
-        // Anything may be refused then.
+        // Any statement may be refused then.
         let answers: Vec<Answer> = family.clients.iter().map(Client::answer).collect();
         assert_eq!(answers.len(), 8);
         await_condition("commits are acknowledged again", TIMEOUT, || {
@@ -179,7 +180,7 @@ fn truncated_shared_memory_ends_neither_the_instance_nor_applications() {
 fn shared_memory_that_a_stranger_made_is_not_used() {
     let place = Place::new("strangers-memory");
     let (mut primary, database) = place.protecting();
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: geteuid has no preconditions and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         eprintln!("only root can make files of another user; not tried");
         return;
@@ -187,13 +188,13 @@ fn shared_memory_that_a_stranger_made_is_not_used() {
     let segment = segment_of(&database);
     place.application(&database).run(INSERT);
     for path in [segment.clone(), published_path(&segment)] {
-        // One of them is there before the instance starts, a true copy.
+        // Another user's file is there before the instance starts, as an exact copy.
         primary.stop().unwrap();
         chown(&path, Some(STRANGER), None).unwrap();
         start(&mut primary);
         assert_eq!(std::fs::metadata(&path).unwrap().uid(), 0, "{} was taken over", path.display());
         place.application(&database).run(INSERT);
-        // One of them comes while it runs.
+        // The file changes its owner while the instance runs.
         chown(&path, Some(STRANGER), None).unwrap();
         let mut application = place.application(&database);
         application.run("PRAGMA busy_timeout=50");

@@ -1,4 +1,4 @@
-//! The standby: it can be read, not written, and it takes over.
+//! A standby can be read, refuses writes, and fails over.
 
 use crate::support::{
     A_WHILE, INSERT, Place, SQLITE_IOERR, SQLITE_READONLY, TIMEOUT, add_destination, assert_same,
@@ -25,7 +25,7 @@ fn a_standby_is_read_as_it_is_and_refuses_writes() {
     for word in ["physical standby", "north", "failover"] {
         assert!(said.contains(word), "{said}");
     }
-    // Without the extension there is nobody to explain, but it must not get through either.
+    // Without the extension there is no explanation, but the write must be refused as well.
     let mut foreigner = place.foreigner(&copy);
     foreigner.run("PRAGMA busy_timeout=200");
     assert_eq!(foreigner.run("SELECT count(*) FROM t")[0][0], 2);
@@ -82,13 +82,13 @@ fn a_standby_takes_over_with_everything_and_the_old_primary_is_fenced() {
     assert!(!matches!(answer, Some(Answer::Rows(_))), "the old primary acknowledged a commit");
     let status = primary.status().unwrap();
     assert!(status.json().to_string().contains("fenced"), "{}", status.json());
-    // Who writes there is told where to write, and not to restart what has not failed.
+    // A session that writes there is told where to write, and not to restart an instance that has not failed.
     let mut late = place.application(&database);
     late.fails(INSERT, SQLITE_IOERR);
     let said = late.said();
     assert!(said.contains("another one has taken over") && !said.contains("has failed"), "{said}");
 
-    // The new primary outlives restarts as primary.
+    // The new primary stays a primary over restarts.
     standby.kill();
     start(&mut standby);
     assert_eq!(standby.status().unwrap().role(), "primary");
@@ -100,7 +100,7 @@ fn a_standby_takes_over_with_everything_and_the_old_primary_is_fenced() {
 fn a_primary_that_hears_of_its_successor_while_it_opens_accepts_nothing() {
     let place = Place::new("late-successor");
     let (mut primary, standby, database) = place.pair(&["--on-timeout", "stall"]);
-    // Many databases take long to open, and a destination answers at once.
+    // Many databases take long to open, and the destination answers immediately.
     for number in 0..10 {
         let other = place.database(&format!("other-{number}.db"));
         must(&primary, &["protect", &other.to_string_lossy()]);
@@ -135,7 +135,7 @@ fn what_is_protected_between_the_copy_and_the_destination_reaches_the_standby() 
         assert_same(&primary, &standby, database);
     }
 
-    // The same while nobody is a destination any more.
+    // The same while there is no destination.
     must(&primary, &["destination", "remove", "north"]);
     let without = place.database("without.db");
     must(&primary, &["protect", &without.to_string_lossy()]);
@@ -163,7 +163,7 @@ fn a_change_of_one_destination_does_not_interrupt_the_others() {
     let alerts = primary.alerts();
     assert_eq!(connections(&alerts), before, "{alerts}");
     assert!(!alerts.contains("destination north: disconnected"), "{alerts}");
-    // What is changed itself begins anew.
+    // A destination that is changed itself reconnects.
     add_destination(&primary, &standby, &["--mode", "async"]);
     await_alert(&primary, "destination north: disconnected");
 }
@@ -178,7 +178,7 @@ fn a_standby_killed_in_the_middle_of_applying_goes_on_where_it_was() {
         standby.kill();
         standby.faults = Some(point.into());
         start(&mut standby);
-        // How much redo is applied at a time depends on the machine, so there is no number of commits for this.
+        // How much redo one step applies depends on the machine, so the number of commits that this takes is unknown.
         await_condition(&format!("{point} strikes"), TIMEOUT, || {
             application.run(INSERT);
             let ended = standby.process().unwrap().ended_within(std::time::Duration::from_millis(10));
@@ -199,7 +199,7 @@ fn a_failover_that_fails_leaves_a_standby_that_goes_on_and_can_be_failed_over_ag
     let (mut primary, standby, database) = place.pair(&["--on-timeout", "stall"]);
     let mut application = place.application(&database);
     application.run(INSERT);
-    // The control file cannot be replaced: its new version has no place.
+    // The control file cannot be replaced, because a directory has the name of its new version.
     let in_the_way = standby.directory.join("control.new");
     std::fs::create_dir(&in_the_way).unwrap();
     for round in 0..2 {
@@ -212,7 +212,7 @@ fn a_failover_that_fails_leaves_a_standby_that_goes_on_and_can_be_failed_over_ag
         assert_same(&primary, &standby, &database);
     }
     await_alert(&standby, "the failover failed");
-    // Nor can it be noted that standby logs are free, which is no reason to end apply.
+    // The control file cannot record that standby logs are free either, which does not end apply.
     await_alert(&standby, "standby logs stay occupied");
     assert!(!standby.alerts().contains("apply has ended"), "{}", standby.alerts());
     std::fs::remove_dir(&in_the_way).unwrap();
@@ -223,8 +223,8 @@ fn a_failover_that_fails_leaves_a_standby_that_goes_on_and_can_be_failed_over_ag
     place.application(&copy).run(INSERT);
 }
 
-/// A standby that has much to apply when its primary is lost, with faults that strike it then, and its copy of a database
-/// of 3 rows.
+/// Sets up a standby that has much to apply when its primary is lost, with faults that strike it then; returns its copy
+/// of a database of 3 rows.
 fn behind(place: &Place, faults: &str) -> (Instance, PathBuf) {
     let (mut primary, database) = place.protecting();
     let mut standby = place.standby_of(&primary, "north");
@@ -237,7 +237,7 @@ fn behind(place: &Place, faults: &str) -> (Instance, PathBuf) {
         status.json()["destinations"][0]["required"] == true
     });
     let mut application = place.application(&database);
-    // More frames than apply leaves in the log, and more than one stretch of redo.
+    // More frames than apply leaves in the WAL, and more than one batch of redo.
     (0..2).for_each(|_| drop(application.run("INSERT INTO t(x) VALUES(randomblob(20000000))")));
     application.close();
     primary.kill();
@@ -264,7 +264,7 @@ fn a_failover_is_refused_while_a_database_cannot_be_written() {
     refuses(&standby, &["failover"], 3, &said);
     let status = standby.status().unwrap();
     assert_eq!(status.role(), "standby");
-    // Nobody has room yet, and the operator goes on without the database.
+    // The volume is still full, and the operator fails over without the database.
     let forced = standby.run(&["failover", "--force"]).unwrap();
     assert_eq!(forced.code, 6, "{}{}", forced.stdout, forced.stderr);
     for word in ["warning: LEFT OUT", "app.db", "its redo is kept from SCN"] {
@@ -272,7 +272,7 @@ fn a_failover_is_refused_while_a_database_cannot_be_written() {
     }
     assert_eq!(rows(&copy), 1);
     await_status(&standby, "it is left out", |status| status.database_state("app.db") == "left out");
-    // With room, a start takes it back.
+    // Once there is space, a start repairs it.
     standby.stop().unwrap();
     standby.faults = None;
     start(&mut standby);

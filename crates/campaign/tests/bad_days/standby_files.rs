@@ -1,4 +1,4 @@
-//! Files of a standby's databases that another process writes, reads or removes while the standby does not run.
+//! Files of a standby's databases that another process writes, reads or removes while the standby is down.
 
 use crate::support::{
     Client, INSERT, Place, assert_same, await_alert, await_status, beside, must, refuses, rows, start,
@@ -8,10 +8,10 @@ use standfast_campaign::instance::Instance;
 use std::path::{Path, PathBuf};
 
 const COLD: &str = "CREATE TABLE cold(x); INSERT INTO cold VALUES('as the primary has it')";
-/// Changes a page that no redo of the test touches afterwards.
+/// Changes a page that no later redo of the test touches.
 const WRITE_COLD: &str = "UPDATE cold SET x='written at the standby'";
 
-/// A pair with a database of some commits and a table that nothing touches any more.
+/// Sets up a pair with a database of some commits and a table that is not changed any more.
 fn pair(place: &Place) -> (Instance, Instance, PathBuf, PathBuf) {
     let (primary, standby, database) = place.pair(&["--on-timeout", "degrade", "--net-timeout-ms", "300"]);
     let mut application = place.application(&database);
@@ -27,7 +27,8 @@ fn end(standby: &mut Instance, cleanly: bool) {
     if cleanly { standby.stop().unwrap() } else { standby.kill() }
 }
 
-/// Both ends say that redo is not applied to app.db, a failover is refused, and the copy that the hint names repairs it.
+/// Asserts that both ends report that redo is not applied to app.db, that a failover is refused, and that the full
+/// resync that the hint names repairs it.
 #[track_caller]
 fn assert_stopped(place: &Place, primary: &Instance, standby: &Instance, database: &Path, words: &str) {
     await_alert(primary, "NOT APPLIED to database app.db");
@@ -65,7 +66,7 @@ fn a_write_to_a_stopped_standby_stops_its_database() {
         start(&mut standby);
         assert_stopped(&place, &primary, &standby, &database, "wrote to it while this standby did not run");
         writer.kill();
-        // It is remembered: another start says the same.
+        // The state is remembered: another start reports the same.
         assert_eq!(rows(&standby.standby_database("app.db")), 23);
     }
 }
@@ -166,7 +167,7 @@ fn a_wal_removed_at_a_killed_standby_loses_nothing() {
     assert_same(&primary, &standby, &database);
 }
 
-/// Opened before the standby and idle, in WAL mode and on its way to another one.
+/// The process opened the database before the standby or after it, is idle, and tries to write or to leave WAL mode.
 #[test]
 fn a_process_that_has_a_standby_database_open_cannot_write() {
     let place = Place::new("open-before");

@@ -1,4 +1,4 @@
-//! What an instance does itself is no failure of another one: stops, and destinations that were never there.
+//! The actions of an instance are not failures of a peer: stops, and destinations that were never connected.
 
 use super::security;
 use super::support::*;
@@ -6,7 +6,7 @@ use standfast_campaign::application::client::Answer;
 use standfast_campaign::status::Status;
 use std::time::{Duration, Instant};
 
-/// With such a net timeout a test that waits for it fails.
+/// A net timeout so long that a test that waits for it fails.
 const LONG: [&str; 2] = ["--net-timeout-ms", "120000"];
 
 fn check(instance: &standfast_campaign::instance::Instance) -> (i32, String) {

@@ -1,7 +1,7 @@
-//! Hostile connections on every listener of an instance while members and readers go about their work.
+//! Hostile connections to every listener of an instance, while peers and readers use it.
 //!
-//! `STANDFAST_HOSTILE=50000` is how many there are on each listener before anything is measured; then the bar of a second
-//! for a member counts, too. The hosts are addresses of a network namespace, for which the test needs root.
+//! `STANDFAST_HOSTILE=50000` sets the number of hostile connections to each listener before the measurement; only then
+//! must a peer connect within a second. The hosts are addresses in a network namespace, for which the test needs root.
 
 use crate::support::{INSERT, Place, await_alert, await_status, must, refuses, start};
 use standfast_campaign::instance::Instance;
@@ -14,19 +14,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Hostile connections on each listener unless the environment says otherwise.
+/// Number of hostile connections to each listener unless the environment sets it.
 const FEW: usize = 400;
-/// The bar for all that strangers may add to an alert log.
+/// Maximum growth of an alert log through unauthenticated peers.
 const ALERT_BYTES_MAX: usize = 100_000;
 const TOKEN: &str = "0123456789abcdef";
 const SOUTH: [u8; 4] = [10, 99, 0, 1];
 const NORTH: [u8; 4] = [10, 99, 0, 2];
 
-/// Runs `test` in a network of its own, where this host has the addresses 10.99.0.1 to 10.99.0.40. False without the right
-/// to make one.
+/// Runs `test` in a network namespace in which this host has the addresses 10.99.0.1 to 10.99.0.40. Returns false
+/// without the permission to create one.
 fn in_a_network(test: fn()) -> bool {
     let thread = std::thread::spawn(move || {
-        // SAFETY: changes the network of this thread only, and of what it begins.
+        // SAFETY: unshare changes the network of this thread only, and of the threads and processes that it starts.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             return false;
         }
@@ -42,7 +42,7 @@ fn in_a_network(test: fn()) -> bool {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// A connection from an address of this host. A queue that is full does not hold the flood up.
+/// Connects from an address of this host, with a timeout so that a full queue does not stop the flood.
 fn connect(from: [u8; 4], to: SocketAddr) -> Option<TcpStream> {
     let SocketAddr::V4(to) = to else { return None };
     let limit = Duration::from_secs(1);
@@ -51,7 +51,7 @@ fn connect(from: [u8; 4], to: SocketAddr) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// What the `nth` connection says.
+/// Returns what the `nth` connection sends.
 fn hostile_bytes(nth: usize) -> Vec<u8> {
     let text = format!("GET /?token=\x1b[2J{nth} HTTP/1.1\r\nHost: \u{202e}evil\r\n\r\n");
     match nth % 6 {
@@ -64,7 +64,7 @@ fn hostile_bytes(nth: usize) -> Vec<u8> {
     }
 }
 
-/// Connections from eight addresses until it is dropped. The newest are held open.
+/// Connects from eight addresses until it is dropped. Holds the newest connections open.
 struct Flood {
     stop: Arc<AtomicBool>,
     made: Arc<AtomicUsize>,
@@ -82,7 +82,7 @@ impl Flood {
                 while !stop.load(Relaxed) {
                     let from = [10, 99, 0, first_address + thread * 4 + (nth / 7 % 4) as u8];
                     if let Some(mut stream) = connect(from, target) {
-                        // An error means that it is closed already.
+                        // An error means that the connection is already closed.
                         let _ = stream.write_all(&hostile_bytes(nth));
                         held.push_back(stream);
                         made.fetch_add(1, Relaxed);
@@ -116,7 +116,7 @@ impl Drop for Flood {
     }
 }
 
-/// The head of the answer to a request with the token.
+/// Returns the answer to a request with the token.
 fn ask(address: SocketAddr) -> String {
     let mut stream = connect(SOUTH, address).unwrap();
     let request = format!("GET /healthz HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
@@ -178,7 +178,7 @@ fn flood() {
 
     let floods = [Flood::on(south_at, 10), Flood::on(north_at, 20), Flood::on(http_at, 30)];
     floods.iter().for_each(|flood| flood.await_connections(wanted.unwrap_or(FEW)));
-    // A reader with the token, a member that connects, and a commit.
+    // A reader with the token, a peer that connects, and a commit.
     let began = Instant::now();
     let answer = ask(http_at);
     assert!(answer.starts_with("HTTP/1.1 200 ") || answer.starts_with("HTTP/1.1 503 "), "{answer}");
@@ -202,7 +202,7 @@ fn flood() {
             !alerts.contains(['\x1b', '\u{202e}']) && !alerts.lines().any(|line| line.contains("Z forged"))
         );
     }
-    // What concerns a member is still said.
+    // Alerts about a peer are still written.
     must(&south, &["destination", "remove", "north"]);
     must(&south, &["cert", "revoke", "north"]);
     refuses(&north, &["cert", "renew", "--from", &south.address], 3, &["not listed"]);

@@ -1,4 +1,4 @@
-//! Instances, databases and application processes of a test, in a directory that goes with it.
+//! Instances, databases and application processes of a test, in a directory that is removed with them.
 
 use standfast_campaign::application::client::Answer;
 use standfast_campaign::instance::Instance;
@@ -13,19 +13,19 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Longest time for anything that has to happen.
+/// Timeout for anything that must happen.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long something that must not happen is given to happen.
+/// How long a test waits for what must not happen.
 pub const A_WHILE: Duration = Duration::from_millis(400);
 
-/// Options of a destination: a net timeout that is short, and long enough that a standby on a busy machine is not taken for
-/// one that is gone.
+/// Options of a destination: a short net timeout, but long enough that a standby on a busy machine is not taken for a
+/// lost one.
 pub const QUICK: [&str; 2] = ["--net-timeout-ms", "1500"];
 
 pub const SQLITE_READONLY: i32 = 8;
 pub const SQLITE_IOERR: i32 = 10;
 
-/// A directory of the test's own, on the disk of the build directory; kept when the test fails.
+/// A directory of one test, on the disk of the build directory; kept when the test fails.
 pub struct Place {
     pub directory: PathBuf,
     pub programs: Programs,
@@ -44,7 +44,7 @@ impl Place {
         self.directory.join(name)
     }
 
-    /// A WAL database with one table.
+    /// Creates a WAL database with one table and one row.
     pub fn database(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         let connection = rusqlite::Connection::open(&path).unwrap();
@@ -54,28 +54,28 @@ impl Place {
         path
     }
 
-    /// A primary that is not started.
+    /// Creates a primary that is not started.
     pub fn instance(&self, name: &str) -> Instance {
         let more = ["--group-bytes", "8388608"];
         Instance::init(&self.programs, &self.path(name), name, &more)
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// A running primary.
+    /// Creates a running primary.
     pub fn primary(&self, name: &str) -> Instance {
         let mut instance = self.instance(name);
         start(&mut instance);
         instance
     }
 
-    /// A running primary that protects a database.
+    /// Creates a running primary that protects a database.
     pub fn protecting(&self) -> (Instance, PathBuf) {
         let (primary, database) = (self.primary("south"), self.database("app.db"));
         must(&primary, &["protect", &database.to_string_lossy()]);
         (primary, database)
     }
 
-    /// A primary that protects a database, and its synchronous standby. `more` completes `destination add`.
+    /// Creates a primary that protects a database, and its synchronous standby. `more` completes `destination add`.
     pub fn pair(&self, more: &[&str]) -> (Instance, Instance, PathBuf) {
         let (primary, database) = self.protecting();
         let standby = self.standby_of(&primary, "north");
@@ -84,7 +84,7 @@ impl Place {
         (primary, standby, database)
     }
 
-    /// A running standby that is no destination yet.
+    /// Creates a running standby that is not a destination yet.
     pub fn standby_of(&self, primary: &Instance, name: &str) -> Instance {
         let mut standby =
             Instance::standby_of(primary, &self.path(name), name).unwrap_or_else(|error| panic!("{error}"));
@@ -92,12 +92,12 @@ impl Place {
         standby
     }
 
-    /// An application with the extension.
+    /// Starts an application with the extension.
     pub fn application(&self, database: &Path) -> Client {
         Client::start(self, Some(&self.programs.extension), database)
     }
 
-    /// Adds so many rows with an application that ends then.
+    /// Adds `count` rows with an application that then ends.
     pub fn insert(&self, database: &Path, count: i64) {
         let mut application = self.application(database);
         for _ in 0..count {
@@ -105,7 +105,7 @@ impl Place {
         }
     }
 
-    /// A process that knows nothing of Standfast.
+    /// Starts a process without the VFS.
     pub fn foreigner(&self, database: &Path) -> Client {
         Client::start(self, None, database)
     }
@@ -132,7 +132,7 @@ pub fn must(instance: &Instance, words: &[&str]) -> String {
     instance.must(words).unwrap_or_else(|error| panic!("{error}{}", instance.last_words()))
 }
 
-/// Runs a command that must fail with `code`; what it says on standard error has to contain all of `words`.
+/// Runs a command that must fail with `code` and whose standard error must contain all of `words`.
 #[track_caller]
 pub fn refuses(instance: &Instance, command: &[&str], code: i32, words: &[&str]) -> String {
     let finished = instance.run(command).unwrap();
@@ -162,7 +162,7 @@ pub fn await_alert(instance: &Instance, words: &str) {
 #[track_caller]
 pub fn add_destination(primary: &Instance, standby: &Instance, more: &[&str]) {
     let name = standby.directory.file_name().unwrap().to_string_lossy().into_owned();
-    // One that does not run cannot be connected to first.
+    // A standby that does not run cannot be connected to first.
     let no_wait: &[&str] = if standby.process().is_none() { &["--no-wait"] } else { &[] };
     must(primary, &[&["destination", "add", &name, &standby.address], more, no_wait].concat());
 }
@@ -178,19 +178,19 @@ pub fn assert_same(primary: &Instance, standby: &Instance, database: &Path) {
     assert!(integrity.none(), "{:?}", integrity.notes);
 }
 
-/// A file that SQLite or Standfast keeps beside a database.
+/// Returns the path of a file that SQLite or Standfast keeps beside a database.
 pub fn beside(database: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(format!("{}{suffix}", database.display()))
 }
 
-/// Where the marker says that the shared memory is.
+/// Returns the path of the shared memory from the marker.
 #[track_caller]
 pub fn segment_of(database: &Path) -> PathBuf {
     let marker = std::fs::read_to_string(beside(database, "-standfast")).unwrap();
     marker.lines().find_map(|line| line.strip_prefix("segment=")).unwrap().into()
 }
 
-/// Rows of `t` as a reader without the extension sees them.
+/// Counts the rows of `t` as a reader without the extension sees them.
 #[track_caller]
 pub fn rows(database: &Path) -> i64 {
     let connection = standfast_campaign::verify::open_plain(database).unwrap();
@@ -209,7 +209,7 @@ pub fn await_rows(database: &Path, number: i64) {
 
 /// Adds one row.
 pub const INSERT: &str = "INSERT INTO t(x) VALUES('row')";
-/// Adds one row of half a megabyte that no compression makes small.
+/// Adds one row of half a megabyte that cannot be compressed.
 pub const INSERT_BULK: &str = "INSERT INTO t(x) VALUES(randomblob(500000))";
 
 /// An application process that runs one statement at a time.
@@ -225,7 +225,7 @@ impl Client {
         Client::begin(place, &[], extension, database)
     }
 
-    /// An application with the extension that the words of `wrapper` start.
+    /// Starts an application with the extension through the command `wrapper`.
     pub fn wrapped(place: &Place, wrapper: &[String], database: &Path) -> Client {
         Client::begin(place, wrapper, Some(&place.programs.extension), database)
     }
@@ -256,24 +256,23 @@ impl Client {
         Client { input: child.stdin.take(), child, answers, log }
     }
 
-    /// Hands over a statement; the answer is to be asked for.
+    /// Sends a statement without waiting for its answer.
     pub fn send(&mut self, sql: &str) {
         let line = format!("{}\n", serde_json::json!(sql));
         self.input.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
-    /// As [`Client::send`]; whether the process is there to take it.
+    /// Sends a statement like [`Client::send`]; returns whether the process could take it.
     pub fn offer(&mut self, sql: &str) -> bool {
         let line = format!("{}\n", serde_json::json!(sql));
         self.input.as_mut().is_some_and(|input| input.write_all(line.as_bytes()).is_ok())
     }
 
-    /// The answer, if it comes within `limit`.
+    /// Returns the answer, if it arrives within `limit`.
     pub fn answer_within(&self, limit: Duration) -> Option<Answer> {
         self.answers.recv_timeout(limit).ok()
     }
 
-    /// The answer.
     #[track_caller]
     pub fn answer(&self) -> Answer {
         self.answer_within(TIMEOUT)
@@ -294,7 +293,7 @@ impl Client {
         }
     }
 
-    /// Runs a statement that must fail with the primary result code `code`. Returns SQLite's words.
+    /// Runs a statement that must fail with the primary result code `code`. Returns SQLite's message.
     #[track_caller]
     pub fn fails(&mut self, sql: &str, code: i32) -> String {
         match self.try_run(sql) {
@@ -303,12 +302,12 @@ impl Client {
         }
     }
 
-    /// What the extension wrote to standard error.
+    /// Returns what the extension wrote to standard error.
     pub fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// `kill -9`.
+    /// Sends SIGKILL.
     pub fn kill(mut self) {
         self.end();
     }

@@ -1,4 +1,4 @@
-//! Redo that a standby has and cannot read: an archived log that is damaged, or was moved away.
+//! Redo that a standby holds and cannot read: an archived log is damaged, or was moved away.
 
 use crate::support::{
     Client, INSERT, Place, TIMEOUT, add_destination, assert_same, await_alert, await_rows, await_status,
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const ROUNDS: i64 = 6;
 
-/// A synchronous standby that has everything.
+/// Sets up a synchronous standby that has applied everything.
 fn pair(place: &Place) -> (Instance, Instance, PathBuf) {
     let (primary, database) = place.protecting();
     let standby = place.standby_of(&primary, "north");
@@ -23,7 +23,7 @@ fn pair(place: &Place) -> (Instance, Instance, PathBuf) {
     (primary, standby, database)
 }
 
-/// A row in each of more logs than there are groups: what is not applied is then in archived logs alone.
+/// Writes a row into each of more logs than there are groups: redo that is not applied is then in archived logs only.
 fn fill(primary: &Instance, mut application: Client) {
     for _ in 0..ROUNDS {
         application.run(INSERT);
@@ -32,7 +32,7 @@ fn fill(primary: &Instance, mut application: Client) {
     application.close();
 }
 
-/// A pair whose standby has applied nothing of that, and has it on disk only.
+/// Sets up a pair whose standby has applied none of that, and holds it on disk only.
 fn behind(place: &Place) -> (Instance, Instance, PathBuf) {
     let (primary, mut standby, database) = pair(place);
     standby.stop().unwrap();
@@ -48,7 +48,7 @@ fn behind(place: &Place) -> (Instance, Instance, PathBuf) {
     (primary, standby, copy)
 }
 
-/// Of the archived logs the one with this place; in the middle of what is not applied is 2.
+/// Returns the archived log with this index; 2 is in the middle of the redo that is not applied.
 fn archived_log(standby: &Instance, at: usize) -> PathBuf {
     let entries = std::fs::read_dir(standby.directory.join("archive")).unwrap();
     let mut logs: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -84,7 +84,7 @@ fn an_archived_log_that_is_missing_is_applied_when_it_is_back() {
     await_alert(&standby, "apply: the redo can be read again");
 }
 
-/// The archived log number `at` is not there when the standby starts.
+/// Tests recovery when the archived log with index `at` is missing at the start of the standby.
 fn recovery_waits_for(test: &str, at: usize) {
     let place = Place::new(test);
     let (primary, mut standby, database) = pair(&place);
@@ -124,17 +124,17 @@ fn a_failover_that_could_not_read_an_archived_log_takes_over_once_it_is_back() {
     primary.kill();
     refuses(&standby, &["failover"], 1, &[&name(&log), "still a standby"]);
     std::fs::rename(away(&log), &log).unwrap();
-    // Also when apply has not found out yet.
+    // Also when apply has not detected it yet.
     must(&standby, &["failover"]);
     assert_eq!(rows(&copy), 1 + ROUNDS);
     place.application(&copy).run(INSERT);
 }
 
-/// Nothing but the header of the file stays as it was.
+/// Damages everything in the file but its header.
 fn damage(log: &Path) {
     let mut bytes = std::fs::read(log).unwrap();
     bytes[4096..].iter_mut().for_each(|byte| *byte ^= 0x55);
-    // In place: the instance has the file open.
+    // In place, because the instance has the file open.
     let mut file = std::fs::OpenOptions::new().write(true).open(log).unwrap();
     file.write_all(&bytes).unwrap();
 }
@@ -177,7 +177,7 @@ fn redo_that_is_damaged_in_a_group_is_read_from_its_archived_log() {
     place.application(&copy).run(INSERT);
 }
 
-/// Makes a block wrong of the log that `instance`, which does not run, was filling: one before the last that it wrote.
+/// Damages a block of the log that `instance`, which does not run, was filling: a block before the last that it wrote.
 fn damage_the_end(instance: &Instance) {
     let files = std::fs::read_dir(instance.directory.join("redo")).unwrap();
     let read = |path: PathBuf| {
@@ -212,7 +212,7 @@ fn damage_in_the_log_that_a_standby_fills_is_not_its_end_and_its_primary_mends_i
     start(&mut standby);
     await_alert(&standby, "apply waits for redo that cannot be read: redo log");
     let copy = standby.standby_database("app.db");
-    // Not at the first attempt, which opens the log once more, and not at the second.
+    // Neither at the first attempt, which opens the log again, nor at the second.
     for _ in 0..2 {
         refuses(&standby, &["failover"], 1, &["is damaged: redo from SCN", "its primary", "still a standby"]);
     }

@@ -1,4 +1,4 @@
-//! `standfast verify`: pages of a standby that are not what the primary has.
+//! `standfast verify`: pages of a standby that differ from the primary.
 
 use crate::damage::{damage, first_row};
 use crate::support::{
@@ -9,7 +9,7 @@ use standfast_campaign::status::Status;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// A pair whose standby has one damaged page that no transaction touches.
+/// Sets up a pair whose standby has one damaged page that no transaction touches.
 fn with_damaged_page(place: &Place) -> (Instance, Instance, PathBuf) {
     let (primary, database) = place.protecting();
     let mut standby = place.standby_of(&primary, "north");
@@ -21,7 +21,7 @@ fn with_damaged_page(place: &Place) -> (Instance, Instance, PathBuf) {
     (primary, standby, database)
 }
 
-/// Runs `verify --json`; returns its exit code and what it found.
+/// Runs `verify --json`; returns its exit code and its result.
 fn verify(primary: &Instance, more: &[&str]) -> (i32, Status) {
     let finished = primary.run(&[&["verify", "--json"], more].concat()).unwrap();
     let found =
@@ -46,7 +46,7 @@ fn a_damaged_cold_page_of_a_standby_is_named_and_repaired() {
     let said = primary.run(&["verify"]).unwrap();
     assert!(said.stdout.contains("app.db at north: page 2 as of SCN "), "{}", said.stdout);
 
-    // Who asks is told, also at the standby and after its restart; redo is applied all the same.
+    // Both ends report the difference, also after a restart of the standby; redo is still applied.
     let check = primary.run(&["status", "--check"]).unwrap();
     assert_eq!(check.code, 2, "{}", check.stdout);
     assert!(check.stdout.contains("north: 1 pages of app.db differ"), "{}", check.stdout);
@@ -70,7 +70,7 @@ fn a_damaged_cold_page_of_a_standby_is_named_and_repaired() {
     });
     assert_eq!(verify(&primary, &["app.db"]).0, 0);
     assert_same(&primary, &standby, &database);
-    // A standby that reads the same redo again comes to the same state.
+    // A standby that reads the same redo again reaches the same state.
     standby.kill();
     start(&mut standby);
     await_status(&primary, "the standby is back", Status::streams);
@@ -121,7 +121,7 @@ fn verification_under_load_finds_no_difference() {
                 }
             }
         });
-        // Read slowly, most pages of a chunk change before their checksums are in the redo.
+        // When they are read slowly, most pages of a chunk change before their checksums are in the redo.
         let rates = ["1000000000", "2000000", "1000000000", "2000000"];
         let found: Vec<_> = rates.iter().map(|rate| verify(&primary, &["--rate", rate])).collect();
         done.store(true, SeqCst);

@@ -1,4 +1,4 @@
-//! V$ views in applications and on the command line, also when there is nobody to ask.
+//! V$ views in applications and on the command line, also without an instance that answers.
 
 use crate::support::{INSERT, Place, await_status, must, refuses, start};
 use serde_json::json;
@@ -19,13 +19,13 @@ fn views_answer_on_a_protected_connection_and_say_why_when_the_instance_does_not
     let rows = application.run(log);
     assert_eq!(rows[1], [json!(2), json!("CURRENT"), json!("null")]);
     assert_eq!(rows[0][2], "integer");
-    // A join scans one of them again and again; both are fetched once.
+    // A join scans one view repeatedly; each view is fetched once.
     let join =
         "SELECT DISTINCT f.type FROM v$log l JOIN v$logfile f USING (group_no) WHERE l.bytes = 8388608";
     assert_eq!(application.run(join), [[json!("ONLINE")]]);
     let unfilled = "SELECT count(*), count(total_timeouts) FROM v$system_event WHERE event = 'log file sync'";
     assert_eq!(application.run(unfilled), [[json!(1), json!(0)]]);
-    // Inside of a transaction, and without a part in it.
+    // Within a transaction, without taking part in it.
     let rows = application.run("BEGIN; INSERT INTO t(x) VALUES('in'); SELECT name FROM v$database; COMMIT");
     assert_eq!(rows, [[json!("south")]]);
     application.fails("INSERT INTO v$log(group_no) VALUES(1)", SQLITE_ERROR);
@@ -36,7 +36,7 @@ fn views_answer_on_a_protected_connection_and_say_why_when_the_instance_does_not
     assert!(said.contains("v$database") && said.contains("standfast start -D"), "{said}");
     start(&mut primary);
     assert_eq!(application.run(role).len(), 1, "it is found again");
-    // What the log writer did not do is no write time: the machine has been up for longer, and this instance rested.
+    // The time in which the log writer was idle is not write time.
     let time = "SELECT value FROM v$sysstat WHERE name = 'redo write time (usec)'";
     let written_us = application.run(time)[0][0].as_u64().unwrap();
     assert!(u128::from(written_us) < began.elapsed().as_micros(), "{written_us} us since the start");
@@ -77,14 +77,14 @@ fn a_standby_shows_its_lags_and_its_own_logs() {
         Ok(if lags == expected { Ok(()) } else { Err(lags.to_string()) })
     })
     .unwrap();
-    // What the standby knows of itself is not NULL.
+    // Values that the standby knows of itself are not NULL.
     let times = "SELECT count(value) AS known FROM v$dataguard_stats WHERE db_unique_name = 'north' \
                  AND name IN ('apply finish time', 'estimated startup time')";
     assert_eq!(ask(&standby, times), json!([{"known": 2}]));
     let applied =
         "SELECT count(timestamp) AS known FROM v$recovery_progress WHERE item = 'Last Applied Redo'";
     assert_eq!(ask(&standby, applied), json!([{"known": 1}]));
-    // A log that was shipped has a row of its destination, and so a rate.
+    // A log that was shipped has a row of its destination, and therefore a rate.
     must(&primary, &["switch-logfile"]);
     let rate = "SELECT count(*) > 0 AS shipped FROM v$archived_log WHERE dest_id = 1 AND standby_dest = 'YES' \
                 AND db_unique_name = 'south'";
@@ -100,7 +100,7 @@ fn a_standby_shows_its_lags_and_its_own_logs() {
     let roles = ask(&primary, "SELECT database_role FROM v$database");
     let expected = json!([{"database_role": "PRIMARY"}, {"database_role": "PHYSICAL STANDBY"}]);
     assert_eq!(roles, expected, "the standby is shown at the primary as well");
-    // What it notes of itself, once a second and once in 15 seconds.
+    // The standby records its lag once a second, and its metrics every 15 seconds.
     let noted = "SELECT (SELECT count(*) > 0 FROM v$standby_event_histogram WHERE db_unique_name = 'north') AS lags, \
                  (SELECT count(*) > 0 FROM v$sysmetric_history WHERE db_unique_name = 'north') AS metrics";
     standfast_campaign::process::await_condition(

@@ -1,15 +1,15 @@
-//! The file of a write-ahead log that has grown beyond its limit becomes short again.
+//! A WAL that has grown beyond its limit is truncated again.
 
 use crate::support::{INSERT, INSERT_BULK, Place, TIMEOUT, must, rows, start};
 use rusqlite::Connection;
 use standfast_campaign::process::await_condition;
 use std::path::Path;
 
-/// In half-megabyte rows: many times what a log may have here.
+/// Number of half-megabyte rows: many times the allowed length of the WAL.
 const BULK: usize = 60;
-/// Frames after which a log is to be reset.
+/// Frames after which a WAL is reset.
 const RESET_FRAMES: i64 = 1_000;
-/// Half as much again as that, and the last transaction.
+/// One and a half times that, and the last transaction; in bytes.
 const SHORT: u64 = 7 << 20;
 
 fn wal_bytes(database: &Path) -> u64 {
@@ -42,7 +42,7 @@ fn a_wal_that_grew_under_a_reader_is_cut_once_it_begins_again() {
     })
     .unwrap_or_else(|error| panic!("{error}"));
     let before = rows(&database);
-    // What is left is a log from which all can be recovered.
+    // Everything can be recovered from the truncated WAL.
     application.run(INSERT);
     application.close();
     primary.kill();

@@ -1,4 +1,4 @@
-//! Application processes that write all the time, and note what was acknowledged.
+//! Application processes that write continuously and record what was acknowledged.
 
 use crate::support::{A_WHILE, INSERT, Place};
 use standfast_campaign::application::client::Answer;
@@ -9,12 +9,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Ids of one writer; far more than it can write.
+/// Range of ids of one writer; far more than it can write.
 const IDS: i64 = 1_000_000;
-/// A little less than all the time: some load, on a machine that others use as well.
+/// Pause between transactions: some load, on a machine that others use as well.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What ends all writers, also one that rests.
+/// Ends all writers, including those that pause.
 #[derive(Default)]
 struct Stop {
     told: Mutex<bool>,
@@ -27,13 +27,13 @@ impl Stop {
         self.changed.notify_all();
     }
 
-    /// Whether it is told within `time`.
+    /// Whether the order comes within `time`.
     fn comes_within(&self, time: Duration) -> bool {
         *self.changed.wait_timeout_while(self.told.lock().unwrap(), time, |told| !*told).unwrap().0
     }
 }
 
-/// See the module. Each has one process and one row a transaction, with ids of its own in ascending order.
+/// Each writer has one process, and writes one row a transaction, with ids of its own in ascending order.
 pub struct Writers {
     stop: Arc<Stop>,
     abandon: Arc<AtomicBool>,
@@ -59,7 +59,7 @@ impl Writers {
                     let id = writer * IDS + acknowledged.load(SeqCst) + 1;
                     let sql = INSERT.replace("(x) VALUES(", &format!("(id, x) VALUES({id}, "));
                     application.send(&sql);
-                    // What fails, or gets no answer before the end of the test, was not acknowledged.
+                    // A commit that fails, or is not answered before the end of the test, was not acknowledged.
                     let answer = loop {
                         match application.answer_within(A_WHILE) {
                             Some(answer) => break answer,
@@ -81,7 +81,7 @@ impl Writers {
         self.acknowledged.iter().map(|writer| writer.load(SeqCst)).collect()
     }
 
-    /// Waits until every writer has had more than one commit acknowledged from now on: the second one began later.
+    /// Waits until every writer has had at least two more commits acknowledged: the second one began after this call.
     #[track_caller]
     pub fn await_progress(&self) {
         let before = self.acknowledged();
@@ -93,7 +93,7 @@ impl Writers {
         .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Lets every writer finish its transaction; none may have failed. Commits acknowledged to each.
+    /// Lets every writer finish its transaction; none may have failed. Returns the commits acknowledged to each.
     #[track_caller]
     pub fn finish(mut self) -> Acknowledged {
         let running = self.threads.iter().all(|thread| !thread.is_finished());
@@ -103,7 +103,7 @@ impl Writers {
         self.noted()
     }
 
-    /// What was acknowledged until now; the writers are left alone.
+    /// Returns what was acknowledged so far; the writers continue.
     pub fn noted(&self) -> Acknowledged {
         Acknowledged(self.acknowledged())
     }
@@ -114,18 +114,18 @@ impl Drop for Writers {
         self.stop.tell();
         self.abandon.store(true, SeqCst);
         for thread in self.threads.drain(..) {
-            // A writer that panicked has said so.
+            // A panic of a writer has been printed already.
             let _ = thread.join();
         }
     }
 }
 
-/// Commits acknowledged to each writer.
+/// Number of commits acknowledged to each writer.
 #[derive(Debug)]
 pub struct Acknowledged(Vec<i64>);
 
 impl Acknowledged {
-    /// Every row that was acknowledged must be in `database`.
+    /// Asserts that every acknowledged row is in `database`.
     #[track_caller]
     pub fn all_in(&self, database: &Path) {
         let connection = standfast_campaign::verify::open_plain(database).unwrap();

@@ -1,4 +1,4 @@
-//! Write-ahead logs that are written anew with the newest version of each page, and processes that die meanwhile.
+//! Rewritten WALs, with the newest version of each page, and processes that die during the rewrite.
 
 use crate::support::{
     Client, Place, QUICK, TIMEOUT, add_destination, assert_same, await_status, must, segment_of, start,
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 const SQLITE_BUSY: i32 = 5;
 const SQLITE_IOERR: i32 = 10;
-/// Changes the same few pages again and again.
+/// Changes the same few pages repeatedly.
 const CHANGE: &str = "UPDATE t SET x = randomblob(100), n = n + 1 WHERE id <= 3";
 
-/// Before the header, the frames, the index.
+/// Fault points of a rewrite: before the header, before the frames, before the wal-index.
 const MOMENTS: [u32; 3] = [1, 2, 3];
 
 fn shortly(instance: &Instance) {
@@ -35,7 +35,7 @@ fn database(place: &Place) -> PathBuf {
     path
 }
 
-/// `strikes` while it writes a log anew for the second time.
+/// Starts a primary in which `strikes` occurs while it rewrites a WAL for the second time.
 fn primary_struck_at(place: &Place, moment: u32, strikes: &str) -> (Instance, PathBuf) {
     let mut primary = place.instance("south");
     shortly(&primary);
@@ -46,7 +46,7 @@ fn primary_struck_at(place: &Place, moment: u32, strikes: &str) -> (Instance, Pa
     (primary, database)
 }
 
-/// How often `reader` sees the database changed, which may include the commit that was under way.
+/// Returns how many changes `reader` sees, which may include the commit that was in flight.
 #[track_caller]
 fn sees(reader: &mut Client, acknowledged: i64) -> i64 {
     let seen = reader.run("SELECT n FROM t WHERE id = 1")[0][0].as_i64().unwrap();
@@ -54,7 +54,7 @@ fn sees(reader: &mut Client, acknowledged: i64) -> i64 {
     seen
 }
 
-/// The database, changed `so_often`, goes on after a start of the instance, with nothing lost.
+/// Asserts that the database, with `so_often` changes, takes commits after a start of the instance and has lost none.
 #[track_caller]
 fn goes_on(primary: &mut Instance, writer: &mut Client, database: &Path, so_often: i64) {
     (0..200).for_each(|_| _ = writer.run(CHANGE));
@@ -129,7 +129,7 @@ fn a_checkpoint_and_a_stop_write_a_log_anew_that_would_have_to_be_synced_as_it_i
     must(&primary, &["protect", &database.to_string_lossy()]);
     let mut application = place.application(&database);
     let rewrites = || primary.status().unwrap().number("/checkpoints/rewrites");
-    // Whether the log is one that may be written anew when the command comes depends on how far the checkpointer is.
+    // Whether the WAL qualifies for a rewrite when the command comes depends on the progress of the checkpointer.
     let (mut changed, mut lengths) = (0, (1..=40).cycle());
     await_status(&primary, "a checkpoint wrote a log anew", |_| {
         let times = lengths.next().unwrap_or_default();
@@ -158,7 +158,7 @@ fn a_log_whose_instance_dies_while_it_writes_it_anew_is_whole_for_who_has_it_ope
         sees(&mut reader, acknowledged);
         primary.faults = None;
         start(&mut primary);
-        // The one that waited.
+        // The answer to the commit that waited.
         writer.answer();
         goes_on(&mut primary, &mut writer, &database, acknowledged + 1);
         assert_eq!(reader.run("SELECT n FROM t WHERE id = 1")[0][0], acknowledged + 201);
@@ -175,16 +175,16 @@ fn nobody_takes_what_is_left_of_a_log_for_the_database_when_all_died_while_it_wa
         writer.kill();
         let mut next = place.application(&database);
         next.run("PRAGMA busy_timeout=50");
-        // Before the header the log is the old one, and before the index all of the new one is there.
+        // At moment 1 the WAL is still the old one, and at moment 3 the new one is complete.
         if moment == 2 {
             next.fails("SELECT n FROM t", SQLITE_BUSY);
             assert!(next.said().contains("an earlier state. Start the instance"), "{}", next.said());
-            // Its own index shows that state, too.
+            // The instance's own wal-index shows that state, too.
             primary.faults = Some("recovery-apply=EIO@1".into());
             start(&mut primary);
             await_status(&primary, "left out", |status| status.database_state("app.db") == "left out");
             next.fails("SELECT n FROM t", SQLITE_IOERR);
-            // Who only reads and comes now has no session.
+            // A new connection that only reads has no session.
             place.application(&database).fails("SELECT n FROM t", SQLITE_IOERR);
             primary.kill();
         }
@@ -216,7 +216,7 @@ fn nor_when_the_shared_memory_that_would_have_said_so_is_lost_as_well() {
     goes_on(&mut primary, &mut next, &database, seen);
 }
 
-/// Those who have the database open have all of it, by the index; so have those who come.
+/// Connections that have the database open read everything through the wal-index; so do new ones.
 #[test]
 fn a_log_that_cannot_be_written_anew_for_an_error_of_the_disk_is_read_on_and_repaired_by_a_restart() {
     for moment in MOMENTS {
@@ -239,7 +239,7 @@ fn a_log_that_cannot_be_written_anew_for_an_error_of_the_disk_is_read_on_and_rep
         let seen = sees(&mut next, acknowledged);
         primary.kill();
         assert_eq!(sees(&mut next, acknowledged), seen);
-        // A start that cannot make the log whole either leaves it as it is, and those who read it.
+        // A start that cannot complete the WAL either leaves it and its readers as they are.
         if moment > 1 {
             primary.faults = Some("wal-sync=EIO@1".into());
             start(&mut primary);
@@ -254,7 +254,7 @@ fn a_log_that_cannot_be_written_anew_for_an_error_of_the_disk_is_read_on_and_rep
     }
 }
 
-/// The limits of a standby are what they are: it takes some 16,000 frames until its log is long.
+/// The limits of a standby are fixed: its WAL is rewritten only after about 16,000 frames.
 #[test]
 fn a_standby_that_dies_while_it_writes_a_log_anew_catches_up() {
     for moment in MOMENTS {
@@ -287,7 +287,7 @@ fn a_standby_that_dies_while_it_writes_a_log_anew_catches_up() {
     }
 }
 
-/// Only one connection writes: whatever the instance does with the log, it is no reason for SQLITE_BUSY.
+/// Only one connection writes: no work of the instance on the WAL may cause SQLITE_BUSY.
 #[test]
 fn an_application_alone_without_a_busy_timeout_never_finds_its_database_locked() {
     const ROUNDS: i64 = 1_500;

@@ -7,33 +7,32 @@ use std::path::{Path, PathBuf};
 /// A file that holds SQLite's code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copy {
-    /// The file.
     pub path: PathBuf,
-    /// Version as text; `None` when it cannot be told.
+    /// Version as text; `None` when unknown.
     pub version: Option<String>,
-    /// When its source was checked in, and its hash: what `sqlite3_sourceid()` returns.
+    /// Check-in time and hash of its source: what `sqlite3_sourceid()` returns.
     pub source_id: String,
-    /// It has the functions of SQLite among its dynamic symbols, so that a preloaded library can stand before them.
+    /// Its dynamic symbols include SQLite's functions, so that a preloaded library can interpose.
     pub is_dynamic: bool,
 }
 
-/// What of a file's content matters here.
+/// The relevant content of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     /// SQLite itself.
     pub copy: Option<Copy>,
-    /// Standfast's shim: address of what names the copy that it serves, before relocation.
+    /// Standfast's shim: address, before relocation, of the variable that points into the copy that it serves.
     pub serves_at: Option<u64>,
-    /// Address at which its first loadable segment is to be, before relocation.
+    /// Address of the first loadable segment, before relocation.
     pub first_address: u64,
 }
 
-/// Every file is read once.
+/// Cache: every file is read once.
 #[derive(Default)]
 pub struct Contents(HashMap<PathBuf, Content>);
 
 impl Contents {
-    /// What is in the file at `path`; nothing where it cannot be read.
+    /// Returns the content of the file at `path`; empty when it cannot be read.
     pub fn of(&mut self, path: &Path) -> &Content {
         self.0
             .entry(path.to_owned())
@@ -41,7 +40,6 @@ impl Contents {
     }
 }
 
-/// Pure.
 fn inspect(path: &Path, bytes: &[u8]) -> Content {
     let Some(elf) = Elf::new(bytes) else { return Content::default() };
     let first_address = elf.segments().first().map_or(0, |segment| segment.address);
@@ -50,7 +48,7 @@ fn inspect(path: &Path, bytes: &[u8]) -> Content {
 }
 
 fn copy_in(path: &Path, bytes: &[u8], elf: &Elf<'_>) -> Option<Copy> {
-    // Both are in every copy, however it was linked and stripped: one is written into each new file.
+    // Every copy holds both texts, however it was linked and stripped: SQLite writes this one into each new file.
     if !contains(bytes, b"SQLite format 3\0") {
         return None;
     }
@@ -76,7 +74,7 @@ fn find(bytes: &[u8], wanted: &[u8], from: usize) -> Option<usize> {
     }
 }
 
-/// `2022-12-28 14:03:47 ` and a hash in hexadecimal digits, of which a changed source may have altered the last ones.
+/// Finds `2022-12-28 14:03:47 ` and a hash in hexadecimal digits; a modified source may have altered the last ones.
 fn source_id(bytes: &[u8]) -> Option<String> {
     const SHAPE: &[u8] = b"0000-00-00 00:00:00 ";
     const HASH: usize = 64;
@@ -101,7 +99,7 @@ fn source_id(bytes: &[u8]) -> Option<String> {
     None
 }
 
-/// The version, where exactly one text looks like one: `3.40.1` between two zero bytes.
+/// Returns the version if exactly one text looks like one: `3.40.1` between two zero bytes.
 fn only_version(bytes: &[u8]) -> Option<String> {
     let mut found: Option<String> = None;
     let mut at = 0;

@@ -1,6 +1,6 @@
-//! Dynamic symbols and loadable segments of ELF files of 64 bits, little-endian. Takes any bytes.
+//! Dynamic symbols and loadable segments of 64-bit little-endian ELF files. Accepts any bytes.
 
-/// A file's bytes, read as ELF.
+/// The bytes of a file, read as ELF.
 pub struct Elf<'f> {
     bytes: &'f [u8],
 }
@@ -8,23 +8,23 @@ pub struct Elf<'f> {
 /// A part of the file that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it begins in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// At which address, before relocation.
+    /// Address before relocation.
     pub address: u64,
-    /// Its bytes in the file.
+    /// Length in the file.
     pub bytes: u64,
 }
 
 const LOADABLE: u32 = 1;
-/// Tables of symbols: all of them (gone from stripped files), and those for dynamic linking.
+/// Symbol tables: all symbols (removed from stripped files), and those for dynamic linking.
 const ALL: u32 = 2;
 const DYNAMIC: u32 = 11;
 const SECTION_BYTES: usize = 64;
 const SYMBOL_BYTES: usize = 24;
 
 impl<'f> Elf<'f> {
-    /// `None` when it is no such file.
+    /// Returns `None` for any other kind of file.
     pub fn new(bytes: &'f [u8]) -> Option<Elf<'f>> {
         (bytes.starts_with(b"\x7fELF\x02\x01")).then_some(Elf { bytes })
     }
@@ -36,7 +36,6 @@ impl<'f> Elf<'f> {
         Some(u64::from_le_bytes(number))
     }
 
-    /// The loadable segments.
     pub fn segments(&self) -> Vec<Segment> {
         let table = || {
             Some((
@@ -55,12 +54,12 @@ impl<'f> Elf<'f> {
         (0..count).filter_map(segment).collect()
     }
 
-    /// The address of a symbol that is defined in the file, before relocation.
+    /// Returns the address, before relocation, of a symbol that the file defines.
     pub fn symbol(&self, name: &str) -> Option<u64> {
         self.symbol_in(DYNAMIC, name).or_else(|| self.symbol_in(ALL, name))
     }
 
-    /// As [`Elf::symbol`], of those that other files can be linked to.
+    /// Returns the address, before relocation, of a defined symbol that other files can link to.
     pub fn dynamic_symbol(&self, name: &str) -> Option<u64> {
         self.symbol_in(DYNAMIC, name)
     }
@@ -87,7 +86,7 @@ impl<'f> Elf<'f> {
                 let found = names.get(named as usize..).and_then(|rest| rest.get(..=name.len()));
                 let same =
                     found.is_some_and(|found| found.starts_with(name.as_bytes()) && found[name.len()] == 0);
-                // Index 0: it is only referred to.
+                // Index 0: a reference only, not a definition.
                 if same && index != 0 {
                     return Some(address);
                 }
@@ -97,7 +96,7 @@ impl<'f> Elf<'f> {
         None
     }
 
-    /// The text that a symbol stands for; `None` when it is not defined here.
+    /// Returns the text at a symbol; `None` when the file does not define it.
     pub fn text_at(&self, symbol: &str) -> Option<String> {
         let address = self.symbol(symbol)?;
         let segment = self

@@ -1,11 +1,10 @@
-//! What is mapped into a process, while it is stopped.
+//! The files mapped into a process, while it is stopped.
 
 use super::copy::{Contents, Copy};
 use std::collections::BTreeMap;
 use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// One mapping of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mapping {
     begin: u64,
@@ -15,17 +14,17 @@ struct Mapping {
     path: PathBuf,
 }
 
-/// The SQLites of a process.
+/// The copies of SQLite in a process.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
     /// Every copy; true when the shim serves it.
     pub copies: BTreeMap<PathBuf, (Copy, bool)>,
-    /// Files with a shim that serves none.
+    /// Files with a shim that serves no copy.
     pub idle_shims: Vec<PathBuf>,
 }
 
 impl Loaded {
-    /// Takes in what was found at another moment of the same process.
+    /// Merges in what was found at a later stop of the same process.
     pub fn add(&mut self, other: Loaded) {
         for (path, (copy, served)) in other.copies {
             let entry = self.copies.entry(path).or_insert((copy, false));
@@ -35,7 +34,7 @@ impl Loaded {
     }
 }
 
-/// Looks into the process of thread `thread`, which is stopped.
+/// Inspects the process of thread `thread`, which is stopped.
 pub fn look(thread: libc::pid_t, contents: &mut Contents) -> Loaded {
     let Ok(text) = std::fs::read_to_string(format!("/proc/{thread}/maps")) else { return Loaded::default() };
     let mappings = parse(&text);
@@ -47,7 +46,7 @@ pub fn look(thread: libc::pid_t, contents: &mut Contents) -> Loaded {
             loaded.copies.entry(mapping.path.clone()).or_insert_with(|| (copy.clone(), false));
         }
         let Some(serves_at) = content.serves_at else { continue };
-        // Where the file begins in memory tells by how much it was moved.
+        // The mapping of the file's beginning gives the load offset.
         let start = mappings.iter().find(|other| other.path == mapping.path && other.offset == 0);
         let address =
             start.map(|start| serves_at.wrapping_add(start.begin).wrapping_sub(content.first_address));
@@ -66,7 +65,7 @@ pub fn look(thread: libc::pid_t, contents: &mut Contents) -> Loaded {
     loaded
 }
 
-/// Mappings of files by name; of deleted ones nothing can be read. Pure.
+/// Parses the mappings of named files; deleted ones are omitted, because they cannot be read. Pure.
 fn parse(maps: &str) -> Vec<Mapping> {
     let line = |line: &str| {
         let mut words = line.splitn(6, ' ');
@@ -95,19 +94,19 @@ fn read_number(thread: libc::pid_t, address: u64) -> Result<u64> {
     }
 }
 
-/// Reads memory of a process that is stopped; returns how many bytes could be read.
+/// Reads memory of a stopped process; returns the number of bytes read.
 ///
 /// # Errors
-/// The system's.
+/// The error of the system call.
 pub fn read_memory(thread: libc::pid_t, address: u64, out: &mut [u8]) -> Result<usize> {
     let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
     let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: out.len() };
-    // SAFETY: the local part is `out`; the remote one is checked by the kernel.
+    // SAFETY: the local part is `out`; the kernel checks the remote part.
     let read = unsafe { libc::process_vm_readv(thread, &local, 1, &remote, 1, 0) };
     usize::try_from(read).map_err(|_| Error::last_os_error())
 }
 
-/// The command line of a process.
+/// The command line of a process, at most 120 characters.
 pub fn command_line(process: libc::pid_t) -> String {
     let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let words = words.split(|byte| *byte == 0).filter(|word| !word.is_empty());
@@ -122,7 +121,7 @@ pub fn process_of(thread: libc::pid_t) -> libc::pid_t {
     number.and_then(|number| number.trim().parse().ok()).unwrap_or(thread)
 }
 
-/// The file that a path names which a thread has passed to the kernel.
+/// Makes a path absolute that a thread passed to the kernel, relative to `directory` of that thread.
 pub fn resolve(thread: libc::pid_t, directory: i32, path: &Path) -> PathBuf {
     if path.is_absolute() {
         return path.to_owned();

@@ -59,7 +59,7 @@ pub fn doctor(args: DoctorArgs) -> Result<bool, InstanceError> {
         true => format!("{:#}\n", report.json()),
         false => report.to_string(),
     };
-    // Its reader may be gone: no reason for another exit code.
+    // The reader may have closed stdout; that does not change the exit code.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(report.is_well())
 }

@@ -1,4 +1,4 @@
-//! What was seen, and what to do about it.
+//! What was observed, and what to do about it.
 
 use super::copy::Copy;
 use super::trace::{Image, Observed, Opened};
@@ -30,7 +30,6 @@ struct Found {
     is_used: bool,
 }
 
-/// See the module.
 pub struct Report {
     code: i32,
     copies: Vec<Found>,
@@ -39,9 +38,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// Judges what was seen.
+    /// Judges the observations.
     pub fn of(observed: Observed) -> Report {
-        // A process without a SQLite that reads a database file copies it, say.
+        // A process without SQLite that reads a database file only copies it, for example.
         let images: Vec<_> =
             observed.images.into_iter().filter(|image| !image.loaded.copies.is_empty()).collect();
         let copies: Vec<_> = images.iter().flat_map(found_in).collect();
@@ -56,12 +55,11 @@ impl Report {
         Report { code: observed.code, copies, databases, advice }
     }
 
-    /// Whether everything that the program opened is protected, and something was found.
+    /// Whether a SQLite and a database were found, and everything that the program opened is protected.
     pub fn is_well(&self) -> bool {
         self.advice.is_empty()
     }
 
-    /// As JSON.
     pub fn json(&self) -> Value {
         let copy = |found: &Found| {
             json!({
@@ -145,14 +143,14 @@ fn database(path: PathBuf, opened: Opened) -> Database {
     Database { path, instance, trouble, opened }
 }
 
-/// Where the library to preload is: beside this program, else where the installation puts it.
+/// The library to preload: next to this program, or else in the installation directory.
 fn preload_library() -> PathBuf {
     const NAME: &str = "libstandfast_preload.so";
     let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join(NAME)));
     beside.filter(|path| path.is_file()).unwrap_or_else(|| Path::new("/usr/local/lib/standfast").join(NAME))
 }
 
-/// What to do. Pure.
+/// Returns the advice. Pure.
 fn advise(copies: &[Found], databases: &[Database], preload: &Path) -> Vec<String> {
     if copies.is_empty() {
         return vec![
@@ -190,7 +188,7 @@ fn advise(copies: &[Found], databases: &[Database], preload: &Path) -> Vec<Strin
                     "{path}: its marker cannot be used: run `standfast protect {path}` at its instance, which writes it \
                      again"
                 )),
-                // Where no copy is served that is said already.
+                // With a copy that is not served, the advice above covers this.
                 (Some(_), None) if database.opened.without > 0 && !unserved => add(format!(
                     "{path}: a connection was opened before Standfast was loaded, or by the name of another VFS; its \
                      commits wait for no standby: load Standfast first"

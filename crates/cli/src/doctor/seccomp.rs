@@ -1,8 +1,8 @@
-//! A filter of system calls that stops the traced program where it opens a file or runs another program, and nowhere else.
+//! A seccomp filter that stops the traced program where it opens a file or executes another program, and nowhere else.
 
 use std::io::{Error, Result};
 
-/// What is to be seen.
+/// The system calls to stop at.
 #[cfg(target_arch = "x86_64")]
 const SEEN: [libc::c_long; 5] =
     [libc::SYS_open, libc::SYS_openat, libc::SYS_openat2, libc::SYS_execve, libc::SYS_execveat];
@@ -16,7 +16,7 @@ const ARCHITECTURE: u32 = 0xC000_00B7;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ARCHITECTURE: u32 = 0;
 
-/// Where `struct seccomp_data` has the number of the call and the architecture.
+/// Offsets in `struct seccomp_data` of the system call number and the architecture.
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
 
@@ -28,12 +28,12 @@ const fn instruction(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     libc::sock_filter { code, jt, jf, k }
 }
 
-/// The program of the filter. The last instruction lets the call be seen, the one before it lets it pass.
+/// The program of the filter. Its last instruction stops at the call; the instruction before it allows the call.
 fn program() -> [libc::sock_filter; 5 + SEEN.len() + 1] {
     let seen = SEEN.len() as u8;
     let mut program = [instruction(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0); 5 + SEEN.len() + 1];
     program[0] = instruction(LOAD, ARCHITECTURE_AT, 0, 0);
-    // Another architecture (a 32-bit program): its numbers mean something else.
+    // Another architecture (a 32-bit program) has other numbers.
     program[1] = instruction(JUMP_EQUAL, ARCHITECTURE, 1, 0);
     program[2] = instruction(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0);
     program[3] = instruction(LOAD, NUMBER_AT, 0, 0);
@@ -45,10 +45,10 @@ fn program() -> [libc::sock_filter; 5 + SEEN.len() + 1] {
     program
 }
 
-/// Installs the filter in this thread and in everything that it starts. Calls nothing that is not async-signal-safe.
+/// Installs the filter in this thread and everything that it starts. Calls only async-signal-safe functions.
 ///
 /// # Errors
-/// The system's.
+/// The error of the system call.
 pub fn install() -> Result<()> {
     let mut program = program();
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
@@ -67,7 +67,7 @@ pub fn install() -> Result<()> {
 mod tests {
     use super::*;
 
-    /// What the filter answers to a call.
+    /// The filter's answer to a call.
     fn answer(architecture: u32, number: u32) -> u32 {
         let program = program();
         let (mut at, mut loaded) = (0, 0);

@@ -1,5 +1,5 @@
-//! Runs a program and follows it, and all processes that it starts, by ptrace: stopped where they open a file, run another
-//! program, or end. Nothing depends on when anything happens to be looked at.
+//! Runs a program and follows it, and all processes that it starts, with ptrace. It stops them where they open a file,
+//! execute another program, or end, so the result does not depend on timing.
 
 use super::copy::Contents;
 use super::image::{self, Loaded};
@@ -10,54 +10,52 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What a process did from one `execve` to the next or to its end.
+/// What a process did from one `execve` to the next, or to its end.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
-    /// Process id.
     pub process: i32,
-    /// Command line.
     pub command: String,
-    /// Its SQLites.
+    /// Its copies of SQLite.
     pub loaded: Loaded,
     /// Databases that it opened.
     pub databases: BTreeMap<PathBuf, Opened>,
-    /// Files that it opened when they were empty or not there: a database may have become of them.
+    /// Files that were empty or missing when it opened them; they may have become databases.
     new_files: BTreeSet<PathBuf>,
 }
 
-/// How often a database was opened. A process that goes through the VFS looks for the marker first, where there is one.
+/// How often a database was opened. A process that uses the VFS reads the marker first, if there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// After the marker was read.
+    /// Opened right after the marker was read.
     pub with_marker: u64,
-    /// Otherwise.
+    /// Opened otherwise.
     pub without: u64,
 }
 
-/// Everything that was seen.
+/// Everything that was observed.
 #[derive(Debug, Default)]
 pub struct Observed {
-    /// Exit code of the program, or 128 and the signal that ended it.
+    /// Exit code of the program, or 128 plus the signal that ended it.
     pub code: i32,
     /// In the order in which they ended.
     pub images: Vec<Image>,
 }
 
-/// New files that are remembered for each image.
+/// Maximum new files per image.
 const NEW_FILES_MAX: usize = 4096;
 const DATABASE_HEADER: &[u8; 16] = b"SQLite format 3\0";
 const MARKER_SUFFIX: &[u8] = b"-standfast";
 
-/// Where a thread is between the marker of a database and the database.
+/// Progress of a thread from the marker of a database to the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
-    /// The marker of this database was read: what follows is an open through the VFS.
+    /// The thread read the marker of this database; the next open of it is through the VFS.
     Marked(PathBuf),
-    /// It was opened, and its marker is read once more.
+    /// The thread opened it; it will read the marker once more.
     Opened(PathBuf),
 }
 
-/// Runs `command` to its end. `apart`: its standard output goes to standard error.
+/// Runs `command` to its end. With `apart`, its standard output goes to standard error.
 ///
 /// # Errors
 /// When it cannot be started or traced.
@@ -68,7 +66,7 @@ pub fn run(command: &[OsString], apart: bool) -> Result<Observed> {
     Ok(tracer.observed)
 }
 
-/// Starts the program, traced from its first instruction on.
+/// Starts the program, traced from its first instruction.
 fn start(command: &[OsString], apart: bool) -> Result<libc::pid_t> {
     let words = command.iter().map(|word| CString::new(word.as_bytes()));
     let words = words.collect::<std::result::Result<Vec<_>, _>>()?;
@@ -80,7 +78,7 @@ fn start(command: &[OsString], apart: bool) -> Result<libc::pid_t> {
     }
     let (mut go_on, mut may_go) = std::io::pipe()?;
     let (mut failed, mut failure) = std::io::pipe()?;
-    // SAFETY: this process has one thread; the child calls what is async-signal-safe, and execvp, and leaves by _exit.
+    // SAFETY: this process has one thread; the child calls async-signal-safe functions and execvp, and leaves by _exit.
     let child = unsafe { libc::fork() };
     if child < 0 {
         return Err(Error::last_os_error());
@@ -107,7 +105,7 @@ fn start(command: &[OsString], apart: bool) -> Result<libc::pid_t> {
             }
         };
         let _ = failure.write_all(&error.raw_os_error().unwrap_or(libc::EIO).to_ne_bytes());
-        // SAFETY: ends this process, without what is registered for the end of its parent.
+        // SAFETY: ends this process, without the exit handlers of its parent.
         unsafe { libc::_exit(127) };
     }
     drop((go_on, failure));
@@ -118,31 +116,32 @@ fn start(command: &[OsString], apart: bool) -> Result<libc::pid_t> {
         | libc::PTRACE_O_TRACESECCOMP
         | libc::PTRACE_O_TRACEVFORK
         | libc::PTRACE_O_EXITKILL;
-    // SAFETY: a child that waits for us; numbers only.
+    // SAFETY: a child that waits for this process; numbers only.
     if unsafe { libc::ptrace(libc::PTRACE_SEIZE, child, std::ptr::null_mut::<c_void>(), options as usize) }
         != 0
     {
         let error = Error::last_os_error();
-        // SAFETY: as above; it is not reaped yet.
+        // SAFETY: the child is not reaped yet; numbers only.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, std::ptr::null_mut(), libc::__WALL);
         }
         return Err(error);
     }
-    // SAFETY: an interrupt is for the program, and what it did is still to be reported.
+    // SAFETY: numbers only. An interrupt is meant for the program; this process ignores it, to report what the program
+    // did.
     unsafe {
         libc::signal(libc::SIGINT, libc::SIG_IGN);
         libc::signal(libc::SIGQUIT, libc::SIG_IGN);
     }
     may_go.write_all(&[1])?;
     let mut code = [0; 4];
-    // The first stop comes behind the execve that closes the pipe, or the one that ends it.
+    // Waits for the exec, which closes the pipe, or for the end of the child.
     pump_until_executed(child, &mut failed, &mut code)?;
     Ok(child)
 }
 
-/// Waits until the child has run the program, or said why it cannot.
+/// Waits until the child has executed the program, or has reported why it cannot.
 fn pump_until_executed(child: libc::pid_t, failed: &mut impl Read, code: &mut [u8; 4]) -> Result<()> {
     loop {
         let Some((_, status)) = wait(child)? else { return Err(Error::from(ErrorKind::NotFound)) };
@@ -163,11 +162,11 @@ fn pump_until_executed(child: libc::pid_t, failed: &mut impl Read, code: &mut [u
     }
 }
 
-/// The next child that has stopped or ended; `None` when there is none left.
+/// Returns the next child that stopped or ended; `None` when none is left.
 fn wait(which: libc::pid_t) -> Result<Option<(libc::pid_t, c_int)>> {
     loop {
         let mut status = 0;
-        // SAFETY: room for the status.
+        // SAFETY: `status` has room for the status.
         let found = unsafe { libc::waitpid(which, &mut status, libc::__WALL) };
         if found > 0 {
             return Ok(Some((found, status)));
@@ -181,7 +180,7 @@ fn wait(which: libc::pid_t) -> Result<Option<(libc::pid_t, c_int)>> {
     }
 }
 
-/// Lets a stopped thread go on, with a signal. One that was killed meanwhile is heard of by `wait`.
+/// Resumes a stopped thread, with a signal. If it was killed meanwhile, `wait` reports that.
 fn resume(thread: libc::pid_t, signal: c_int) {
     // SAFETY: a traced thread; numbers only.
     unsafe { libc::ptrace(libc::PTRACE_CONT, thread, std::ptr::null_mut::<c_void>(), signal as usize) };
@@ -225,14 +224,14 @@ impl Tracer {
         match event {
             libc::PTRACE_EVENT_SECCOMP => self.called(thread),
             libc::PTRACE_EVENT_EXEC => {
-                // Another program from here on, in the thread that leads the process.
+                // From here on another program, in the main thread of the process.
                 let process = self.process(thread);
                 self.end_image(process);
                 self.image(process);
             }
             libc::PTRACE_EVENT_EXIT => self.look(thread),
             libc::PTRACE_EVENT_STOP if stops.contains(&signal) => {
-                // It stays stopped until it is told to go on, as without us.
+                // It stays stopped until it gets SIGCONT, as it would untraced.
                 // SAFETY: a traced thread; numbers only.
                 unsafe { libc::ptrace(libc::PTRACE_LISTEN, thread, std::ptr::null_mut::<c_void>(), 0usize) };
                 return;
@@ -271,11 +270,11 @@ impl Tracer {
         self.observed.images.push(image);
     }
 
-    /// A thread is about to open a file, or to run another program.
+    /// Handles a thread that is about to open a file, or to execute another program.
     fn called(&mut self, thread: libc::pid_t) {
         let Some((number, arguments)) = system_call(thread) else { return };
         if [libc::SYS_execve, libc::SYS_execveat].contains(&number) {
-            // What is mapped now is gone when it has succeeded.
+            // A successful exec unmaps what is mapped now.
             return self.look(thread);
         }
         let (directory, path) = match number {
@@ -288,7 +287,7 @@ impl Tracer {
             return;
         }
         let path = image::resolve(thread, directory, Path::new(&path));
-        // As SQLite names its files: without links and dots.
+        // SQLite opens files by their real path, without links and dots.
         let path = canonical(&path).unwrap_or(path);
         self.opens(thread, path);
     }
@@ -319,7 +318,7 @@ impl Tracer {
         if marked {
             self.steps.insert(thread, Step::Opened(path.clone()));
         }
-        // A SQLite that is unloaded later is found now.
+        // Inspected now, because this SQLite may be unloaded later.
         self.look(thread);
         let opened = self.image(process).databases.entry(path).or_default();
         match marked {
@@ -329,12 +328,12 @@ impl Tracer {
     }
 }
 
-/// Number and arguments of the system call before which a thread is stopped.
+/// Number and arguments of the system call at which a thread is stopped.
 fn system_call(thread: libc::pid_t) -> Option<(libc::c_long, [u64; 6])> {
-    /// `struct ptrace_syscall_info`, in words: what it is about, two addresses, the number, six arguments, data.
+    /// `struct ptrace_syscall_info`, in words: kind, two addresses, number, six arguments, data.
     const WORDS: usize = 11;
     let mut words = [0u64; WORDS];
-    // SAFETY: room for as many bytes as are announced.
+    // SAFETY: `words` has room for the announced number of bytes.
     let result = unsafe {
         libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, thread, size_of_val(&words), words.as_mut_ptr())
     };
@@ -343,12 +342,12 @@ fn system_call(thread: libc::pid_t) -> Option<(libc::c_long, [u64; 6])> {
     Some((libc::c_long::try_from(words[3]).ok()?, *arguments))
 }
 
-/// The C string at an address of a stopped thread's memory.
+/// Reads the C string at an address in the memory of a stopped thread.
 fn text(thread: libc::pid_t, address: u64) -> Option<String> {
     const PAGE: u64 = 4096;
     let mut bytes = Vec::new();
     let mut at = address;
-    // Never beyond the page that it may end in, nor longer than a path can be.
+    // Never reads beyond the page in which the string may end, nor more than the longest path.
     while bytes.len() < libc::PATH_MAX as usize {
         let mut part = vec![0; (PAGE - at % PAGE) as usize];
         let read = image::read_memory(thread, at, &mut part).ok()?;
@@ -365,7 +364,7 @@ fn text(thread: libc::pid_t, address: u64) -> Option<String> {
     None
 }
 
-/// The path without links and dots; of a file that is not there, its directory's.
+/// The path without links and dots; for a missing file, that of its directory is resolved.
 fn canonical(path: &Path) -> Option<PathBuf> {
     if let Ok(path) = path.canonicalize() {
         return Some(path);
@@ -373,7 +372,7 @@ fn canonical(path: &Path) -> Option<PathBuf> {
     Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
 }
 
-/// Whether the file begins like a database. It is no device and no pipe, whose opening would do something.
+/// Whether the file begins like a database. Devices and pipes are excluded, because opening them has effects.
 fn is_database(path: &Path) -> bool {
     let is_file = || std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
     let header = || {

@@ -12,7 +12,7 @@ pub fn standfast(words: &str) -> Command {
     command
 }
 
-/// A directory of a test's own. Names are unique within a test program.
+/// A test's own directory. Names are unique within a test program.
 pub fn scratch(name: &str) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("standfast-cli-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
@@ -23,7 +23,7 @@ pub fn free_port() -> u16 {
     standfast_testkit::reserved_port().unwrap()
 }
 
-/// Starts a server and returns when it listens, with the rest of what it says.
+/// Starts a server; returns it once it listens, with the rest of its output.
 pub fn listening(command: &mut Command) -> (Child, BufReader<ChildStdout>) {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -33,12 +33,12 @@ pub fn listening(command: &mut Command) -> (Child, BufReader<ChildStdout>) {
     (child, out)
 }
 
-/// What a server says is read, so that it never waits for the test.
+/// Discards the output of a server, so that the server never blocks on a full pipe.
 pub fn ignore(mut out: BufReader<ChildStdout>) {
     std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
 }
 
-/// A server in a directory of its own; both are gone when it is dropped.
+/// A server in a directory of its own; dropping it removes both.
 pub struct Server {
     child: Child,
     pub port: u16,
@@ -50,7 +50,7 @@ impl Server {
         Server::start_as(name, |_| standfast(""))
     }
 
-    /// `program` is the command line tool, started in some way; it is given the directory.
+    /// `program` builds the command that runs the tool; it is given the directory.
     pub fn start_as(name: &str, program: impl FnOnce(&Path) -> Command) -> Server {
         let (directory, port) = (scratch(name), free_port());
         let mut command = program(&directory);
@@ -60,7 +60,7 @@ impl Server {
         Server { child, port, directory }
     }
 
-    /// `net VERB` against it, with more words.
+    /// `net VERB` against this server, with more arguments.
     pub fn net(&self, verb: &str, words: &str) -> Command {
         standfast(&format!("net {verb} 127.0.0.1 --port {} {words}", self.port))
     }

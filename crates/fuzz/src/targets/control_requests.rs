@@ -1,4 +1,4 @@
-//! What a local program sends to the control socket: one line of JSON.
+//! Requests of a local program to the control socket: one line of JSON each.
 
 use standfast_instance::server::Request;
 
@@ -6,7 +6,7 @@ use standfast_instance::server::Request;
 const FACTOR: usize = 64;
 
 pub fn run(data: &[u8]) -> usize {
-    // As the socket reads it: up to the first line end, text or nothing.
+    // Like the socket, read up to the first line end, and only if it is text.
     let line = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
     if let Ok(text) = std::str::from_utf8(line)
         && let Ok(request) = serde_json::from_str::<Request>(text)

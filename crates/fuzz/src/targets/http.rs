@@ -1,8 +1,8 @@
-//! What anybody who reaches the HTTP server sends: the head of a request, what is decided of it, and the answer's head.
+//! Requests of any client of the HTTP server: the head, the decision about it, and the head of the answer.
 
 use standfast_instance::http::request::{Access, Answer, Decision, HEAD_BYTES_MAX, Parsed, parse};
 
-/// A head is held as bytes, as the parts that matter, and in an answer.
+/// A head is held as bytes, as its relevant parts, and in an answer.
 const FACTOR: usize = 32;
 
 pub fn run(data: &[u8]) -> usize {

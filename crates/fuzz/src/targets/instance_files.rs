@@ -1,5 +1,5 @@
-//! Files of an instance and of its applications: configuration, control file, apply journal, marker, shared memory, rows of
-//! views.
+//! Files of an instance and of its applications: configuration, control file, apply journal, marker, shared memory,
+//! rows of views.
 
 use super::choice;
 use crate::memory_disk::MemoryDisk;
@@ -23,12 +23,12 @@ use std::sync::Arc;
 
 /// A file is held as bytes, as values and as text of an error.
 const FACTOR: usize = 128;
-/// The choice of rows of views, beside those that are counted: inputs that were found keep their meaning.
+/// First byte for rows of views, outside the counted choices, so that existing inputs keep their meaning.
 const ROWS: u8 = 255;
-/// Of the operator's own configuration: the parser makes a table of every `a.` of a key.
+/// Factor of the operator's configuration: the parser makes a table for every `a.` of a key.
 const TABLES: usize = 1024;
 
-/// The same of snapshots, and of requests over HTTP.
+/// First bytes for snapshots and for HTTP requests, outside the counted choices.
 const SNAPSHOTS: u8 = 254;
 const HTTP: u8 = 253;
 
@@ -74,7 +74,7 @@ fn configuration(bytes: &[u8]) {
     }
 }
 
-/// What an application takes from the control socket.
+/// Rows of a view that an application reads from the control socket.
 fn rows(bytes: &[u8]) {
     let Ok(table) = Table::decode(bytes.to_vec()) else { return };
     assert_eq!(table.rows().count() as u64, table.len());
@@ -83,7 +83,7 @@ fn rows(bytes: &[u8]) {
     }
 }
 
-/// A snapshot, and one after it.
+/// A snapshot, and the one after it.
 fn snapshots(bytes: &[u8]) {
     let (first, second) = bytes.split_at(bytes.len() / 2);
     if let Ok(base) = delta::decode(first, &Value::Null)
@@ -139,19 +139,20 @@ pub(super) fn marker(bytes: &[u8]) {
     }
 }
 
-/// The header of shared memory that is not an instance's: one that were accepted would stay mapped for good.
+/// The header of shared memory that belongs to no instance. Every input must be refused: an accepted one would stay
+/// mapped permanently.
 pub(super) fn segment(bytes: &[u8]) {
     let path = std::env::temp_dir().join(format!("standfast-fuzz-segment-{}", std::process::id()));
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
     let Ok(mut file) = file else { return };
     let (length, header) = bytes.split_first().map_or((0, bytes), |(length, header)| (*length, header));
     let written = file.write_all(header);
-    // Large enough for any layout, or just what was given.
+    // Large enough for any layout, or exactly as given.
     let grown = if length & 1 == 1 { file.set_len(16 << 20) } else { Ok(()) };
     if written.is_ok() && grown.is_ok() {
         let open = || Segment::open(&path, *b"of nobody at all", &[own_user()]);
         assert!(open().is_err());
-        // As what an instance publishes.
+        // The same bytes as the file that an instance publishes.
         if std::fs::copy(&path, published_path(&path)).is_ok() {
             assert!(open().is_err());
         }

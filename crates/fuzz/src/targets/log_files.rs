@@ -1,4 +1,4 @@
-//! Online, standby and archived logs: what is found in files, read back by position and record.
+//! Online, standby and archived logs: files of any content, read by position and by record.
 
 use super::chosen;
 use crate::memory_disk::MemoryDisk;
@@ -9,12 +9,12 @@ use standfast_types::Scn;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes of each file of a group; what an input has beyond is the archived log.
+/// Bytes of each file of a group; the rest of an input is the archived log.
 const GROUP_BYTES: usize = 4096;
 const GROUPS: usize = 2;
 const MEMBERS: [&str; 2] = ["/m1", "/m2"];
 
-/// A log is read in pieces of at most 1 MiB and of at most the file.
+/// A log is read in chunks of at most 1 MiB and at most the size of the file.
 const FACTOR: usize = 32;
 
 pub fn run(data: &[u8]) -> usize {
@@ -41,7 +41,7 @@ fn one_file(mut bytes: Vec<u8>, seal: fn(&mut [u8])) {
     }
 }
 
-/// A log of two groups and an archived one, each sealed by itself.
+/// A log of two groups and an archived log, each file sealed separately.
 fn groups(bytes: &[u8], members: usize) {
     let disk = Arc::new(MemoryDisk::default());
     let mut files = bytes.chunks(GROUP_BYTES);
@@ -76,7 +76,7 @@ fn groups(bytes: &[u8], members: usize) {
     }
 }
 
-/// Records from every place where one may begin, sums from every place, and the switches.
+/// Reads records from every position where one may begin, checksums at every position, and the log switches.
 fn read_all(log: &Arc<RedoLog>) {
     let (oldest, end) = (log.oldest(), log.end_of_current().unwrap_or(Scn(u64::MAX)));
     for from in [Some(oldest), log.log_containing(end).map(|log| log.first_scn)].into_iter().flatten() {

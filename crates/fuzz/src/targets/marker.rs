@@ -1,4 +1,5 @@
-//! The file beside a database by which an application finds the instance. Every user with write access to the directory can write it.
+//! The marker beside a database, by which an application finds the instance. Every user with write access to the
+//! directory can write it.
 
 use super::instance_files;
 

@@ -55,7 +55,7 @@ fn wire(bytes: &[u8]) {
     }
 }
 
-/// However a stream is cut, the same messages are found in it.
+/// A stream gives the same messages, however it is split.
 fn framer(bytes: &[u8]) {
     let Some((step, bytes)) = bytes.split_first() else { return };
     let (mut whole, mut cut) = (Framer::new(1 << 20), Framer::new(1 << 20));
@@ -77,7 +77,7 @@ fn packet(bytes: &[u8]) {
 }
 
 fn words(text: &str) {
-    // An option that names a file would open it.
+    // Skip these: an option that names a file would open it.
     let words: Vec<String> = text.split('\n').map(str::to_owned).collect();
     let names_file = |word: &String| {
         let word = word.to_ascii_lowercase();

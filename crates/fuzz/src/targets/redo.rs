@@ -6,10 +6,10 @@ use standfast_format::{
     LogFileHeader, Ranges, Record, apply_ranges, decode_block, decode_record, encode_ranges, peek_length,
 };
 
-/// The largest page.
+/// Size of the largest page.
 const PAGE_BYTES: usize = 65_536;
 
-/// Whatever is copied of an input to mend it.
+/// An input is copied in order to repair it.
 const FACTOR: usize = 16;
 
 pub fn run(data: &[u8]) -> usize {
@@ -50,7 +50,7 @@ fn records(mut bytes: &[u8]) {
     }
 }
 
-/// Ranges that pass fit the largest page, and writing them into any smaller one fails or stays inside.
+/// Valid ranges fit the largest page, and applying them to a smaller page fails or stays inside it.
 fn ranges(bytes: &[u8]) {
     let mut end = 0;
     for range in Ranges::new(bytes) {
@@ -62,7 +62,7 @@ fn ranges(bytes: &[u8]) {
     let _ = apply_ranges(bytes, &mut page);
 }
 
-/// The difference of two pages makes one of the other.
+/// Applying the difference of two pages to the first one gives the second.
 fn there_and_back(bytes: &[u8]) {
     let (before, after) = bytes.split_at(bytes.len() / 2);
     let after = &after[..before.len()];

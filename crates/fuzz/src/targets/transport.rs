@@ -17,7 +17,7 @@ const FACTOR: usize = 32;
 
 pub fn run(data: &[u8]) -> usize {
     let packed = data.first().is_some_and(|choice| compression(*choice) != Compression::None);
-    // A packed frame says how much redo it holds, up to a batch, and gets room for that, one frame at a time.
+    // A compressed frame states how much redo it holds, up to a batch, and gets that much memory, one frame at a time.
     let room = if packed { BATCH_BYTES_MAX.div_ceil(data.len()) } else { 0 };
     chosen(data, FACTOR + room, decode)
 }
@@ -31,7 +31,7 @@ fn decode(choice: u8, rest: &[u8]) {
     if choice & 1 == 1 {
         seal::frames(&mut bytes);
     }
-    // Some bytes at a time, as a network has it.
+    // Deliver a few bytes at a time, as a network does.
     let step = [1, 7, 4096, usize::MAX][usize::from(choice >> 1 & 3)];
     let mut reader = FrameReader::new(Trickle { bytes: &bytes, step });
     if choice & 8 != 0 {
@@ -42,7 +42,7 @@ fn decode(choice: u8, rest: &[u8]) {
         if frame.header.kind == FrameKind::Redo {
             match unpacker.unpack(frame.header.flags, frame.payload) {
                 Ok(redo) => assert!(redo.is_none_or(|redo| redo.len() <= BATCH_BYTES_MAX)),
-                // The connection is closed.
+                // Here the connection is closed.
                 Err(_) => return,
             }
         }
@@ -64,7 +64,7 @@ impl Read for Trickle<'_> {
     }
 }
 
-/// Takes a frame for everything that it can be at any place of a conversation.
+/// Decodes a frame as every message that it can be at any point of a conversation.
 fn message(frame: &Frame<'_>) {
     match frame.header.kind {
         FrameKind::Hello => {
@@ -108,7 +108,7 @@ fn message(frame: &Frame<'_>) {
     }
 }
 
-/// What a primary makes of a standby that says anything: positions and histories of a peer are bytes as well.
+/// Runs the decisions of a primary about a standby's answer: positions and histories of a peer are untrusted too.
 fn decide(answer: &ReceiverHello) {
     let positions = answer.positions.as_ref();
     let source = PeerIdentity { name: "primary".into(), ..answer.standby.clone() };

@@ -1,5 +1,5 @@
-//! Lines on their way to a file or a terminal. A thread of its own writes them, so that neither a reader that does not
-//! read, nor one that is gone, nor a full volume holds up a thread that has something to report.
+//! Lines on their way to a file or a terminal. A separate thread writes them, so that neither a reader that does not
+//! read, nor a reader that is gone, nor a full volume holds up a thread that reports something.
 
 use crate::modes::ALERT;
 use std::collections::VecDeque;
@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Lines that wait may take this much memory; what comes beyond is dropped and counted.
+/// Memory limit of waiting lines; lines beyond it are dropped and counted.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Lines that wait for the thread that writes them.
+/// Lines that wait for the writer thread.
 #[derive(Default)]
 pub struct Queue {
     waiting: Mutex<Waiting>,
@@ -25,25 +25,24 @@ pub struct Queue {
 struct Waiting {
     lines: VecDeque<String>,
     bytes: usize,
-    /// Lines dropped since the writer last took what was there.
+    /// Lines dropped since the writer last took the queue.
     dropped: u64,
-    /// The writer has lines in its hands.
+    /// The writer has taken lines and not yet written them all.
     busy: bool,
     closed: bool,
 }
 
-/// What became of a line.
+/// Outcome of [`Queue::put`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// It will be written.
     Queued,
-    /// It was dropped, the first one since the writer took what was there.
+    /// The line was dropped, the first since the writer last took the queue.
     FirstDropped,
-    /// It was dropped like those before it.
+    /// The line was dropped, and an earlier one as well.
     Dropped,
 }
 
-/// What the writer has to write.
+/// Lines for the writer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Batch {
     /// Oldest first.
@@ -57,10 +56,10 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Leaves a line to the writer. Never waits for it.
+    /// Queues a line for the writer. Never waits.
     pub fn put(&self, line: String) -> Put {
         let mut waiting = self.lock();
-        // Once one is dropped so are those after it, or the count would stand at the wrong place.
+        // After a dropped line all further lines are dropped too; otherwise the count would stand at the wrong place.
         if waiting.dropped > 0 || waiting.bytes + line.len() > BYTES_MAX {
             waiting.dropped += 1;
             return if waiting.dropped == 1 { Put::FirstDropped } else { Put::Dropped };
@@ -72,7 +71,7 @@ impl Queue {
         Put::Queued
     }
 
-    /// What there is to write, once there is something. `None` at the end.
+    /// Waits for lines and takes all of them; `None` once the queue is closed and empty.
     pub fn take(&self) -> Option<Batch> {
         let mut waiting = self.lock();
         waiting.busy = false;
@@ -91,13 +90,13 @@ impl Queue {
         })
     }
 
-    /// No line comes any more.
+    /// Ends the queue: no line follows.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Waits until everything is written, at most for `limit`; says whether it is.
+    /// Waits until everything is written, at most for `limit`; returns whether it is.
     pub fn flush(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         let mut waiting = self.lock();
@@ -113,8 +112,8 @@ impl Queue {
     }
 }
 
-/// Writes what comes until the queue is closed. `lines_lost` makes a line of a number of lost ones; `trouble` is told
-/// of an error once, until something could be written again.
+/// Writes lines until the queue is closed. `lines_lost` formats the number of lost lines as a line. `trouble` gets an
+/// error once, and the next one only after a successful write.
 pub fn run(
     queue: &Queue,
     mut write: impl FnMut(&str) -> Result<()>,
@@ -146,7 +145,8 @@ pub fn run(
     }
 }
 
-/// Appends to the file at `path`, which is opened for every line: one that is moved away is begun again.
+/// Appends to the file at `path`. Opens it for every line: after the file is moved away the next line creates a new
+/// one.
 pub fn append_to(path: PathBuf) -> impl FnMut(&str) -> Result<()> {
     move |line| {
         let mut file = OpenOptions::new().create(true).append(true).mode(ALERT).open(&path)?;
@@ -154,8 +154,8 @@ pub fn append_to(path: PathBuf) -> impl FnMut(&str) -> Result<()> {
     }
 }
 
-/// Writes to `file`, a copy of the descriptor of stderr: the lock of [`std::io::Stderr`] would be held for as long as its
-/// reader does not read.
+/// Writes to `file`, a duplicate of the descriptor of stderr: [`std::io::Stderr`] would hold its lock for as long as
+/// its reader does not read.
 pub fn write_to(mut file: File) -> impl FnMut(&str) -> Result<()> {
     move |line| {
         let text = format!("{line}\n");
@@ -165,7 +165,7 @@ pub fn write_to(mut file: File) -> impl FnMut(&str) -> Result<()> {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => left = &left[written..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Whoever shares the descriptor has made it one that does not block.
+                // Another process that shares the open file has made it non-blocking.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => await_room(&file),
                 Err(error) => return Err(error),
             }
@@ -197,7 +197,7 @@ mod tests {
         let put: Vec<Put> = (0..6).map(|_| queue.put(line.clone())).collect();
         assert_eq!(put[..4], [Put::Queued; 4]);
         assert_eq!(put[4..], [Put::FirstDropped, Put::Dropped]);
-        // Short as it is, it would stand before the count.
+        // A short line would fit, but would stand before the count.
         assert_eq!(queue.put("short".into()), Put::Dropped);
         assert!(!queue.flush(Duration::ZERO));
         queue.close();

@@ -1,9 +1,9 @@
-//! How long the WAL of a database may be on its volume, and how the file of one that was longer is cut.
+//! How long the WAL of a database may be on its volume, and how the file of a WAL that was longer is truncated.
 //!
-//! SQLite's own truncation is swallowed by the guard: behind it the file may be short while its header is still that of
-//! the longer log, and a power loss would leave a log whose newest frames are gone. Here a file is cut only behind the
-//! frames of a later generation whose header and frames are durable: what is cut off belongs to no log, whether the cut
-//! survives a power loss or not.
+//! The guard suppresses SQLite's own truncation: after it the file may be short while its header is still that of the
+//! longer WAL, and a power loss would leave a WAL without its newest frames. Here a file is truncated only after the
+//! frames of a later generation whose header and frames are durable: the removed part belongs to no WAL, whether the
+//! truncation survives a power loss or not.
 
 use crate::database::Database;
 use standfast_io::{DirectDisk, Disk};
@@ -12,24 +12,24 @@ use standfast_sqlite_wal::guard::Guard;
 use standfast_types::{WAL_FRAME_HEADER_BYTES, WalSalts};
 use std::time::{Duration, Instant};
 
-/// The room of the volume and the length of the file are looked at so often.
+/// Interval at which the free space of the volume and the length of the file are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// A WAL may have one part in so many of what its volume has for it and others.
+/// A WAL may take one part in this many of what its volume has for it and others.
 const PART_OF_ROOM: u64 = 8;
-/// What it may have in any case, frames.
+/// Frames that a WAL may have in any case.
 const FRAMES_MIN: u32 = 1_000;
 
-/// What is known of the room for a WAL and of the length of its file.
+/// What is known of the space for a WAL and of the length of its file.
 #[derive(Default)]
 pub(super) struct Length {
     looked: Option<Instant>,
-    /// What the room of the volume allows, frames.
+    /// Frames that the space on the volume allows; `None` when unknown.
     frames_max: Option<u32>,
     file_bytes: u64,
 }
 
 impl Length {
-    /// Frames after which the log is to be reset, `wanted` at most.
+    /// Returns the frames after which to reset the WAL, `wanted` at most.
     pub fn limit(&mut self, database: &Database, wanted: u32) -> u32 {
         let now = Instant::now();
         if self.looked.is_none_or(|looked| now >= looked + LOOK_EVERY) {
@@ -40,7 +40,7 @@ impl Length {
     }
 
     fn look(&mut self, database: &Database) {
-        // A file that cannot be opened is told of by whoever needs it.
+        // A file that cannot be opened is reported where it is needed.
         self.file_bytes = database.with_wal(|wal| Ok(wal.bytes().unwrap_or(0))).unwrap_or(0);
         let frame = WAL_FRAME_HEADER_BYTES + database.record().page_size.bytes();
         self.frames_max = DirectDisk
@@ -49,17 +49,17 @@ impl Length {
             .map(|free| frames_for(free, self.file_bytes, frame as u64));
     }
 
-    /// Cuts the file of a log that was longer than `reset_frames` and has begun again. What fails is a failure of this
-    /// database.
+    /// Truncates the file of a WAL that was longer than `reset_frames` and has restarted. An error makes this database
+    /// fail.
     pub fn cut_if_due(&mut self, database: &Database, reset_frames: u32) {
         let frame = (WAL_FRAME_HEADER_BYTES + database.record().page_size.bytes()) as u64;
         let most = frame * u64::from(self.frames_max.map_or(reset_frames, |frames| frames.min(reset_frames)));
-        // Not for a little: the file grows and is cut again otherwise.
+        // Not for a small excess: the file would grow and be truncated again.
         if self.file_bytes <= most + most / 2 {
             return;
         }
         let Some(header) = database.header().filter(|header| is_shorter(header, most)) else { return };
-        // Once each time that the file was looked at, whatever comes of it.
+        // Once per check of the file, whatever the result.
         self.file_bytes = 0;
         if let Err(error) = cut(database, &header, most) {
             database.fail(format!("its write-ahead log cannot be cut: {error}"));
@@ -71,11 +71,12 @@ fn is_shorter(header: &WalIndexHeader, most: u64) -> bool {
     header.frames() > 0 && header.log_bytes().is_some_and(|bytes| bytes <= most)
 }
 
-/// Makes the log that `header` shows durable, then cuts the file behind `most` bytes, which hold it, if nobody writes.
+/// Makes the WAL that `header` shows durable, then truncates the file to `most` bytes, which hold that WAL, unless a
+/// connection is writing.
 fn cut(database: &Database, header: &WalIndexHeader, most: u64) -> std::io::Result<()> {
     let with_wal = |work: &mut dyn FnMut(&mut standfast_sqlite_wal::VfsFile) -> std::io::Result<bool>| {
         let mut done = Ok(false);
-        // One that cannot be opened is not cut.
+        // A WAL that cannot be opened is not truncated.
         let _ = database.with_wal(|wal| {
             done = work(wal);
             Ok(())
@@ -84,7 +85,8 @@ fn cut(database: &Database, header: &WalIndexHeader, most: u64) -> std::io::Resu
     };
     let is_durable = with_wal(&mut |wal| {
         let mut salts = [0; 8];
-        // Of the generation of the index, or the old one is still what a recovery would find.
+        // The header must be of the generation of the wal-index; otherwise a recovery would still find the old
+        // generation.
         if !wal.read_at(&mut salts, SALTS_AT)? || salts_of(salts) != header.salts() {
             return Ok(false);
         }
@@ -95,14 +97,14 @@ fn cut(database: &Database, header: &WalIndexHeader, most: u64) -> std::io::Resu
     if guard.hold_write_lock().is_err() {
         return Ok(());
     }
-    // Nobody writes frames now, and nobody begins another generation.
+    // Under the write lock no connection writes frames or begins another generation.
     let stays = guard.wal_header().is_ok_and(|now| now.salts() == header.salts() && is_shorter(&now, most));
     let cut = if stays { with_wal(&mut |wal| wal.truncate(most).map(|()| true)) } else { Ok(false) };
     guard.release_write_lock();
     cut.map(drop)
 }
 
-/// Of the salts in the header of a WAL.
+/// Offset of the salts in the header of a WAL.
 const SALTS_AT: u64 = 16;
 
 fn salts_of(bytes: [u8; 8]) -> WalSalts {
@@ -110,7 +112,8 @@ fn salts_of(bytes: [u8; 8]) -> WalSalts {
     WalSalts(u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
 }
 
-/// Frames of `frame` bytes that a log may have whose file has `own` bytes, on a volume with `free` others.
+/// Returns how many frames of `frame` bytes a WAL may have whose file has `own` bytes, on a volume with `free` bytes
+/// more.
 fn frames_for(free: u64, own: u64, frame: u64) -> u32 {
     let frames = free.saturating_add(own) / PART_OF_ROOM / frame;
     u32::try_from(frames).unwrap_or(u32::MAX).max(FRAMES_MIN)

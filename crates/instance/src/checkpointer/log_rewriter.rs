@@ -1,6 +1,6 @@
-//! The life of a log of a primary while it can be written anew: its beginning is moved, its tail is left where it is
-//! ([`standfast_sqlite_wal::tail`]), and behind the gate the newest version of each page of the tail becomes the next log.
-//! [`Checkpointer`] says when.
+//! The life of a WAL of a primary while it can be rewritten: a prefix is backfilled, the suffix stays deferred-sync
+//! ([`standfast_sqlite_wal::tail`]), and behind the checkpoint gate the newest version of each page of the suffix
+//! becomes the next WAL. [`Checkpointer`] decides when.
 
 use super::{Checkpointer, WRITER_TIMEOUT, all_is_in_redo, passive, wait_until};
 use crate::database::Database;
@@ -14,26 +14,26 @@ use standfast_sqlite_wal::tail::{Mark, Tail};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A log that was not handed to the disk as it grew is, in the time of so many back-offs: 512 MB/s at most.
+/// A WAL that was not handed to the disk as it grew is handed over within this many back-offs: 512 MB/s at most.
 const HAND_OVER_BACK_OFFS: u32 = 3;
 
-/// How often the next log is put together before it is given up.
+/// How often the next WAL is prepared before the rewrite is abandoned.
 const PREPARED_AT_MOST: u32 = 3;
 
-/// How it went to write a log anew.
+/// Outcome of a rewrite.
 pub(super) enum Rewrite {
     Done,
-    /// Somebody is in the way.
+    /// A connection or an error is in the way.
     Later,
     Impossible,
 }
 
 impl Checkpointer {
-    /// A passive checkpoint. If it moves all before one of `marks`, and that is not much of a log, the rest of the log may stay
-    /// where it is.
+    /// Runs a passive checkpoint. If it backfills everything up to one of `marks`, and that prefix is not longer than
+    /// twice `passive_frames`, the rest of the WAL may stay deferred-sync.
     pub(super) fn move_beginning(&mut self, database: &Arc<Database>, marks: &[Mark], at_leisure: bool) {
         let connection = database.connection();
-        // A log that is long already must not grow while pages are moved at leisure.
+        // A WAL that is already long must not grow during a throttled backfill.
         let pace = if at_leisure {
             Pace::LeisurelyUntil(self.hurry.clone())
         } else {
@@ -56,7 +56,7 @@ impl Checkpointer {
         self.set_tail(database, tail);
     }
 
-    /// The log is synced and moved as it is: what of it is not on disk goes there little by little first.
+    /// Lets the WAL be synced and backfilled as it is. What of it is not on disk first goes there incrementally.
     pub(super) fn forget_tail(&mut self, database: &Database, frames: u32) {
         self.set_tail(database, None);
         if let Some(progress) = self.progress.get_mut(&database.id()) {
@@ -72,25 +72,25 @@ impl Checkpointer {
         }
     }
 
-    /// Writes the log anew while new transactions wait at their start, if its moved beginning has the room. If not the log
-    /// gets shorter in another way.
+    /// Rewrites the WAL while new transactions wait at their start, if its backfilled prefix has the space. If not, the
+    /// WAL is shortened in another way.
     pub(super) fn rewrite_behind_gate(&mut self, database: &Arc<Database>) -> Rewrite {
         let Some(progress) = self.progress.get(&database.id()) else { return Rewrite::Impossible };
         let Some(tail) = progress.tail else { return Rewrite::Impossible };
-        // Recovery begins behind what the database file alone holds: the log is needed as it is.
+        // Recovery begins after what the database file alone holds: the WAL is needed as it is.
         if progress.last_synced > tail.scn() {
             return Rewrite::Impossible;
         }
         let connection = database.connection();
         let Ok(guard) = Guard::of(&connection) else { return Rewrite::Impossible };
-        // Of what others than [`Checkpointer::move_beginning`] have moved.
+        // Syncs what was backfilled by other code than [`Checkpointer::move_beginning`].
         let synced = guard.sync_moved().map(|()| true);
         if !self.judge(database, synced) {
             return Rewrite::Later;
         }
         let (segment, id, size) = (self.shared.segment, database.id().0, database.record().page_size);
         let prepare = || database.with_wal(|wal| Ok(guard.prepare_rewrite(wal, size))).ok()?.ok()?;
-        // Who is kept waiting meanwhile may find more changed than there is room for.
+        // A preparation that is kept waiting may find more changed pages than there is space for, so try again.
         let Some(prepared) = (0..PREPARED_AT_MOST).find_map(|_| prepare()) else {
             return Rewrite::Impossible;
         };
@@ -124,7 +124,8 @@ impl Checkpointer {
         }
     }
 
-    /// Nobody begins a transaction. `None` when somebody who does not know of Standfast is in the way.
+    /// The caller has closed the checkpoint gate. `None` when a connection that does not know of Standfast is in the
+    /// way.
     fn rewrite(
         &self,
         database: &Arc<Database>,
@@ -146,7 +147,7 @@ impl Checkpointer {
             let written = database
                 .with_wal(|wal| Ok(guard.rewrite_log(wal, prepared, timeout, is_whole)))
                 .unwrap_or(Ok(None));
-            // After an error the log stays as torn as it may be.
+            // After an error sessions must still regard the WAL as being rewritten: it may be inconsistent.
             if matches!(written, Ok(None)) {
                 segment.end_rewriting(id);
             }
@@ -155,7 +156,7 @@ impl Checkpointer {
             Ok(None)
         };
         if let Ok(Some(log)) = &written {
-            // Before capture enters the log.
+            // Before capture enters the new WAL.
             database.first_pages().put(log.raw_salts, log.page_nos.clone());
             database.announce(&segment, log.raw_salts);
             segment.mark_dirty(id);
@@ -166,14 +167,15 @@ impl Checkpointer {
     }
 }
 
-/// What is captured, and a log that holds at least that.
+/// Returns an SCN up to which everything is captured, and a header of the WAL that holds at least that.
 pub(super) fn mark_of(database: &Database) -> Option<Mark> {
     let scn = database.last_commit();
-    // Read after the other: the log only grows.
+    // Read after the SCN: the WAL only grows.
     database.settled_header().map(|header| Mark { header, scn })
 }
 
-/// What a passive checkpoint has moved is synced, and the state after some commit if this returns true.
+/// Completes and syncs what a passive checkpoint has backfilled. True: the database file alone is the state after some
+/// commit.
 fn complete_and_sync(connection: &Connection, database: &Database) -> Result<bool, rusqlite::Error> {
     let Ok(guard) = Guard::of(connection) else { return Ok(false) };
     let size = database.record().page_size;

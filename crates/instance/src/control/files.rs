@@ -1,4 +1,4 @@
-//! What the control file remembers of the files of databases: which file each is, and what it held at which position.
+//! What the control file records about database files: which file each is, and what it held at which position.
 
 use serde::{Deserialize, Serialize};
 use standfast_apply::{AtRest, Stamp, WalAtRest};
@@ -9,43 +9,40 @@ use std::path::{Path, PathBuf};
 /// The file of a protected database as the instance last had it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownFile {
-    /// Database.
     pub database: DatabaseId,
-    /// Which file it is.
     pub identity: LastingIdentity,
 }
 
-/// A database whose file alone, without its WAL, held everything before a position, durably.
+/// A database whose file alone, without its WAL, durably held everything before a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WholeFile {
-    /// Database.
     pub database: DatabaseId,
-    /// The position.
+    /// File SCN: up to where the file alone holds every commit.
     pub scn: Scn,
-    /// How the file was then.
+    /// Stamp of the file at that time.
     pub stamp: FileStamp,
 }
 
 impl WholeFile {
-    /// The same at `scn`, if no redo that changes the database ends behind the position: that of the last is `last_change`.
+    /// Advances the position to `scn`, unless redo that changes the database ends after the recorded position. The last
+    /// such redo ends at `last_change`.
     pub fn carried_to(self, scn: Scn, last_change: Scn) -> WholeFile {
         if self.scn >= last_change { WholeFile { scn: self.scn.max(scn), ..self } } else { self }
     }
 }
 
-/// The files of a database as a clean stop of a standby left them.
+/// The files of a database as a clean shutdown of a standby left them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestingFile {
-    /// Database.
     pub database: DatabaseId,
-    /// How its file was then.
+    /// Stamp of the database file.
     pub stamp: FileStamp,
-    /// Its WAL, where readers kept it in use: else it was cut to nothing.
+    /// Its WAL, if readers kept it in use; otherwise it was truncated to nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wal: Option<RestingWal>,
 }
 
-/// See [`RestingFile`].
+/// The WAL of a [`RestingFile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestingWal {
     /// The last frame.
@@ -57,7 +54,7 @@ pub struct RestingWal {
 }
 
 impl RestingFile {
-    /// As apply has noted it.
+    /// Converts from the form in which apply records it.
     pub fn new(database: DatabaseId, rest: &AtRest) -> RestingFile {
         let AtRest { file: Stamp { bytes, modified_ns }, wal } = *rest;
         let wal = wal.map(|WalAtRest { position, checksum, is_in_file }| RestingWal {
@@ -68,7 +65,7 @@ impl RestingFile {
         RestingFile { database, stamp: FileStamp { bytes, modified_ns }, wal }
     }
 
-    /// As apply compares it.
+    /// Converts to the form that apply compares.
     pub fn at_rest(&self) -> AtRest {
         let FileStamp { bytes, modified_ns } = self.stamp;
         let wal = self.wal.map(|RestingWal { position, checksum, is_in_file }| WalAtRest {
@@ -80,74 +77,70 @@ impl RestingFile {
     }
 }
 
-/// A database of which a full image was begun. Its files held everything then, and what the redo cannot prove.
+/// A database of which a full resync image was begun. Its files held everything then, also what the redo cannot prove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwedImage {
-    /// Database.
     pub database: DatabaseId,
-    /// No commit of it before this position is missing in its files.
+    /// No commit of the database before this position is missing in its files.
     pub scn: Scn,
-    /// The state that they held, durably.
+    /// The state that the files held, durably.
     pub position: WalPosition,
-    /// How the file was then.
+    /// Stamp of the file at that time.
     pub stamp: Option<FileStamp>,
-    /// An operator has decided for the file, which may lack redo: standbys keep what the image replaces.
+    /// The operator has decided in favour of the file, which may lack redo: standbys keep what the image replaces.
     #[serde(default)]
     pub may_lack: bool,
 }
 
-/// A file that was set aside when another content took the place of a database.
+/// A file that was set aside when other content replaced a database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFile {
     /// Name of the database.
     pub name: String,
-    /// The file. In the control file, one within the instance directory is relative to it.
+    /// Path of the file. In the control file, a path within the instance directory is relative to it.
     pub path: PathBuf,
     /// Where in the redo the other content begins to count.
     pub scn: Scn,
-    /// Its size, with that of its WAL.
+    /// Bytes of the file and its WAL.
     pub bytes: u64,
     /// When it was kept, microseconds since the Unix epoch.
     pub kept_us: u64,
 }
 
-/// The file of a database gives its place to one that was made again. In the control file from before the first step until
-/// after the last: whatever ends the process in between, the next start knows what is where.
+/// Replacement of a database's file by a rebuilt one. In the control file from before the first step until after the
+/// last: whatever ends the process in between, the next start knows which file is where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSwap {
-    /// Database.
     pub database: DatabaseId,
-    /// The file that was made.
+    /// The rebuilt file.
     pub made: LastingIdentity,
-    /// What it holds.
+    /// What the rebuilt file holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole: Option<WholeFile>,
-    /// Where the file that was there is kept, if there was one.
+    /// Where the replaced file is kept, if there was one.
     pub kept: KeptFile,
 }
 
-/// What a file or directory is, over restarts of the machine: device numbers are given again at each start, and inode numbers when a file
-/// is removed.
+/// Identity of a file or directory that survives restarts of the machine. It has no device number, which each start
+/// assigns again. It has the creation time, because the inode number of a removed file is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastingIdentity {
-    /// Its number in its file system.
     pub inode: u64,
-    /// When it was created, nanoseconds since the Unix epoch; unknown on some file systems.
+    /// When it was created, nanoseconds since the Unix epoch; `None` where the file system does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_ns: Option<u64>,
 }
 
-/// Tells whether a file has been written to.
+/// Shows whether a file has been written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileStamp {
-    /// Its size.
     pub bytes: u64,
     /// When it was last written, nanoseconds since the Unix epoch.
     pub modified_ns: u64,
 }
 
 impl FileStamp {
-    /// Of the file at `path`; `None` when there is none, or its disk does not say.
+    /// Reads the stamp of the file at `path`; `None` when there is no file, or its disk does not say.
     pub fn of(disk: &dyn Disk, path: &Path) -> Option<FileStamp> {
         let (bytes, modified_ns) = disk.last_write(path).ok().flatten()?;
         Some(FileStamp { bytes, modified_ns })
@@ -160,10 +153,10 @@ fn nanoseconds(time: std::time::SystemTime) -> Option<u64> {
 }
 
 impl LastingIdentity {
-    /// Of what is at `path`.
+    /// Reads the identity of the file or directory at `path`.
     ///
     /// # Errors
-    /// When it cannot be looked at.
+    /// When its metadata cannot be read.
     pub fn of(path: &Path) -> std::io::Result<LastingIdentity> {
         Ok(LastingIdentity::in_metadata(&std::fs::metadata(path)?))
     }
@@ -175,7 +168,7 @@ impl LastingIdentity {
         }
     }
 
-    /// Whether both may be the same file: what is unknown of one is not compared.
+    /// Whether both may be the same file; a creation time that one of them lacks is not compared.
     pub fn may_be(&self, other: &LastingIdentity) -> bool {
         let created = self.created_ns.zip(other.created_ns);
         self.inode == other.inode && created.is_none_or(|(one, other)| one == other)

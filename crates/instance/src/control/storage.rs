@@ -37,7 +37,7 @@ impl Control {
         (crc32c(body.as_bytes()) == crc).then(|| serde_json::from_str(body).ok())?
     }
 
-    /// Every file that is kept, or about to be.
+    /// Returns every file that is kept, or about to be.
     fn kept_mut(&mut self) -> impl Iterator<Item = &mut KeptFile> {
         self.kept_files.iter_mut().chain(self.file_swaps.iter_mut().map(|swap| &mut swap.kept))
     }

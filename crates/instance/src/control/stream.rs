@@ -1,35 +1,34 @@
-//! What the control file remembers of the redo stream: its incarnations, where it comes from, and redo that is missing.
+//! What the control file records about the redo stream: its incarnations, where it comes from, and redo that is
+//! missing.
 
 use serde::{Deserialize, Serialize};
 use standfast_transport as transport;
 use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
 
-/// One opening of a standby as primary, or the first one of all.
+/// One opening of a standby as primary, or the very first opening.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incarnation {
-    /// From 1.
+    /// Starts at 1.
     pub number: IncarnationNo,
-    /// Tells branches with the same number apart.
+    /// Distinguishes branches with the same number.
     pub id: IncarnationId,
-    /// Where it left the one before.
+    /// Where it left the previous incarnation.
     pub branch: Scn,
-    /// When, microseconds since the Unix epoch.
+    /// When it began, microseconds since the Unix epoch.
     pub time_us: u64,
 }
 
-/// Where the redo of a standby comes from, as the newest stream has said.
+/// Where the redo of a standby comes from, as reported on the newest stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upstream {
-    /// The instance that sends it.
+    /// The instance that sends the redo.
     pub instance: InstanceId,
-    /// Its name.
     pub name: String,
-    /// Its role.
     pub role: transport::Role,
-    /// Instances through which the redo comes to it, the primary first.
+    /// Instances through which the redo reaches the sender, the primary first.
     #[serde(default)]
     pub via: Vec<transport::Hop>,
-    /// How long it wants redo to be held back before it is applied, in milliseconds.
+    /// How long the sender wants redo to be held back before it is applied, milliseconds.
     #[serde(default)]
     pub delay_ms: Option<u64>,
     /// The primary's online logs.
@@ -37,31 +36,30 @@ pub struct Upstream {
     pub logs: Option<transport::LogGeometry>,
 }
 
-/// A newer incarnation than that of the stream which is followed, as a peer has said.
+/// An incarnation newer than that of the followed stream, as reported by a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Superseding {
     /// All incarnations that the peer knows, oldest first.
     pub incarnations: Vec<Incarnation>,
-    /// Its name.
     pub peer: String,
 }
 
 impl Superseding {
-    /// Number of the newest one.
+    /// Number of the newest incarnation.
     pub fn number(&self) -> IncarnationNo {
         self.incarnations.last().map_or(0, |incarnation| incarnation.number)
     }
 }
 
-/// Redo that is missing on a standby, between redo that is there.
+/// Redo that a standby lacks, between redo that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GapRecord {
-    /// End of the redo without a hole when it was found.
+    /// End of the redo without a gap when this gap was found.
     pub from: Scn,
-    /// Where the redo goes on.
+    /// Where the redo resumes.
     pub to: Scn,
-    /// Sequence of the first log that was missing.
+    /// Sequence of the first missing log.
     pub low_sequence: u64,
-    /// Sequence of the last one.
+    /// Sequence of the last missing log.
     pub high_sequence: u64,
 }

@@ -1,21 +1,20 @@
-//! What an instance remembers of promotions: who began the newest incarnation, who has fenced it, and which incarnations it
-//! does not believe in any more.
+//! What an instance records about promotions: which instance began the newest incarnation, which incarnation has fenced
+//! this instance, and which incarnations it no longer trusts.
 
 use serde::{Deserialize, Serialize};
 use standfast_transport as transport;
 use standfast_types::IncarnationId;
 
-/// Of the control file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Trust {
-    /// The record of the newest promotion that is known here, signed by who became primary.
+    /// The record of the newest promotion known here, signed by the instance that became primary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promotion: Option<transport::Promotion>,
-    /// While this instance is fenced: by which incarnation, and who said so.
+    /// While this instance is fenced: by which incarnation, and which peer reported it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fenced_by: Option<FencedBy>,
-    /// Incarnations that an operator has disowned, when the fence was lifted: what is said of them counts for nothing.
+    /// Incarnations that an operator disowned when the fence was lifted: claims about them are ignored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub disowned: Vec<IncarnationId>,
 }
@@ -23,24 +22,24 @@ pub struct Trust {
 /// Why a primary is fenced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FencedBy {
-    /// Who said so.
+    /// The peer that reported it.
     pub peer: String,
     /// The incarnation that has begun.
     pub incarnation: transport::Incarnation,
 }
 
 impl Trust {
-    /// Whether there is nothing to remember.
+    /// Whether there is nothing to record.
     pub fn is_empty(&self) -> bool {
         *self == Trust::default()
     }
 
-    /// Whether one of these was disowned.
+    /// Whether any of these incarnations is disowned.
     pub fn disowns(&self, incarnations: &[transport::Incarnation]) -> bool {
         incarnations.iter().any(|incarnation| self.disowned.contains(&incarnation.id))
     }
 
-    /// Nothing that is said of `id` counts from now on.
+    /// Ignores all claims about `id` from now on.
     pub fn disown(&mut self, id: IncarnationId) {
         if !self.disowned.contains(&id) {
             self.disowned.push(id);

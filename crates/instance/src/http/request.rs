@@ -1,41 +1,42 @@
-//! Requests of browsers, monitoring and scripts: what is asked for, by whom it may be asked, and the answer's head.
+//! HTTP requests from browsers, monitoring and scripts: parsing of the head, access control, and the head of the
+//! answer.
 
 use std::net::IpAddr;
 use subtle::ConstantTimeEq;
 
-/// Longest head of a request, bytes.
+/// Longest request head, bytes.
 pub const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 /// Name of the cookie in which a browser keeps the token.
 const COOKIE: &str = "standfast_token";
 
-/// What was asked, as far as it matters here.
+/// The parts of a request head that the server uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// `GET`.
+    /// HTTP method, e.g. `GET`.
     pub method: String,
-    /// Without what follows `?`.
+    /// Path without the query string.
     pub path: String,
     /// Token after `?token=`.
     pub query_token: Option<String>,
     /// Token of `Authorization: Bearer` or of the cookie.
     pub header_token: Option<String>,
-    /// As whom the client knows this server.
+    /// Value of the `Host` header: the name by which the client addresses this server.
     pub host: Option<String>,
 }
 
-/// The head of a request, or why it is none.
+/// Result of parsing a request head.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// It goes on.
+    /// More bytes are needed.
     Partial,
-    /// Here it is.
+    /// The head is complete.
     Whole(Request),
-    /// No request.
+    /// The bytes are not an HTTP request.
     Malformed,
 }
 
-/// Reads the head of a request.
+/// Parses the head of a request.
 pub fn parse(bytes: &[u8]) -> Parsed {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -63,37 +64,36 @@ pub fn parse(bytes: &[u8]) -> Parsed {
     })
 }
 
-/// Who may read.
+/// Rule for which clients may read.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Who reaches the port of this machine, by an address or as `localhost`: a page of another site that a browser was
-    /// led here with has another name.
+    /// Any client that addresses the port of this machine by an IP address or as `localhost`. A browser that a page of
+    /// another site led here sends that site's name, and is refused.
     Local,
-    /// Who has the token.
+    /// Any client that presents the token.
     Token(String),
 }
 
-/// Whether a request is answered.
+/// Decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It is.
+    /// Answer it.
     Allow,
-    /// It is, with a cookie and without the token in its address.
+    /// Answer it with a redirect that sets the cookie and removes the token from the address.
     Remember,
     /// The token is missing or wrong.
     Unauthorized,
-    /// It was sent to another name.
+    /// The `Host` header is missing, or is neither an IP address nor `localhost`.
     Forbidden,
 }
 
 impl Access {
-    /// Decides on a request.
     pub fn decide(&self, request: &Request) -> Decision {
         let Access::Token(token) = self else {
             let local = request.host.as_deref().is_some_and(is_address_or_localhost);
             return if local { Decision::Allow } else { Decision::Forbidden };
         };
-        // Takes as long for a wrong token as for the right one of that length.
+        // Constant time: a wrong token of the right length takes as long to compare as the right one.
         let is_it = |given: &String| bool::from(given.as_bytes().ct_eq(token.as_bytes()));
         match (&request.header_token, &request.query_token) {
             (_, Some(given)) if is_it(given) => Decision::Remember,
@@ -111,34 +111,33 @@ fn is_address_or_localhost(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
-/// What is sent back.
+/// HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// With its words.
+    /// Status code with its reason phrase.
     pub status: &'static str,
-    /// Of the body.
+    /// Media type of the body.
     pub content_type: &'static str,
-    /// Further headers, each with its end of line.
+    /// Further header lines, each with its line end.
     pub headers: String,
-    /// What was asked for.
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// With that content.
+    /// Returns an answer without further headers.
     pub fn new(status: &'static str, content_type: &'static str, body: impl Into<Vec<u8>>) -> Answer {
         Answer { status, content_type, headers: String::new(), body: body.into() }
     }
 
-    /// A line of text.
+    /// Returns one line of plain text.
     pub fn text(status: &'static str, line: &str) -> Answer {
         Answer::new(status, "text/plain; charset=utf-8", format!("{line}\n"))
     }
 
-    /// Keeps the token of a request as a cookie and asks for the page again, so that the token is in no address.
+    /// Sets the token of the request as a cookie and redirects to the same page without the token in the address.
     pub fn remember(request: &Request) -> Answer {
         let mut answer = Answer::text("303 See Other", "see other");
-        // A path that was taken for a host would lead elsewhere.
+        // A path that begins with `//` would be read as a host and redirect elsewhere.
         let path = if request.path.starts_with("//") { "/" } else { request.path.as_str() };
         answer.headers = format!(
             "Location: {path}\r\nSet-Cookie: {COOKIE}={}; Path=/; HttpOnly; SameSite=Strict\r\n",
@@ -147,7 +146,7 @@ impl Answer {
         answer
     }
 
-    /// As it is sent; `with_body`: not for HEAD.
+    /// Returns the bytes to send. `with_body` is false for HEAD.
     pub fn bytes(&self, with_body: bool) -> Vec<u8> {
         let head = format!(
             "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n\

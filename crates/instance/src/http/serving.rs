@@ -1,6 +1,6 @@
-//! The connections of the HTTP server. One thread reads requests and writes answers and never waits for a client, so slow
-//! or silent ones cost a place and a descriptor each and no thread; [`Seats`] says which of them stay. Answers are made by
-//! threads of their own, so many at a time, and only for requests that are allowed.
+//! Connections of the HTTP server. One thread reads requests and writes answers and never waits for a client, so a slow
+//! or silent client costs a slot and a descriptor but no thread; [`Seats`] decides which connections stay. A limited
+//! number of worker threads make the answers, and only for requests that are allowed.
 
 use super::Site;
 use super::request::{Answer, Decision, HEAD_BYTES_MAX, Parsed, Request, parse};
@@ -16,15 +16,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// Places. A browser uses six connections at a time.
+/// Connection slots. A browser uses six connections at a time.
 pub const LIMITS: SeatLimits = SeatLimits { unauthenticated: 128, per_address: 32, authenticated: 64 };
-/// For a request to come, and for its answer to be taken.
+/// Time limit for a request to arrive, and for the client to read its answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Answers that are made at a time.
+/// Largest number of answers made at the same time.
 const WORKERS_MAX: usize = 8;
-/// Of these, observations: the standbys are asked for them, which takes a while.
+/// Largest number of observations among them. An observation queries the standbys, which takes a while.
 const OBSERVATIONS_MAX: usize = 4;
-/// Connections accepted before those that are open are looked at again.
+/// Connections accepted before open connections are polled again.
 const ACCEPTED_AT_ONCE: usize = 64;
 const OBSERVATION: &str = "/api/observation";
 
@@ -37,7 +37,7 @@ struct Connection {
 
 enum State {
     Reading(Vec<u8>),
-    /// It is allowed, and no thread makes its answer yet.
+    /// The request is allowed and waits for a worker thread.
     Asked(Request),
     Working,
     Writing {
@@ -46,14 +46,14 @@ enum State {
     },
 }
 
-/// An answer that was made; `None`: its thread has failed.
+/// A finished answer. `bytes` is `None` when its thread failed.
 struct Made {
     id: u64,
     observation: bool,
     bytes: Option<Vec<u8>>,
 }
 
-/// What is reported when a thread that makes an answer ends, whichever way.
+/// Reports a worker's answer when the worker ends, by return or by panic.
 struct Report {
     made: Option<Made>,
     answers: Sender<Made>,
@@ -63,17 +63,17 @@ struct Report {
 impl Drop for Report {
     fn drop(&mut self) {
         if let Some(made) = self.made.take() {
-            // The server has ended, or is awake already when the socket is full.
+            // Both may fail harmlessly: the server has ended, or the socket is full and the server is awake already.
             let _ = self.answers.send(made);
             let _ = (&*self.wake).write(&[0]);
         }
     }
 }
 
-/// Serves until `ending` is set and one more connection comes.
+/// Serves until `ending` is set and one more connection arrives.
 ///
 /// # Errors
-/// When sockets cannot be made or waited for.
+/// When a socket cannot be set up or polled.
 pub fn serve(listener: &TcpListener, site: &Arc<Site>, ending: &AtomicBool) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let (wake, woken) = UnixStream::pair()?;
@@ -126,13 +126,13 @@ impl Server<'_> {
         let each = self.connections.iter().map(|connection| match connection.state {
             State::Reading(_) => watch(connection.stream.as_raw_fd(), libc::POLLIN),
             State::Writing { .. } => watch(connection.stream.as_raw_fd(), libc::POLLOUT),
-            // Left out: a client that hangs up meanwhile is noticed when its answer is written.
+            // Not polled: a client that hangs up meanwhile is detected when its answer is written.
             State::Asked(_) | State::Working => watch(-1, 0),
         });
         [watch(listener, libc::POLLIN), watch(woken, libc::POLLIN)].into_iter().chain(each).collect()
     }
 
-    /// Until the first connection has used its time up.
+    /// Time until the first connection times out.
     fn timeout(&self) -> Duration {
         let timed = self.connections.iter().filter(|connection| connection.state.is_timed());
         let first = timed.map(|connection| connection.deadline).min();
@@ -159,20 +159,20 @@ impl Server<'_> {
                     self.close(displaced);
                     return;
                 }
-                // Whatever happened to that one connection, the next one may be well.
+                // An error of one connection does not concern the next one.
                 Err(_) => {}
             }
         }
     }
 
-    /// A connection that has lost its place.
+    /// Closes a connection that lost its slot.
     fn close(&mut self, displaced: Option<u64>) {
         if let Some(id) = displaced {
             self.connections.retain(|connection| connection.id != id);
         }
     }
 
-    /// Reads from and writes to those that are `ready`, in the order of [`Server::watched`].
+    /// Continues the connections that are `ready`, in the order of [`Server::watched`].
     fn proceed(&mut self, ready: &[bool]) {
         let ids = self.connections.iter().map(|connection| connection.id);
         let ready: Vec<u64> = ids.zip(ready).filter(|(_, ready)| **ready).map(|(id, _)| id).collect();
@@ -181,7 +181,8 @@ impl Server<'_> {
             let Some(connection) = self.connections.iter_mut().find(|connection| connection.id == id) else {
                 continue;
             };
-            // What was sent is a stranger's; a fault in reading it ends that connection and nothing else.
+            // The client is unauthenticated and its bytes untrusted: a panic while they are parsed ends only its
+            // connection.
             let step = catch_unwind(AssertUnwindSafe(|| connection.proceed(&site)));
             match step.unwrap_or(Step::Done) {
                 Step::Waits => {}
@@ -208,7 +209,7 @@ impl Server<'_> {
         });
     }
 
-    /// Begins to make answers, those first that were asked for first, as far as there are threads for them.
+    /// Starts answers, oldest connection first, as long as worker threads are available.
     fn make_answers(&mut self) {
         for connection in &mut self.connections {
             let State::Asked(request) = &connection.state else { continue };
@@ -239,7 +240,7 @@ impl Server<'_> {
         while let Ok(Made { id, observation, bytes }) = self.made.try_recv() {
             self.workers -= 1;
             self.observations -= usize::from(observation);
-            // One that has lost its place meanwhile is not there any more.
+            // The connection may have lost its slot meanwhile.
             let Some(connection) = self.connections.iter_mut().find(|connection| connection.id == id) else {
                 continue;
             };
@@ -249,10 +250,10 @@ impl Server<'_> {
     }
 }
 
-/// What became of a connection.
+/// Result of one step of a connection.
 enum Step {
     Waits,
-    /// It has asked for something that it may have.
+    /// It made a request that is allowed.
     Allowed,
     Done,
 }
@@ -308,7 +309,7 @@ impl Connection {
     }
 }
 
-/// Reads what is there of the head of a request.
+/// Reads the available bytes of a request head and parses them.
 fn read_head(stream: &mut TcpStream, head: &mut Vec<u8>) -> std::io::Result<Parsed> {
     let mut part = [0; 1024];
     loop {
@@ -327,12 +328,12 @@ fn read_head(stream: &mut TcpStream, head: &mut Vec<u8>) -> std::io::Result<Pars
     }
 }
 
-/// Waits until something can be done on one of the descriptors; on which.
+/// Waits until a descriptor is ready or `timeout` has passed. Returns which are ready.
 fn wait(watched: &[libc::pollfd], timeout: Duration) -> std::io::Result<Vec<bool>> {
     let mut polled = watched.to_vec();
-    // Rounded up, or the last part of a millisecond would be waited for without sleeping.
+    // Rounded up; otherwise the last fraction of a millisecond would be a busy loop.
     let ms = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX).saturating_add(1);
-    // SAFETY: a valid array of its length; a descriptor that is closed would only be reported as such.
+    // SAFETY: a valid array, passed with its length; `poll` only reports a descriptor that is closed.
     let done = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, ms) };
     if done < 0 {
         let error = std::io::Error::last_os_error();

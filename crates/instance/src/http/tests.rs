@@ -1,4 +1,4 @@
-//! The server over loopback, with clients that behave and clients that do not.
+//! The HTTP server over loopback, with well-behaved and misbehaving clients.
 
 use super::serving::LIMITS;
 use super::*;
@@ -64,7 +64,7 @@ fn silent_connections_do_not_keep_a_client_out() {
     let mut silent: Vec<TcpStream> =
         (0..2 * LIMITS.unauthenticated).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
     for stream in &mut silent {
-        // Those that have lost their place are closed.
+        // Connections that lost their slot are closed.
         let _ = stream.write_all(b"GET / HTTP/1.1\r\n");
     }
     assert!(page(&server, "/icon.svg").starts_with("HTTP/1.1 200 "));
@@ -82,7 +82,7 @@ fn silent_connections_take_no_place_of_one_that_is_allowed() {
     let config = HttpConfig { listen: "127.0.0.1:0".into(), anonymous: true, ..HttpConfig::default() };
     let server = HttpServer::start(&config, Path::new("."), &Weak::new(), &latest).unwrap().unwrap();
     let mut allowed = TcpStream::connect(server.address()).unwrap();
-    // As long as this is held its answer is not made.
+    // The answer cannot be made while this lock is held.
     latest.with(|_| {
         allowed.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         assert!(page(&server, "/icon.svg").starts_with("HTTP/1.1 200 "), "the request before it was read");
@@ -115,7 +115,7 @@ fn a_head_that_is_too_long_is_refused() {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     let _ = stream.write_all(long.as_bytes());
     let mut answer = Vec::new();
-    // What was not read resets the connection, perhaps before the answer is read.
+    // Unread bytes reset the connection, possibly before the client reads the answer.
     if stream.read_to_end(&mut answer).is_ok() {
         assert!(answer.starts_with(b"HTTP/1.1 400 "), "{}", String::from_utf8_lossy(&answer));
     }

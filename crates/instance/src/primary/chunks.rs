@@ -9,31 +9,31 @@ use standfast_sqlite_wal::capture::CommitMark;
 use standfast_types::{DatabaseId, Scn};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Memory that is kept for the records of the next round.
+/// Memory kept allocated for the records of the next iteration.
 const OUT_BYTES_KEPT: usize = 1 << 20;
 
-/// What a round does once its chunk is on its way to the log.
+/// What an iteration does after handing over its chunk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
-    /// It waits for the write.
+    /// Wait for the write.
     Wait,
-    /// More is to be captured; the write is awaited later.
+    /// Capture more; the write is awaited later.
     GoOn,
 }
 
-/// A chunk whose write was begun and not awaited.
+/// A chunk whose write is in flight.
 pub(super) struct UnderWay {
     first: Scn,
     end: Scn,
     marks: Vec<CommitMark>,
     records: u64,
     round: Round,
-    /// Of the round.
+    /// Number of the iteration.
     number: u64,
 }
 
 impl Primary {
-    /// Writes what has been gathered in `out`, and the anchors that a new log begins with.
+    /// Writes what `out` holds, and after a log switch the anchors at the beginning of the new log.
     pub(super) fn write_out(&mut self, then: Then) -> Result<(), InstanceError> {
         self.write_chunk(then)?;
         if std::mem::take(&mut self.anchors_due) {
@@ -44,7 +44,7 @@ impl Primary {
         Ok(())
     }
 
-    /// See the module.
+    /// Writes what `out` holds as one chunk: steps 2 to 5.
     pub(super) fn write_chunk(&mut self, then: Then) -> Result<(), InstanceError> {
         if self.out.is_empty() && self.marks.is_empty() {
             return self.end_writes();
@@ -83,7 +83,7 @@ impl Primary {
         if then == Then::Wait { self.end_writes() } else { Ok(()) }
     }
 
-    /// Waits for the chunks under way and does step 5 for them.
+    /// Waits for the chunks in flight and does step 5 for them.
     pub(super) fn end_writes(&mut self) -> Result<(), InstanceError> {
         while self.writer.is_under_way() {
             self.writer.end_oldest()?;
@@ -93,7 +93,7 @@ impl Primary {
         Ok(())
     }
 
-    /// Step 5 for the chunks that are durable.
+    /// Does step 5 for the chunks that are durable.
     pub(super) fn note_ended(&mut self) {
         let durable = self.writer.position();
         while let Some(mut chunk) = self.under_way.pop_front_if(|chunk| chunk.end <= durable) {
@@ -132,7 +132,7 @@ impl Primary {
     }
 
     fn note_progress(&self, first: Scn, marks: &[CommitMark]) {
-        // The newest mark of each database is enough; marks of one database stand in order.
+        // The newest mark of each database suffices; the marks of one database are in order.
         let mut last: Option<DatabaseId> = None;
         for mark in marks.iter().rev() {
             if last == Some(mark.database) {

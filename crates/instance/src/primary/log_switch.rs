@@ -8,15 +8,14 @@ use standfast_log::{LogWriter, SwitchBlocked};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
-/// Work on the log, in the order of the stream.
+/// Work on the log, in stream order.
 pub(super) type LogWork = Box<dyn FnOnce(&mut LogWriter) + Send>;
 
 impl PrimaryShared {
-    /// Hands work on the log itself to the log writer thread; it is done also while a log switch waits, which it may
-    /// end.
+    /// Queues work on the log for the log writer thread. It also runs while a log switch waits, which it may end.
     pub fn work_on_log(&self, work: impl FnOnce(&mut LogWriter) + Send + 'static) {
         self.log_work.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Box::new(work));
-        // Looked for where commands are.
+        // The log writer looks for this work when it takes commands.
         self.command(Box::new(|_| Ok(())));
     }
 }
@@ -29,10 +28,10 @@ impl Primary {
         taken.into_iter().for_each(|work| work(&mut self.writer));
     }
 
-    /// Switches the log now, if it holds anything.
+    /// Switches the log now, if the current log is not empty.
     ///
     /// # Errors
-    /// When the log cannot be written, or the helper gives up.
+    /// When the log cannot be written, or the helper abandons the wait.
     pub fn switch_log(&mut self) -> Result<(), InstanceError> {
         if self.writer.group_is_empty() {
             return Ok(());
@@ -41,12 +40,12 @@ impl Primary {
         self.write_out(Then::Wait)
     }
 
-    /// Whether the current log holds more than the notes with which every log begins.
+    /// Whether the current log holds more than the anchors at its beginning.
     pub fn log_holds_redo(&self) -> bool {
         !self.writer.group_is_empty() && self.shared.buffer.captured() > self.noted
     }
 
-    /// As [`Primary::switch_log`], unless that had to wait; says whether it was done.
+    /// Switches the log if it can do so without waiting; returns whether it did.
     ///
     /// # Errors
     /// When the log cannot be written.
@@ -57,7 +56,7 @@ impl Primary {
         self.switch_log().map(|()| true)
     }
 
-    /// Begins the next log; waits, under its name, while there is no group for it.
+    /// Begins the next log. While no group is free, it waits, and counts the wait under the reason's wait event.
     pub(super) fn switch(&mut self) -> Result<(), InstanceError> {
         self.end_writes()?;
         let begun = Instant::now();
@@ -93,7 +92,7 @@ impl Primary {
     }
 }
 
-/// It is this that is waited for now.
+/// Changes the current wait to `event`, or begins one.
 pub(crate) fn wait_for(wait: &mut Option<Waiting>, event: Event) {
     match wait {
         Some(wait) => wait.become_one_for(event),
@@ -101,7 +100,7 @@ pub(crate) fn wait_for(wait: &mut Option<Waiting>, event: Event) {
     }
 }
 
-/// The wait for a log that cannot be used yet.
+/// Wait event of a blocked log switch.
 pub(crate) fn event_of(why: SwitchBlocked) -> Event {
     match why {
         SwitchBlocked::CheckpointIncomplete => Event::SwitchCheckpointIncomplete,

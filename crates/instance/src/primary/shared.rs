@@ -1,5 +1,5 @@
-//! What the stations of a primary share: sessions, the log buffer, the databases, the destinations, and the release of
-//! commits.
+//! State that the threads of a primary share: sessions, the log buffer, the databases, the destinations, and the
+//! release of commits.
 
 use super::Command;
 use super::log_switch::LogWork;
@@ -15,13 +15,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-/// Where redo goes besides the local log.
+/// Destinations of the redo besides the local log.
 pub trait Shipping: Send + Sync {
     /// Called before the local write, with consecutive chunks; must not block.
     fn offer(&self, chunk: &Arc<RedoChunk>, durable: Scn);
     /// How far commits may be released when `local` is durable here.
     fn releasable(&self, local: Scn) -> Scn;
-    /// Name of the wait of commits up to `local` for destinations that do not answer; `None` when all do, or have
+    /// Name of the wait of commits up to `local` for destinations that do not answer; `None` when all answer or have
     /// everything.
     fn unanswered(&self, _local: Scn) -> Option<String> {
         None
@@ -42,8 +42,8 @@ impl Shipping for NoShipping {
     }
 }
 
-/// The destinations are not known yet. Applications that outlived the instance before may wait for any of them, so
-/// what opening writes releases nobody.
+/// Used while the destinations are still unknown. Applications that outlived the previous instance may wait for any
+/// destination, so what opening writes releases no commit.
 struct NotYetKnown;
 
 impl Shipping for NotYetKnown {
@@ -53,43 +53,41 @@ impl Shipping for NotYetKnown {
     }
 }
 
-/// Commits on their way out, and the rounds of the log writer that took them.
+/// Commits awaiting release, and the log writer iterations that captured them.
 #[derive(Default)]
 pub(super) struct Release {
     pub(super) queue: ReleaseQueue,
     pub(super) rounds: Rounds,
 }
 
-/// What the stations of a primary share.
+/// State that the threads of a primary share.
 pub struct PrimaryShared {
-    /// Sessions.
+    /// Shared memory of sessions.
     pub segment: Segment,
-    /// Redo in memory.
     pub buffer: Arc<LogBuffer>,
-    /// Databases by number.
     pub databases: RwLock<BTreeMap<DatabaseId, Arc<Database>>>,
     shipping: RwLock<Arc<dyn Shipping>>,
     release: Mutex<Release>,
     released: AtomicU64,
-    /// Where what is waited for is counted.
+    /// Wait events and statistics.
     pub instruments: Arc<Instruments>,
-    /// Databases that wait for a fresh copy to begin, by name: nothing of them is captured until then.
+    /// Databases that wait for a full resync to begin, with their names; nothing of them is captured until then.
     copies_awaited: Mutex<BTreeMap<DatabaseId, String>>,
-    /// Commits captured that cannot enter the log yet.
+    /// Captured commits that cannot enter the log yet.
     pub(super) in_hand: AtomicUsize,
-    /// The log writer waits for a group to switch to: until then it captures nothing and nothing becomes durable.
+    /// The log writer waits for a free group: it captures nothing and nothing becomes durable.
     pub(super) switch_waits: AtomicBool,
-    /// The log writer has ended: nothing becomes durable any more, no command is carried out.
+    /// The log writer has ended: nothing becomes durable any more, and no command runs.
     ended: AtomicBool,
     unprotected: Mutex<Vec<PathBuf>>,
     commands: Mutex<Vec<Command>>,
     pub(super) commands_waiting: AtomicUsize,
-    /// Work on the log itself, which is also done while a log switch waits.
+    /// Work on the log, which also runs while a log switch waits.
     pub(super) log_work: Mutex<Vec<LogWork>>,
 }
 
 impl PrimaryShared {
-    /// Over an empty queue. Nothing is released before [`PrimaryShared::ship_through`].
+    /// Starts with an empty queue. Nothing is released before [`PrimaryShared::ship_through`].
     pub fn new(segment: Segment, buffer: Arc<LogBuffer>, instruments: Arc<Instruments>) -> PrimaryShared {
         PrimaryShared {
             released: AtomicU64::new(0),
@@ -110,23 +108,20 @@ impl PrimaryShared {
         }
     }
 
-    /// All databases.
     pub fn all_databases(&self) -> Vec<Arc<Database>> {
         self.databases.read().unwrap_or_else(|poisoned| poisoned.into_inner()).values().cloned().collect()
     }
 
-    /// One database.
     pub fn database(&self, id: DatabaseId) -> Option<Arc<Database>> {
         self.databases.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&id).cloned()
     }
 
-    /// From now on these are the destinations; what does not wait for them is released.
+    /// Sets the destinations and releases the commits that do not wait for them.
     pub fn ship_through(&self, shipping: Arc<dyn Shipping>) {
         *self.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = shipping;
         self.release(Cause::Decision);
     }
 
-    /// The destinations.
     pub fn shipping(&self) -> Arc<dyn Shipping> {
         self.shipping.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
@@ -135,8 +130,8 @@ impl PrimaryShared {
         self.release.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Releases the commits that are where they have to be. Called after a local write and after every
-    /// acknowledgement, from any thread; `cause` is what has just happened.
+    /// Releases the commits that are durable wherever required. Called after a local write and after every
+    /// acknowledgement, from any thread; `cause` is what just happened.
     pub fn release(&self, cause: Cause) {
         let begun_ns = monotonic_ns();
         let mut sleepers = Sleepers::default();
@@ -161,7 +156,7 @@ impl PrimaryShared {
                 },
             );
         });
-        // Whoever is woken may interrupt this thread: the log writer must not find the lock held then.
+        // A woken session may preempt this thread: the log writer must not find the lock held then.
         drop(release);
         self.segment.wake(&mut sleepers);
     }
@@ -176,24 +171,24 @@ impl PrimaryShared {
         self.releases().queue.len()
     }
 
-    /// Commits held up: captured and not released, or not even captured, which only the sessions know that wait.
+    /// Commits held up: captured and not released, or not even captured, which only their waiting sessions show.
     pub fn held_up_commits(&self) -> usize {
         let captured = self.waiting_commits() + self.in_hand.load(SeqCst);
         let databases = self.databases.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         captured.max(databases.keys().map(|id| self.segment.commit_waiters(id.0)).sum())
     }
 
-    /// Whether the log writer waits for a log group: then nobody may wait for redo who has to see to one.
+    /// Whether the log writer waits for a log group. A thread that has to free one must not wait for redo then.
     pub fn log_switch_waits(&self) -> bool {
         self.switch_waits.load(SeqCst)
     }
 
-    /// Database files in protected directories that are not protected, as last looked for.
+    /// Unprotected database files in protected directories, as of the last search.
     pub fn unprotected(&self) -> Vec<PathBuf> {
         self.unprotected.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    /// See [`PrimaryShared::unprotected`]; returns those of before.
+    /// Sets [`PrimaryShared::unprotected`]; returns the previous list.
     pub fn set_unprotected(&self, found: Vec<PathBuf>) -> Vec<PathBuf> {
         std::mem::replace(
             &mut *self.unprotected.lock().unwrap_or_else(|poisoned| poisoned.into_inner()),
@@ -201,7 +196,7 @@ impl PrimaryShared {
         )
     }
 
-    /// The log writer ends: nothing becomes durable any more, and no command is carried out.
+    /// Marks the log writer as ended: nothing becomes durable any more, and no command runs.
     pub fn end(&self) {
         self.ended.store(true, SeqCst);
     }
@@ -211,8 +206,8 @@ impl PrimaryShared {
         self.ended.load(SeqCst)
     }
 
-    /// What holds commits up, by name: something that the log writer waits for, or a destination that does not
-    /// answer. Empty when nothing does. The ordinary round trip to a destination is no wait of this kind.
+    /// Name of what holds commits up: an event that the log writer waits for, or a destination that does not answer.
+    /// Empty when nothing does. The ordinary round trip to a destination does not count.
     pub fn waiting_for(&self) -> String {
         if let Some(event) = self.instruments.held_up_by() {
             return event.name().to_owned();
@@ -230,7 +225,7 @@ impl PrimaryShared {
         self.copies_awaited.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Commits of the database wait until a fresh copy of it has begun; or no longer do.
+    /// Records that commits of the database wait until a full resync has begun, or no longer do.
     pub fn await_copy(&self, database: &Database, awaited: bool) {
         let (id, name) = (database.id(), database.record().name.clone());
         if awaited {
@@ -240,7 +235,7 @@ impl PrimaryShared {
         }
     }
 
-    /// Hands work to the log writer thread.
+    /// Queues a command for the log writer thread.
     pub fn command(&self, command: Command) {
         self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(command);
         self.commands_waiting.fetch_add(1, SeqCst);

@@ -1,8 +1,8 @@
-//! Verification records: what pages of a database are at a position of the stream, for standbys to compare.
+//! Verification records: the pages of a database as of a position of the stream, for standbys to compare.
 //!
-//! Reading pages takes long, and the log writer must not do it. So it watches which of the pages to be compared change,
-//! while another thread reads them, and then writes the record with those that have not: what that thread has read is
-//! then what they are at the position of the record, whichever committed state it read each of them in. A page that
+//! Reading pages takes long, and the log writer must not do it. While another thread reads the pages to be compared,
+//! the log writer watches which of them change; then it writes the record with those that have not. These are at the
+//! position of the record as that thread read them, whichever committed state it read each of them in. A page that
 //! changed needs no comparison: a standby compares every page that it changes with its checksum in the redo.
 
 use super::Primary;
@@ -20,7 +20,7 @@ pub(super) struct WatchedPages {
 }
 
 impl WatchedPages {
-    /// Notes which of the pages the records have changed.
+    /// Records which of the watched pages are changed by `records`.
     pub(super) fn note(&mut self, mut records: &[u8]) {
         while let Ok((record, length)) = decode_record(records) {
             if let Record::Change { vectors, .. } | Record::Commit { vectors, .. } = record {
@@ -32,42 +32,40 @@ impl WatchedPages {
     }
 }
 
-/// A page as it was read.
+/// A page as read from the database.
 #[derive(Debug)]
 pub struct ReadPage {
-    /// The page.
     pub page_no: PageNo,
-    /// Its checksum.
     pub sum: u32,
-    /// All of it, to replace that of standbys.
+    /// Page image that replaces the page of standbys; `None` to compare only.
     pub image: Option<Vec<u8>>,
 }
 
-/// What became of the pages that were read.
+/// Result of [`Primary::record_pages`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
-    /// They are in the redo.
+    /// The pages are in the redo.
     Done {
         /// End of the record.
         scn: Scn,
-        /// Pages in it.
+        /// Number of pages in it.
         pages: u64,
-        /// Pages that changed meanwhile and so are not in it.
+        /// Pages that changed meanwhile and therefore are not in it.
         changed: Vec<PageNo>,
         /// Size of the database there, in pages.
         database_pages: u32,
     },
-    /// Not everything that the reader may have seen is captured: call again.
+    /// The reader may have seen something that is not captured yet: call again.
     NotYet,
-    /// The pages must be watched again from the beginning: a copy of the database was begun.
+    /// The pages must be watched again from the beginning: a full resync of the database has begun.
     Again,
     /// The database is not served.
     Gone,
 }
 
 impl Primary {
-    /// From now on changes of these pages are noted, until [`Primary::record_pages`]. False when the database cannot be
-    /// compared at the moment: it is not served, or being copied.
+    /// Starts recording changes of these pages, until [`Primary::record_pages`]. Returns false when the database cannot
+    /// be compared now: it is not served, or is being resynced.
     pub fn watch_pages(&mut self, id: DatabaseId, pages: impl Iterator<Item = PageNo>) -> bool {
         let Some(served) = self.served.get_mut(&id.0) else { return false };
         if served.awaiting_baseline || served.baseline.is_some() {
@@ -77,8 +75,8 @@ impl Primary {
         true
     }
 
-    /// Writes a verification record of the pages, which were read after [`Primary::watch_pages`]. Those with an image
-    /// replace the pages of standbys. What is gathered goes into the log with the next round.
+    /// Writes a verification record of the pages, which were read after [`Primary::watch_pages`]. Pages with an image
+    /// replace those of standbys. The record goes into the log with the next iteration.
     ///
     /// # Errors
     /// When the redo cannot be captured.
@@ -88,7 +86,7 @@ impl Primary {
         run: u64,
         read: &[ReadPage],
     ) -> Result<Recorded, InstanceError> {
-        // What the reader saw was published before: once that is captured, all changes of it are noted.
+        // What the reader saw was published earlier: once it is captured, all its changes are recorded.
         let up_to_date = self.capture_database(id.0, now_us());
         let Some(served) = self.served.get_mut(&id.0) else { return Ok(Recorded::Gone) };
         if served.watched.is_none() {

@@ -1,4 +1,4 @@
-//! What connects the log writer of a primary to its other threads, and what it has them do while it waits for a log.
+//! Channels between the log writer of a primary and its other threads, and the log writer's helper.
 
 use crate::baseline::{BaselineJob, note_owed_image};
 use crate::checkpointer::Remainder;
@@ -15,36 +15,33 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// How long an attempt to begin a fresh copy waits for a writer, and the pause after one that failed.
+/// How long an attempt to begin a full resync waits for a writer; then the pause after a failed attempt.
 const COPY_ATTEMPT: Duration = Duration::from_secs(5);
 const COPY_RETRY: Duration = Duration::from_secs(1);
-/// A log switch that waits is given this long when the instance stops.
+/// How long a waiting log switch may continue when the instance stops.
 const SWITCH_GRACE: Duration = Duration::from_secs(2);
 
-/// Orders for the checkpointer.
 pub enum CheckpointOrder {
     /// The log was switched: recovery may start here once all databases are synced.
     Candidate(Scn),
-    /// Move everything into the databases and the checkpoint position to the end; answered when done.
+    /// Backfill everything into the databases and advance the checkpoint position to the end; answered when done.
     Everything(Scn, Sender<Result<Vec<Remainder>, InstanceError>>),
     /// There is activity again.
     WakeUp,
-    /// End.
     Stop,
 }
 
-/// Orders for the archiver.
 pub(super) enum ArchiveOrder {
     Archive,
     Stop,
 }
 
-/// What connects the log writer to the other threads; made before the primary is opened.
+/// Channels and flags of the threads, made before the primary is opened.
 pub struct Wiring {
     pub(super) checkpoints: (Sender<CheckpointOrder>, Receiver<CheckpointOrder>),
     pub(super) archives: (Sender<ArchiveOrder>, Receiver<ArchiveOrder>),
     pub(super) stop: Arc<AtomicBool>,
-    /// Since when the instance is being stopped in good order.
+    /// When the clean stop of the instance began.
     pub(super) stop_begun: Arc<OnceLock<Instant>>,
 }
 
@@ -60,12 +57,12 @@ impl Default for Wiring {
 }
 
 impl Wiring {
-    /// The log writer's side.
+    /// Returns a helper that cannot resync databases.
     pub fn helper(&self, environment: &Arc<Environment>) -> Box<dyn SwitchHelper> {
         self.helper_of(environment, None)
     }
 
-    /// That of a primary which can copy databases afresh.
+    /// Returns a helper; with `shared` it can begin full resyncs.
     pub(super) fn helper_of(
         &self,
         environment: &Arc<Environment>,
@@ -96,7 +93,7 @@ struct Helper {
 
 impl SwitchHelper for Helper {
     fn blocked(&mut self, why: SwitchBlocked) -> Result<(), InstanceError> {
-        // What opens the instance waits for nobody who could tell it to stop.
+        // While the instance is being opened no thread takes signals.
         if self.stop_begun.get().is_none() && termination_pending() {
             let _ = self.stop_begun.set(Instant::now());
         }
@@ -133,7 +130,7 @@ impl SwitchHelper for Helper {
         self.environment.alert.say(format!("database {name} will get a full image in the redo: {why}"));
         let shared = self.shared.clone();
         let environment = self.environment.clone();
-        // Made before the primary is open, this helper has nothing to serve yet.
+        // A helper made before the primary is open has no databases to serve.
         let Some(shared) = shared else { return };
         shared.await_copy(&database, true);
         let begin = move || begin_copy(&environment, &shared, &database);
@@ -153,8 +150,8 @@ impl SwitchHelper for Helper {
     }
 }
 
-/// Fixes the state to copy and hands the copy to the log writer. Commits of the database wait meanwhile, so this is
-/// tried until it succeeds, or nobody needs it any more.
+/// Fixes the state to copy and passes the job to the log writer. Commits of the database wait meanwhile, so this is
+/// retried until it succeeds or is no longer needed.
 fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<Database>) {
     let name = &database.record().name;
     let mut told = String::new();
@@ -190,7 +187,7 @@ fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<
                     ));
                     told = error;
                 }
-                // Whatever it is, nobody tells when it has passed.
+                // Nothing reports when the obstacle is gone.
                 std::thread::sleep(COPY_RETRY);
             }
         }
@@ -198,7 +195,7 @@ fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<
     shared.await_copy(database, false);
 }
 
-/// Whether the process was told to end and nobody has taken notice yet.
+/// Whether a signal to terminate is pending that no thread has taken.
 fn termination_pending() -> bool {
     let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigpending initialises the set, and only then is it read.
@@ -217,7 +214,7 @@ mod tests {
     #[test]
     fn a_signal_to_end_that_nobody_has_taken_is_seen() {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: the set is initialised first; the signal is blocked in this thread, and sent to it alone.
+        // SAFETY: the set is initialised first; the signal is blocked in this thread and sent to it alone.
         unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);

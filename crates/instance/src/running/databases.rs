@@ -1,4 +1,4 @@
-//! Which databases a primary protects.
+//! Putting databases under protection and ending it, on a primary.
 
 use super::{Running, RunningPrimary};
 use crate::baseline::{BaselineJob, owed_image};
@@ -17,18 +17,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a command keeps others from their turn while it waits for a writer, and the pause that it leaves them.
+/// How long one attempt holds off other commands while it waits for a writer; then the pause in which they can run.
 const ATTEMPT: Duration = Duration::from_millis(500);
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long an unprotect waits for what is published and cannot be captured at once.
+/// How long an unprotect waits for published commits that cannot be captured immediately.
 const LAST_CAPTURE: Duration = Duration::from_secs(2);
 
 impl Running {
     /// Protects a database, or all databases in a directory; returns their names.
     ///
     /// # Errors
-    /// `Refused` with cause and remedy. Databases of a directory that come before are protected then.
+    /// `Refused` with cause and remedy. Databases that come earlier in the directory are protected then.
     pub fn protect(&self, path: &Path, name: Option<&str>) -> Result<Vec<String>, InstanceError> {
         let protected = self.environment.control().databases;
         let mut paths = protect::databases_at(path, &protected)?;
@@ -54,7 +54,7 @@ impl Running {
         paths.iter().map(|path| self.protect_one(path, name)).collect()
     }
 
-    /// Waits for a transaction that has the write lock, without keeping other commands or a stop from their turn.
+    /// Waits for the transaction that has the write lock without holding off other commands or a stop.
     fn protect_one(&self, path: &Path, name: Option<&str>) -> Result<String, InstanceError> {
         let end = Instant::now() + WRITER_TIMEOUT;
         loop {
@@ -64,7 +64,7 @@ impl Running {
                     return Err(InstanceError::refused(what, "protect it when the instance runs again"));
                 }
                 Err(InstanceError::Guard(GuardError::Busy { .. })) if Instant::now() < end => {
-                    // Nothing tells when a lock of another process is free.
+                    // Nothing reports when another process releases its lock.
                     std::thread::sleep(ATTEMPT_PAUSE);
                 }
                 Err(error @ InstanceError::Guard(GuardError::Busy { .. })) => {
@@ -78,7 +78,7 @@ impl Running {
         }
     }
 
-    /// Whatever can fail or has to be waited for comes first, on this thread; the log writer is handed what is ready.
+    /// Does everything that can fail or must wait first, on this thread; the log writer gets only what is ready.
     fn try_protect(
         &self,
         primary: &RunningPrimary,
@@ -88,7 +88,7 @@ impl Running {
         let environment = &self.environment;
         let shared = primary.threads.shared();
         let _no_copy_begins = primary.source.hold_copies();
-        // Whoever looks for unprotected databases opens and closes files, which drops the locks of this process on them.
+        // The search for unprotected databases opens and closes files, which drops the locks of this process on them.
         let _no_search = protect::hold_search();
         if let Some(known) = protect::renew_marker(environment, shared, path)? {
             return Ok(known);
@@ -182,7 +182,7 @@ impl Running {
             self.environment.update_control(|control| control.forget(id, detached))?;
             self.environment.remove_marker(&record)?;
             segment.set_state(id.0, DatabaseState::Absent);
-            // A connection that keeps others out lets go when it is used next.
+            // A connection that holds out other writers releases its lock when it is next used.
             segment.set_other_writers(id.0, OtherWriters::CountedAgain);
             segment.wake_all(id.0);
             self.environment.alert.say(format!("database {} is no longer protected", record.name));

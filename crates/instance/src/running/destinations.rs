@@ -1,4 +1,4 @@
-//! Which senders a primary or a standby runs, and the change from one set of them to another.
+//! The senders of a primary or a standby, and changes of their configuration.
 
 use super::{Running, RunningPrimary};
 use crate::config::{CONFIG_FILE, Config, DestinationConfig};
@@ -22,7 +22,7 @@ impl Running {
         let me = self.me.clone();
         let fenced: FencedCall = Arc::new(move |why: String, by: FencedBy| {
             let me = me.clone();
-            // Not on the sender's own thread, which the change of role ends.
+            // Not on the sender's own thread, which the role change ends.
             let _ = std::thread::Builder::new().name("fence".into()).spawn(move || {
                 if let Some(running) = me.upgrade() {
                     running.fence(&why, by);
@@ -32,10 +32,10 @@ impl Running {
         Destinations::start(&self.environment, shared, source, &self.configured(), before, &fenced)
     }
 
-    /// Takes `configured` for the destinations, durably and at once: the file first, then the senders.
+    /// Changes the configured destinations, durably and immediately: the file first, then the senders.
     ///
     /// # Errors
-    /// When the configuration is not valid with them, or cannot be written. Nothing is changed then.
+    /// When the configuration is invalid with the change, or cannot be written. Nothing is changed then.
     pub(crate) fn change_destinations(
         &self,
         change: impl FnOnce(&mut Vec<DestinationConfig>) -> Result<(), InstanceError>,
@@ -54,7 +54,7 @@ impl Running {
             .map_err(InstanceError::io("write the configuration", &path))?;
         let names: BTreeSet<String> = config.destinations.iter().map(|at| at.name.clone()).collect();
         *self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = config.destinations;
-        // One that is configured again later is another one.
+        // A destination that is configured again later counts as new.
         self.environment.update_control(|control| {
             if let Some(synchronised) = &mut control.synchronised {
                 synchronised.retain(|name| names.contains(name));
@@ -75,7 +75,7 @@ impl Running {
         self.forwarding().map_or(Ok(()), |forwarding| forwarding.configure(&self.configured()))
     }
 
-    /// The senders, when there are any.
+    /// The senders, if there are any.
     pub(crate) fn ships(&self) -> Option<Arc<dyn Ships>> {
         if let Some(primary) = self.primary() {
             return Some(primary.destinations());
@@ -86,7 +86,7 @@ impl Running {
     fn restart_destinations(&self, primary: &RunningPrimary) -> Result<(), InstanceError> {
         let shared = primary.threads.shared().clone();
         let before = primary.destinations();
-        // The new senders are in force before the old ones end, so that no commit slips between them.
+        // The new senders take effect before the old ones end, so that no commit escapes both.
         let fresh = self.start_destinations(&shared, &primary.source, Some(&*before))?;
         shared.ship_through(fresh.clone());
         let mut destinations = primary.destinations.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -106,7 +106,7 @@ impl Running {
         self.local.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    /// How far destinations of this primary have redo on disk, by name.
+    /// How far each destination of this primary has redo on disk, by name.
     pub(crate) fn hardened_at_destinations(&self) -> Vec<(String, Scn)> {
         let Some(primary) = self.primary() else { return Vec::new() };
         let status = primary.destinations().status();

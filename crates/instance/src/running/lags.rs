@@ -1,4 +1,4 @@
-//! How far standbys are behind, in time: this instance when it is one, and those that it feeds.
+//! How far standbys are behind, in time: this instance as a standby, and the standbys that it feeds.
 
 use super::{Mode, Running};
 use crate::lag::Marks;
@@ -7,11 +7,11 @@ use crate::{history::SharedNotes, now_us};
 use standfast_types::Scn;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-/// Without a word from the source for this long, nobody knows what has been written there since: a healthy source speaks
-/// at least once a second.
+/// Longest silence of the source after which its position is still trusted: a healthy source sends at least once a
+/// second.
 const SILENT_US: u64 = 3_000_000;
 
-/// Lags of a standby, microseconds; `None`: not known.
+/// Lags of a standby, microseconds; `None`: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lags {
     /// Age of the oldest redo that is not received.
@@ -25,12 +25,12 @@ impl Running {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is noted over time.
+    /// Samples over time.
     pub fn history(&self) -> &SharedNotes {
         &self.notes
     }
 
-    /// Notes where the stream ends: of a primary here, of a standby as its source has last said.
+    /// Records the end of the stream: a primary's own end, or the end that a standby's source last reported.
     pub(crate) fn note_end(&self, now_us: u64) {
         let end = match &*self.mode() {
             Mode::Primary(primary) => Some(primary.threads.shared().buffer.captured()),
@@ -43,12 +43,12 @@ impl Running {
         }
     }
 
-    /// How old the oldest redo is that comes after `position`, of a stream that ends at `end`, microseconds.
+    /// Age of the oldest redo after `position`, in a stream that ends at `end`, microseconds.
     pub fn lag_us(&self, position: Scn, end: Scn) -> Option<u64> {
         self.marks().lag_us(position.0, end.0, now_us())
     }
 
-    /// Of this instance as a standby; nothing is known of other instances, and while the source is silent.
+    /// Lags of this instance as a standby; unknown in other roles, and while the source is silent.
     pub(crate) fn own_lags(&self, now_us: u64) -> Lags {
         let shared = match &*self.mode() {
             Mode::Standby(standby) => standby.standby.shared().clone(),
@@ -57,7 +57,7 @@ impl Running {
         self.lags_of(&shared, now_us)
     }
 
-    /// Of a standby whose redo is in `shared`.
+    /// Lags of a standby with the positions in `shared`.
     pub(crate) fn lags_of(&self, shared: &Arc<StandbyShared>, now_us: u64) -> Lags {
         let Some(end) = heard(shared, now_us) else { return Lags::default() };
         let marks = self.marks();
@@ -67,7 +67,7 @@ impl Running {
     }
 }
 
-/// End of the source's redo, if it has said so lately.
+/// End of the source's redo, if reported recently.
 fn heard(shared: &StandbyShared, now_us: u64) -> Option<Scn> {
     let silent = now_us.saturating_sub(shared.last_heard_us()) > SILENT_US;
     shared.source_end().filter(|_| !silent)

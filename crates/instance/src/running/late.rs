@@ -1,5 +1,4 @@
-//! Databases that could not be opened at the start because other processes held them: each is opened when that has ended, while
-//! the others are served.
+//! Databases that other processes held at the start: each is opened when it is free, while the others are served.
 
 use super::Running;
 use crate::open_primary::{Late, open_late};
@@ -7,10 +6,10 @@ use standfast_types::DatabaseId;
 use std::sync::Weak;
 use std::time::Duration;
 
-/// Between two attempts; other commands have their turn meanwhile.
+/// Pause between attempts, in which other commands can run.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Begins a thread that opens them, if there are any.
+/// Starts a thread that opens the late databases, if there are any.
 pub(super) fn open_in_turn(running: &Weak<Running>, late: Late) -> std::io::Result<()> {
     let Late { mut databases, sessions_vouch } = late;
     if databases.is_empty() {
@@ -19,7 +18,7 @@ pub(super) fn open_in_turn(running: &Weak<Running>, late: Late) -> std::io::Resu
     let running = running.clone();
     let run = move || {
         while !databases.is_empty() {
-            // Nothing tells when a lock of another process is free.
+            // Nothing reports when another process releases its lock.
             std::thread::sleep(PAUSE);
             let Some(running) = running.upgrade() else { return };
             databases.retain(|id| running.is_still_late(*id, sessions_vouch));
@@ -29,7 +28,7 @@ pub(super) fn open_in_turn(running: &Weak<Running>, late: Late) -> std::io::Resu
 }
 
 impl Running {
-    /// Tries to open the database; whether to try again.
+    /// Tries to open the database; returns whether to try again.
     fn is_still_late(&self, id: DatabaseId, sessions_vouch: bool) -> bool {
         if self.is_stopping() {
             return false;

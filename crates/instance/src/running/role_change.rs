@@ -1,4 +1,4 @@
-//! A standby on its way to be the primary.
+//! Failover: makes a standby the primary.
 
 use super::{Mode, Running, RunningStandby};
 use crate::descriptors;
@@ -9,26 +9,27 @@ use standfast_transport::Right;
 use standfast_types::Scn;
 use std::time::Duration;
 
-/// What became of a failover.
+/// Result of a failover.
 pub struct TakenOver {
-    /// Where the new incarnation begins.
+    /// Begin of the new incarnation.
     pub branch: Scn,
-    /// Whether everything came that its source still had, and in words; nothing when its source was a primary.
+    /// Whether all redo arrived that the source still had, with a description; `None` if its source was a primary.
     pub drained: Option<(bool, String)>,
-    /// Whether everything is here that the primary has acknowledged, and in words; nothing when that is certain.
+    /// Whether everything that the primary acknowledged is here, with a description; `None` when that is certain.
     pub known: Option<(bool, String)>,
-    /// Databases that are not open, because not all redo is in them.
+    /// Databases that stay offline because they lack redo.
     pub left_out: Vec<LeftOut>,
-    /// Databases whose pages were not those of the primary when they were last compared, in words: they are served.
+    /// Databases, as text, whose pages differed from the primary's at the last comparison; they are served.
     pub differing: Vec<String>,
 }
 
 impl Running {
-    /// Makes this standby the primary, with what its source still has if that comes within `timeout`. `force`: also when
-    /// databases have to be left out.
+    /// Makes this standby the primary, including what its source still has if that arrives within `timeout`. `force`:
+    /// even if databases have to be excluded.
     ///
     /// # Errors
-    /// When this is no standby, or it cannot be completed, or a database would be left out; see [`failover`].
+    /// When this is not a standby, when the failover cannot be completed, or when a database would be excluded; see
+    /// [`failover`].
     pub fn failover(&self, timeout: Duration, force: bool) -> Result<TakenOver, InstanceError> {
         self.check_right()?;
         let known = self.known_complete();
@@ -51,14 +52,15 @@ impl Running {
         };
         drop(mode);
         self.environment.alert.say("failover begins");
-        // What is not any more what its path says must not be taken for a database of the new primary.
+        // A file that was replaced while open must not become a database of the new primary.
         self.environment.places.look();
         if let Some(receiver) = self.receiver().as_ref() {
             receiver.detach();
         }
         self.environment.tell_standby_sessions(None);
         let RunningStandby { standby, log, segment: _segment, forwarding } = *standby;
-        // Before everything counts as confirmed: destinations must not be told that of redo without an end.
+        // Before everything received counts as confirmed: its last record may be incomplete, and destinations must not
+        // treat that as confirmed.
         forwarding.stop();
         let done = failover::become_primary(&self.environment, standby, &log, force);
         drop(log);
@@ -68,7 +70,7 @@ impl Running {
             return Err(if fenced { error } else { self.stuck(&error) });
         }
         drop(done.keepers);
-        // Opening has tried once more to bring them to where the others are.
+        // Opening has tried once more to roll them forward.
         let still_out = self.environment.of_control(|control| {
             let out = control.databases.iter().filter(|record| control.left_out_from(record.id).is_some());
             out.map(|record| record.name.clone()).collect::<Vec<_>>()
@@ -83,7 +85,8 @@ impl Running {
         Ok(TakenOver { branch: done.branch, drained, known, left_out, differing: done.differing })
     }
 
-    /// The others would not believe an instance that may not become primary, and there would be two primaries.
+    /// Refuses an instance without the right to become primary: the others would not trust its claim, and there would
+    /// be two primaries.
     fn check_right(&self) -> Result<(), InstanceError> {
         let name = &self.environment.config.instance.name;
         match self.environment.keeper.own_rights() {
@@ -98,8 +101,8 @@ impl Running {
         }
     }
 
-    /// After a failover that failed: goes on as the standby that the control file says this still is, as after a
-    /// restart. Returns what the operator is told.
+    /// After a failed failover: continues as the standby that the control file still records, as after a restart.
+    /// Returns the error for the operator.
     fn standby_again(&self, error: &InstanceError) -> InstanceError {
         match failover::is_still_standby(&self.environment).and_then(|()| self.open_as_standby()) {
             Ok(()) => {

@@ -1,4 +1,4 @@
-//! The instance as its receiver sees it.
+//! The instance as seen by its receiver.
 
 use super::{Mode, Running};
 use crate::environment::Environment;
@@ -13,7 +13,7 @@ use standfast_transport::{
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-/// See the module.
+/// Service of the receiver.
 pub(super) struct Service {
     pub running: Weak<Running>,
     pub environment: Arc<Environment>,

@@ -1,7 +1,8 @@
-//! A peer knows a newer incarnation than this instance: another one has become primary.
+//! A peer knows a newer incarnation than this instance: another instance has become primary.
 //!
-//! Whichever end of the connection noticed it, a primary is fenced. A standby or far sync remembers it, durably, and takes,
-//! acknowledges and forwards nothing of an older incarnation from then on; an old primary that connects is told.
+//! Whichever end of the connection detects it, a primary is fenced. A standby or far sync records it durably and from
+//! then on takes, acknowledges and forwards nothing of an older incarnation; an old primary that connects gets it
+//! reported.
 
 use super::{Mode, Running};
 use crate::control::{FencedBy, Incarnation, Role, Superseding};
@@ -11,7 +12,7 @@ use standfast_transport::{PeerIdentity, ReceiverEvent};
 use std::sync::Arc;
 
 impl Running {
-    /// For the senders of a standby.
+    /// Callback for the senders of a standby.
     pub(crate) fn superseded_call(&self) -> SupersededCall {
         let me = self.me.clone();
         Arc::new(move |peer: &PeerIdentity, newer: &transport::Incarnation| {
@@ -24,14 +25,14 @@ impl Running {
         })
     }
 
-    /// `peer` knows `newer`. The caller ends the stream of an older source.
+    /// Handles that `peer` knows `newer`. The caller ends the stream of an older source.
     pub(super) fn superseded(&self, peer: &PeerIdentity, newer: &transport::Incarnation) {
         let environment = &self.environment;
         let event = ReceiverEvent::Superseded { peer: peer.name.clone(), incarnation: *newer };
         if environment.of_control(|control| control.role == Role::Primary) {
             let (me, why) = (self.me.clone(), event.to_string());
             let by = FencedBy { peer: peer.name.clone(), incarnation: *newer };
-            // Not on the thread of a connection, which is to answer.
+            // Not on the thread of the connection, which must answer.
             let _ = std::thread::Builder::new().name("fence".into()).spawn(move || {
                 if let Some(running) = me.upgrade() {
                     running.fence(&why, by);

@@ -1,4 +1,4 @@
-//! Roots of trust: one is added only when one that is trusted already vouches for it, or a token names it.
+//! Roots of trust: a new one is added only when a trusted authority endorses it, or a token names it.
 
 use super::{Keeper, files};
 use crate::error::InstanceError;
@@ -6,13 +6,13 @@ use standfast_tls::{Authority, CertificateInfo, Endorsement, TlsError, endorse, 
 use standfast_transport::AuthorityEndorsement;
 
 impl Keeper {
-    /// Before `next` is the authority: the one before, if its key is here, vouches for it, so that those who trust that one
-    /// trust the next one as well.
+    /// Endorses the next authority with the key of the current one, if that key is here, so that members that trust the
+    /// current authority trust the next one too.
     ///
     /// # Errors
     /// When it cannot be written.
     pub(super) fn vouch_for_next(&self, next: &Authority) -> Result<(), InstanceError> {
-        // A key that is lost or damaged is why a new authority is made: then only a token names it.
+        // A lost or damaged key is a reason to make a new authority; then only a token names it.
         let Ok(Some(before)) = self.authority() else { return Ok(()) };
         let vouched = endorse(before.certificate_pem(), &before.key_pem(), next.certificate_pem())?;
         let mut all = self.stored_endorsements()?;
@@ -32,8 +32,8 @@ impl Keeper {
         })
     }
 
-    /// What is handed over with `authorities` (PEM): what was said when each was made, and that the one that signs now vouches
-    /// for those before it, which this instance trusts.
+    /// Returns the endorsements to send with `authorities` (PEM): those made when each authority was created, and
+    /// endorsements by the signing authority of the earlier ones, which this instance trusts.
     ///
     /// # Errors
     /// When a file cannot be read or used.
@@ -51,13 +51,14 @@ impl Keeper {
     }
 }
 
-/// The certificates of a PEM text, one by one.
+/// Splits a PEM text into its certificates.
 pub(super) fn each(pem: &str) -> impl Iterator<Item = String> {
     let all = pem.split_inclusive("-----END CERTIFICATE-----");
     all.filter_map(|part| Some(format!("{}\n", &part[part.find("-----BEGIN")?..])))
 }
 
-/// What is trusted by whom trusts `trusted` when `offered` is handed over; also what of it is not, in words.
+/// Returns what an instance that trusts `trusted` trusts after receiving `offered`, and, as text, which of the offered
+/// authorities it does not.
 ///
 /// # Errors
 /// When a certificate cannot be read.

@@ -1,18 +1,17 @@
-//! What the clocks of hosts have to do with certificates: when one is due, and whose clock may be wrong when a fresh one is not
+//! Clocks and certificates: when a certificate is due for renewal, and whose clock may be wrong when a new one is not
 //! valid. Decisions only; the caller reads the clocks.
 
 use standfast_tls::CertificateInfo;
 use std::time::{Duration, Instant};
 
-/// Clocks that differ by less are not spoken of, seconds.
+/// Clock differences below this are not reported, seconds.
 const NOTABLE: u64 = 300;
 
-/// A certificate as this process has come by it.
+/// When and how this process obtained its certificate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Got {
-    /// When.
     pub at: Instant,
-    /// By the clock of this host it was due for renewal, or not valid, right then.
+    /// By the clock of this host the certificate was due for renewal, or not valid, when it arrived.
     pub unfit: bool,
 }
 
@@ -21,14 +20,14 @@ pub(super) fn holds(info: &CertificateInfo, now: u64) -> bool {
     (info.not_before..=info.not_after).contains(&now)
 }
 
-/// Whether the wall clock says that it is to be renewed.
+/// Whether the certificate is due for renewal by the wall clock.
 pub(super) fn is_due_by_the_clock(info: &CertificateInfo, now: u64) -> bool {
     now >= info.renew_at() || now < info.not_before
 }
 
-/// Whether it is to be renewed. `got`: how long ago this process has got it, and whether it was unfit then. That is told by a
-/// clock that cannot be set, so that a certificate is also renewed where the wall clock is behind. After one that was unfit the
-/// next one is not asked for at once: it would be no better before a clock is set.
+/// Whether the certificate is due for renewal. `got`: how long ago this process obtained it, and whether it was unfit
+/// then. That time comes from the monotonic clock, so a certificate is renewed even if the wall clock is behind. After
+/// an unfit certificate the next one is not requested immediately: it would be no better until a clock is set.
 pub(super) fn is_due(info: &CertificateInfo, now: u64, got: Option<(Duration, bool)>) -> bool {
     let by_clock = is_due_by_the_clock(info, now);
     let two_thirds = info.renew_at().saturating_sub(info.made());
@@ -39,19 +38,19 @@ pub(super) fn is_due(info: &CertificateInfo, now: u64, got: Option<(Duration, bo
     }
 }
 
-/// By how many seconds the clock here, which shows `now`, is ahead of the one by which the certificate was made right now.
+/// Seconds by which the clock here, which shows `now`, is ahead of the clock by which the certificate was just made.
 pub(super) fn ahead(info: &CertificateInfo, now: u64) -> i64 {
     (now as i64).saturating_sub(info.made() as i64)
 }
 
-/// That the clock here is `ahead` of that of `other`, for messages; `None` when the two agree well enough.
+/// Describes that the clock here is `ahead` of that of `other`, for messages; `None` if the difference is small.
 pub(super) fn difference(ahead: i64, other: &str) -> Option<String> {
     let which = if ahead > 0 { "ahead of" } else { "behind" };
     (ahead.unsigned_abs() >= NOTABLE)
         .then(|| format!("the clock of this host is {} {which} that of `{other}`", rough(ahead)))
 }
 
-/// A time in the unit in which it is read.
+/// Formats a time in a suitable unit.
 pub(super) fn rough(seconds: i64) -> String {
     match seconds.unsigned_abs() {
         0..120 => format!("{} s", seconds.unsigned_abs()),
@@ -61,19 +60,19 @@ pub(super) fn rough(seconds: i64) -> String {
     }
 }
 
-/// Compares the wall clock with the monotonic one.
+/// Compares the wall clock with the monotonic clock.
 pub(super) struct ClockWatch {
     last: (Instant, u64),
 }
 
 impl ClockWatch {
-    /// From a moment on at which the wall clock shows `wall`.
+    /// Begins at `at`, when the wall clock shows `wall`.
     pub fn begin(at: Instant, wall: u64) -> ClockWatch {
         ClockWatch { last: (at, wall) }
     }
 
-    /// By how many seconds the wall clock, which shows `wall`, has been set since the last call; `None` when it has not, or by
-    /// little.
+    /// Seconds by which the wall clock, which shows `wall`, has been set since the last call; `None` if it was not set,
+    /// or only slightly.
     pub fn moved(&mut self, at: Instant, wall: u64) -> Option<i64> {
         let (then, wall_then) = std::mem::replace(&mut self.last, (at, wall));
         let passed = at.saturating_duration_since(then).as_secs() as i64;
@@ -111,7 +110,7 @@ mod tests {
         // The wall clock is a day behind, and stays so.
         assert!(!is_due(&info, MADE - DAY + 2399, Some((s(2399), false))));
         assert!(is_due(&info, MADE - DAY + 2400, Some((s(2400), false))));
-        // It was put ahead meanwhile.
+        // The clock was set forward meanwhile.
         assert!(is_due(&info, MADE + DAY, Some((s(10), false))));
     }
 
@@ -122,7 +121,7 @@ mod tests {
             assert!(!is_due(&info, now, Some((s(239), true))), "{now}");
             assert!(is_due(&info, now, Some((s(240), true))), "{now}");
         }
-        // The clock was set right.
+        // The clock was corrected.
         assert!(!is_due(&info, MADE + 300, Some((s(300), true))));
     }
 

@@ -1,4 +1,4 @@
-//! The files of an instance's certificates: readable for nobody else, and whole or not there.
+//! Certificate files of an instance: readable only by their owner, and either complete or absent.
 
 use crate::error::InstanceError;
 use standfast_io::sync_directory_of;
@@ -10,34 +10,33 @@ use std::path::{Path, PathBuf};
 const DIRECTORY: u32 = 0o700;
 const FILE: u32 = 0o600;
 
-/// Which version of a file is there: inode, and time of its change in seconds and nanoseconds.
+/// Version of a file: inode, and modification time in seconds and nanoseconds.
 pub type Stamp = (u64, i64, i64);
 
-/// That of a file; `None` when there is none.
+/// Version of a file; `None` if it does not exist.
 pub fn stamp_of(path: &Path) -> Option<Stamp> {
     let metadata = path.metadata().ok()?;
     Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
-/// Where they are.
+/// Paths of the certificate files.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// The directory.
     pub directory: PathBuf,
-    /// Certificates of the authorities that are trusted; the one that signs is the first.
+    /// Certificates of the trusted authorities; the first one signs.
     pub authorities: PathBuf,
-    /// The authority's key; only where certificates are given out.
+    /// The authority's key; exists only where certificates are issued.
     pub authority_key: PathBuf,
     /// Key and certificate of this instance.
     pub identity: PathBuf,
-    /// Which authorities vouch for which.
+    /// Endorsements of authorities by authorities.
     pub endorsements: PathBuf,
-    /// Tokens and names.
+    /// Tokens and the allow-list.
     pub members: PathBuf,
 }
 
 impl Files {
-    /// Of the directory, which need not exist.
+    /// Paths in `directory`, which need not exist.
     pub fn new(directory: PathBuf) -> Files {
         Files {
             authorities: directory.join("ca.crt"),
@@ -49,7 +48,7 @@ impl Files {
         }
     }
 
-    /// Makes the directory.
+    /// Creates the directory.
     ///
     /// # Errors
     /// The system's.
@@ -61,13 +60,13 @@ impl Files {
             .map_err(InstanceError::io("make the directory", &self.directory))
     }
 
-    /// Which versions of the identity and the authorities are there; changes when one of them is replaced.
+    /// Versions of the identity and the authorities; changes when one of them is replaced.
     pub fn stamp(&self) -> Option<[Stamp; 2]> {
         Some([stamp_of(&self.identity)?, stamp_of(&self.authorities)?])
     }
 }
 
-/// Reads a text; `None` when there is none.
+/// Reads a text file; `None` if it does not exist.
 ///
 /// # Errors
 /// The system's.
@@ -79,14 +78,14 @@ pub fn read(path: &Path) -> Result<Option<String>, InstanceError> {
     }
 }
 
-/// Replaces a file durably; nobody but its owner can ever read it.
+/// Replaces a file durably; only its owner can ever read it.
 ///
 /// # Errors
 /// The system's; the old content stays.
 pub fn replace(path: &Path, text: &str) -> Result<(), InstanceError> {
     let fresh = path.with_extension("new");
     let write = || -> std::io::Result<()> {
-        // One that a crash has left may have other permissions.
+        // A leftover of a crash may have other permissions.
         match std::fs::remove_file(&fresh) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -111,7 +110,7 @@ mod tests {
         let files = Files::new(directory.clone());
         files.make_directory().unwrap();
         assert_eq!((files.stamp(), read(&files.identity).unwrap()), (None, None));
-        // What a crash has left, open to everybody.
+        // A leftover of a crash, readable by every user.
         std::fs::write(files.identity.with_extension("new"), "half").unwrap();
         replace(&files.identity, "first").unwrap();
         replace(&files.authorities, "all").unwrap();

@@ -1,4 +1,4 @@
-//! What peers may do at an instance: the list, and what the operator is told.
+//! Rights of peers at an instance: checks against the allow-list, and messages to the operator.
 
 use super::clocks;
 use super::members::as_said;
@@ -13,33 +13,34 @@ use std::net::SocketAddr;
 impl Environment {
     /// Names of the configured destinations.
     pub fn destination_names(&self) -> Vec<String> {
-        // What is configured while the instance runs is in the file and in force; the list here is that of the start.
+        // Destinations configured while the instance runs are in the file; the list in memory is that of the start.
         let current = crate::config::Config::load(&self.paths.directory);
         let destinations =
             current.map_or_else(|_| self.config.destinations.clone(), |config| config.destinations);
         destinations.into_iter().map(|destination| destination.name).collect()
     }
 
-    /// Whom this instance vouches for, with what each may do. One that forwards redo passes on whom its source vouches for.
+    /// The members that this instance endorses, with their rights. An instance that forwards redo also passes on its
+    /// source's endorsements.
     pub fn vouched_for(&self, forwards: bool) -> Vec<MemberRights> {
         let own = &self.config.instance.name;
-        // Without the list no other one is vouched for; the standbys go on with this instance.
+        // Without the list only this instance is endorsed, and its standbys continue with it.
         self.keeper.members().map_or_else(
             |_| vec![MemberRights { name: own.clone(), rights: Rights::all() }],
             |members| members.vouched_for(own, &self.destination_names(), forwards),
         )
     }
 
-    /// Who renews certificates, for those that this instance ships to.
+    /// The instance that renews certificates, for those that this instance ships to.
     pub fn issuer(&self) -> Option<IssuerAt> {
         let port = self.config.instance.listen.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         self.keeper.issuer(port.filter(|port| *port != 0))
     }
 
-    /// Whether the peer whose certificate is for `peer` may do what it wishes.
+    /// Checks that the peer whose certificate is for `peer` may do what it requests.
     ///
     /// # Errors
-    /// The refusal it is told.
+    /// The refusal sent to the peer.
     pub fn authorise(&self, peer: &str, wish: Right) -> Result<(), Refusal> {
         let members = self.keeper.members().map_err(unreadable)?;
         let own = &self.config.instance.name;
@@ -63,7 +64,7 @@ impl Environment {
         Err(Refusal::new(RefuseCode::NotAllowed, text))
     }
 
-    /// Why nothing is sent to a destination, by what it may do.
+    /// Why nothing is sent to a destination, according to its rights.
     pub fn objection(&self, destination: &str) -> Option<Refusal> {
         let rights = self.keeper.members().ok()?.listed_rights(destination)?.clone();
         let own = &self.config.instance.name;
@@ -76,8 +77,8 @@ impl Environment {
         })
     }
 
-    /// Says at the start which destinations are on no list: a failover to one of them would be refused. Over plain TCP the list
-    /// is not asked.
+    /// Reports at the start which destinations are on no list: a failover to one of them would be refused. Over plain
+    /// TCP the list is not used.
     pub fn say_unlisted(&self) {
         let Ok(members) = self.keeper.members() else { return };
         let remote =
@@ -90,11 +91,11 @@ impl Environment {
         }
     }
 
-    /// Whether it is believed that the incarnation `newer` has begun, of which `peer` speaks; `proven`: the peer has shown a
-    /// certificate for its name. The alert log has the refusal, at both ends.
+    /// Checks whether to trust that the incarnation `newer` has begun, as `peer` reports; `proven`: the peer has
+    /// presented a certificate for its name. The refusal goes into the alert log at both ends.
     ///
     /// # Errors
-    /// The refusal it is told.
+    /// The refusal sent to the peer.
     pub fn may_claim(&self, peer: &PeerIdentity, newer: &Incarnation, proven: bool) -> Result<(), Refusal> {
         let own = &self.config.instance.name;
         let not_allowed = |text: String| Err(Refusal::new(RefuseCode::NotAllowed, text));
@@ -124,7 +125,7 @@ impl Environment {
         ))
     }
 
-    /// Remembers the record that `peer` shows of `newer`, if it is good, to show it to others.
+    /// Stores the record of `newer` that `peer` presents, if it is valid, to present it to others.
     pub fn note_promotion(&self, peer: &PeerIdentity, newer: &Incarnation) {
         let Some(record) = self.keeper.record_of(peer, newer).cloned() else { return };
         let stored = self.update_control(|control| control.trust.promotion = Some(record));
@@ -133,14 +134,15 @@ impl Environment {
         }
     }
 
-    /// The source of a stream says who may do what.
+    /// Stores the rights of members as reported by the source of a stream.
     pub fn note_members(&self, source: &str, said: &[MemberRights]) {
         if let Err(error) = self.keeper.vouched(source, said) {
             self.alert.say(format!("the list of peers cannot be kept: {error}"));
         }
     }
 
-    /// A source that was accepted says who may do what, who renews certificates, and who became primary.
+    /// Stores what an accepted source reports: rights of members, the issuer of certificates, and which instance became
+    /// primary.
     pub fn note_vouched(&self, hello: &SenderHello, from: Option<SocketAddr>) {
         let said = as_said(&hello.members, &hello.peers, &hello.source.name);
         self.note_members(&hello.source.name, &said);
@@ -158,10 +160,10 @@ impl Environment {
         }
     }
 
-    /// Answers who asks for a certificate.
+    /// Answers a request for a certificate.
     ///
     /// # Errors
-    /// The refusal it is told.
+    /// The refusal sent to the peer.
     pub fn certify(
         &self,
         wish: &CertificateRequest,
@@ -179,7 +181,7 @@ impl Environment {
     }
 }
 
-/// What is said of a host whose clock shows `theirs` while the one here shows `ours`.
+/// Remark on a host whose clock shows `theirs` while this one shows `ours`.
 fn differs(name: &str, theirs: u64, ours: u64) -> Option<String> {
     let ahead = i64::try_from(ours).ok()?.checked_sub(i64::try_from(theirs).ok()?)?;
     clocks::difference(ahead, name).map(|text| format!("; {text}: set the one that is wrong"))

@@ -1,49 +1,49 @@
-//! Which hosts may do what: tokens that are out, and names that are listed. No clock and no files.
+//! Rights of hosts: issued tokens, and the allow-list. Uses no clock and no files.
 //!
 //! ```text
-//!  token issued for a name ── redeemed ──> joined: has the rights that the token was made for, and is vouched for
-//!  stream of a listed source ── vouched ─> names and rights that it says, in the place of those it said before
-//!  destination configured ───────────────> may receive and read, unless one of these says something else
-//!  taken off ────────────────────────────> may do nothing, also as a destination, until it is listed or joins again
+//!  token issued for a name ── redeemed ──> joined: has the rights of the token, and is endorsed
+//!  stream of a source on the list ───────> names and rights that it endorses, replacing those endorsed before
+//!  destination configured ───────────────> may receive and read, unless one of these says otherwise
+//!  removed ──────────────────────────────> has no right, not even as a destination, until allowed or joined again
 //! ```
 //!
-//! [`Right`] says what there is to do. A standby lists what its primary vouches for, so that after a failover it takes redo from
-//! the new primary, and believes of a new incarnation only who may begin one. What is said of a name here counts more than what
-//! others say of it.
+//! [`Right`] lists the rights. A standby's list contains what its primary endorses, so that after a failover it takes
+//! redo from the new primary, and trusts a report of a new incarnation only if a member with that right began it. Local
+//! entries for a name take precedence over what others report about it.
 
 use serde::{Deserialize, Serialize};
 use standfast_tls::{TlsError, Token, TokenKey, hex};
 use standfast_transport::{IssuerAt, MemberRights, Right, Rights};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tokens that are out at a time.
+/// Largest number of unredeemed tokens.
 const TOKENS_MAX: usize = 1000;
 
-/// See the module. The content of `members.json`.
+/// Tokens and the allow-list: the content of `members.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Members {
-    /// By number, in hexadecimal.
+    /// By token number, in hexadecimal.
     tokens: BTreeMap<String, IssuedToken>,
-    /// Who has joined with a token of this instance; with no right at all: who was taken off since.
+    /// Hosts that joined with a token of this instance; without any right: hosts that were removed since.
     joined: BTreeMap<String, Joined>,
-    /// Whom the last primary vouched for, itself among them.
+    /// Members that the last primary endorsed, including itself.
     #[serde(deserialize_with = "vouched")]
     vouched: BTreeMap<String, Rights>,
-    /// Who renews the certificate of this instance.
+    /// The instance that renews the certificate of this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     issuer: Option<IssuerAt>,
 }
 
-/// What is kept of a token: enough to check a proof, and not to make one.
+/// What is stored of a token: enough to verify a proof, not to make one.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "ReadToken")]
 struct IssuedToken {
-    /// [`TokenKey`].
+    /// A [`TokenKey`].
     verifier: String,
     name: String,
     rights: Rights,
-    /// Second from which on it is worth nothing.
+    /// Expiry, seconds.
     expires: u64,
 }
 
@@ -53,12 +53,12 @@ impl std::fmt::Debug for IssuedToken {
     }
 }
 
-/// As it is in the file, also of earlier releases.
+/// A token as stored in the file, by this or an earlier release.
 #[derive(Deserialize)]
 struct ReadToken {
     #[serde(default)]
     verifier: Option<String>,
-    /// Of earlier releases: a secret with which a proof could be made.
+    /// Earlier releases: a secret with which a proof could be made.
     #[serde(default)]
     key: Option<String>,
     name: String,
@@ -71,7 +71,7 @@ impl From<ReadToken> for IssuedToken {
     fn from(read: ReadToken) -> IssuedToken {
         let old = || Some(TokenKey::from_old_hex(&read.key?)?.to_hex());
         IssuedToken {
-            // Without either no proof is good.
+            // Without either value every proof fails.
             verifier: read.verifier.or_else(old).unwrap_or_default(),
             name: read.name,
             rights: read.rights.into(),
@@ -86,7 +86,7 @@ struct Joined {
     rights: Rights,
 }
 
-/// Rights as they are in the file; earlier releases knew two kinds of hosts.
+/// Rights as stored in the file; earlier releases had two kinds of hosts.
 #[derive(Deserialize)]
 struct ReadRights {
     #[serde(default)]
@@ -108,7 +108,7 @@ impl From<ReadRights> for Joined {
     }
 }
 
-/// Earlier releases kept names alone, of those that may become primary.
+/// Earlier releases stored only names, of hosts that may become primary.
 fn vouched<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Rights>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -125,21 +125,21 @@ fn vouched<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String,
 /// Why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadToken {
-    /// No such number: never issued, used, or forgotten after its time.
+    /// No such number: never issued, already used, or forgotten after it expired.
     Unknown,
-    /// Its time is over.
+    /// Expired.
     Expired,
-    /// It is for another name.
+    /// Issued for another name.
     Name,
-    /// The proof does not hold.
+    /// The proof is invalid.
     Proof,
 }
 
 impl Members {
-    /// A new token with which a host may join as `name`, with these rights.
+    /// Issues a token with which a host may join as `name`, with these rights.
     ///
     /// # Errors
-    /// `Random`; `Request` when too many are out.
+    /// `Random`; `Request` when too many tokens are unredeemed.
     pub fn issue(
         &mut self,
         authority: [u8; 32],
@@ -159,7 +159,7 @@ impl Members {
         Ok(token)
     }
 
-    /// Takes a token in: it is worth nothing from now on, and its bearer is listed.
+    /// Redeems a token: it is used up, and its bearer is put on the allow-list.
     ///
     /// # Errors
     /// Why not; nothing has changed then.
@@ -186,18 +186,20 @@ impl Members {
         Ok(())
     }
 
-    /// Lists a host.
+    /// Puts a host on the allow-list.
     pub fn allow(&mut self, name: &str, rights: Rights) {
         self.joined.insert(name.into(), Joined { rights });
     }
 
-    /// A listed source says whom it vouches for. Whom the one before vouched for is not listed any more.
+    /// Replaces the endorsed members by those of `members`; members endorsed only by the previous source lose their
+    /// entries.
     pub fn vouch(&mut self, members: &[MemberRights]) {
         self.vouched = members.iter().map(|member| (member.name.clone(), member.rights.clone())).collect();
     }
 
-    /// As [`Members::vouch`], for a source of redo. One that may not become primary itself passes on what its primary says, and
-    /// is not believed that somebody may of whom that is not known here: it could name itself.
+    /// Does [`Members::vouch`] for a source of redo. A source that may not become primary itself passes on what its
+    /// primary reports; it cannot add the right to become primary to a member that does not already have it here: it
+    /// could name itself.
     pub fn vouch_as(&mut self, source: &str, members: &[MemberRights]) {
         let may = |name: &str| self.listed_rights(name).is_some_and(|rights| rights.has(Right::Candidate));
         let limited = |member: &MemberRights| match may(source) || may(&member.name) {
@@ -211,21 +213,21 @@ impl Members {
         self.vouch(&limited);
     }
 
-    /// Who renews the certificate of this instance.
+    /// The instance that renews the certificate of this one.
     pub fn issuer(&self) -> Option<&IssuerAt> {
         self.issuer.as_ref()
     }
 
-    /// Another one renews it from now on.
+    /// Sets the instance that renews it from now on.
     pub fn set_issuer(&mut self, issuer: IssuerAt) {
         self.issuer = Some(issuer);
     }
 
-    /// Takes all rights from a host, whatever others say of it, and its tokens. False: there is nothing to take, and nothing
-    /// said of it that could change.
+    /// Removes all rights of a host, whatever others report about it, and its tokens. Returns false if there is nothing
+    /// to remove, and no report about the host that could change.
     ///
-    /// It stays on the list without a right. A name that is on no list has those of a destination where it is one, and what
-    /// the next source says of it would count again.
+    /// The host stays on the list without rights. A host that is on no list has the rights of a destination if it is
+    /// one, and the next source's report about it would apply again.
     pub fn remove(&mut self, name: &str) -> bool {
         let tokens = self.tokens.len();
         self.tokens.retain(|_, token| token.name != name);
@@ -240,28 +242,29 @@ impl Members {
         had
     }
 
-    /// What is said of `name` here, or else by the primary; `None`: nothing.
+    /// Rights of `name` from the local list, or else as endorsed by the primary; `None` if there is no entry.
     pub fn listed_rights(&self, name: &str) -> Option<&Rights> {
         self.joined.get(name).map(|joined| &joined.rights).or_else(|| self.vouched.get(name))
     }
 
-    /// What `name` may do here, where `destinations` are configured.
+    /// Rights of `name` here, where `destinations` are configured.
     pub fn rights(&self, name: &str, destinations: &[String]) -> Rights {
         let as_destination = || {
             let configured = destinations.iter().any(|destination| destination == name);
-            // To configure where redo goes is not to say who may take over: a restriction may only not have come here yet.
+            // Configuring a destination does not grant it the right to take over: a restriction may merely not have
+            // arrived here yet.
             if configured { Rights::never_primary() } else { Rights::default() }
         };
         self.listed_rights(name).cloned().unwrap_or_else(as_destination)
     }
 
-    /// Whether `name` is listed at all.
+    /// Whether `name` has any right.
     pub fn is_listed(&self, name: &str, destinations: &[String]) -> bool {
         self.rights(name, destinations) != Rights::default()
     }
 
-    /// Whom an instance called `own`, with these destinations, vouches for, itself among them; if it `forwards`, also for whom
-    /// its source vouches for.
+    /// The members that an instance called `own`, with these destinations, endorses, including itself; if it
+    /// `forwards`, also those that its source endorses.
     pub fn vouched_for(&self, own: &str, destinations: &[String], forwards: bool) -> Vec<MemberRights> {
         let names: BTreeSet<&String> = destinations
             .iter()
@@ -270,7 +273,7 @@ impl Members {
             .filter(|name| *name != own)
             .collect();
         let of = |name: &String| self.rights(name, destinations);
-        // An instance without restrictions on its own rights was made by `init` or by a token without restriction.
+        // An instance without an entry about itself was made by `init` or by an unrestricted token.
         let own_rights = self.listed_rights(own).cloned().unwrap_or_else(Rights::all);
         let mut all: Vec<MemberRights> =
             names.into_iter().map(|name| MemberRights { name: name.clone(), rights: of(name) }).collect();
@@ -279,7 +282,7 @@ impl Members {
         all
     }
 
-    /// Who may be the primary, of all that are known.
+    /// Known members that may become primary.
     pub fn candidates(&self) -> Vec<String> {
         let names: BTreeSet<&String> = self.joined.keys().chain(self.vouched.keys()).collect();
         let may =
@@ -287,7 +290,7 @@ impl Members {
         names.into_iter().filter(may).cloned().collect()
     }
 
-    /// Names that are listed, with what they may do.
+    /// All members on the list and destinations, with their rights.
     pub fn listed(&self, destinations: &[String]) -> Vec<MemberRights> {
         let names: BTreeSet<&String> =
             self.joined.keys().chain(self.vouched.keys()).chain(destinations).collect();
@@ -297,13 +300,13 @@ impl Members {
     }
 }
 
-/// Of those, the names of whom redo is taken: all that earlier releases know of rights.
+/// Names of the members from which redo is taken; earlier releases know no other rights.
 pub fn names_of(members: &[MemberRights]) -> Vec<String> {
     let sends = members.iter().filter(|member| member.rights.has(Right::Send));
     sends.map(|member| member.name.clone()).collect()
 }
 
-/// What a source says of the members: `members`, or of an earlier release `names` and itself.
+/// Returns the members that a source reports: `members`, or for an earlier release `names` and the source itself.
 pub fn as_said(members: &[MemberRights], names: &[String], source: &str) -> Vec<MemberRights> {
     if !members.is_empty() {
         return members.to_vec();
@@ -388,7 +391,7 @@ mod tests {
                 assert_eq!(members.rights("reports", &destinations), Rights::default());
                 assert!(!members.is_listed("reports", &destinations));
             }
-            // What the next source says does not lift it, and those it is told to give no right either.
+            // The next source's report does not restore its rights, nor do those that receive the list grant it any.
             told.vouch(&all(&["south", "reports"]));
             assert_eq!(told.rights("reports", &destinations), Rights::default());
             let mut third = Members::default();
@@ -415,7 +418,7 @@ mod tests {
         south.allow("reports", Rights::never_primary());
         let mut north = Members::default();
         north.vouch(&south.vouched_for("south", &["north".into()], false));
-        // Primary now, it ships to the same host.
+        // As primary it ships to the same host.
         let destinations = ["reports".to_owned()];
         assert!(!north.rights("reports", &destinations).has(Right::Candidate));
         let said = north.vouched_for("north", &destinations, false);
@@ -469,7 +472,7 @@ mod tests {
         assert!(!kept.contains(secret) && !format!("{members:?}").contains(&token.key().unwrap().to_hex()));
         let read: Members = serde_json::from_str(&kept).unwrap();
         assert_eq!(read, members);
-        // All that a thief of the file has is what checks proofs.
+        // A stolen file contains only what verifies proofs.
         let stolen = TokenKey::from_hex(&read.tokens.values().next().unwrap().verifier).unwrap();
         assert!(stolen == token.key().unwrap() && TokenKey::from_old_hex(&stolen.to_hex()) != Some(stolen));
     }

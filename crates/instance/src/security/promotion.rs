@@ -1,5 +1,5 @@
-//! Who is believed when a newer incarnation is spoken of: it fences a primary for good, so only what a member has done that may
-//! become primary counts.
+//! Trust in reports of a newer incarnation: such a report fences a primary permanently, so only a promotion by a member
+//! with the right to become primary counts.
 
 use super::members::Members;
 use super::{Keeper, files};
@@ -9,25 +9,26 @@ use standfast_tls::{Signature, TlsError, sign, signer};
 use standfast_transport::{Incarnation, PeerIdentity, Promotion, Right, Rights, Role};
 use standfast_types::IncarnationId;
 
-/// What is known of who began an incarnation.
+/// Evidence of who began an incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word<'a> {
-    /// A record of the promotion, which its key has signed.
+    /// A record of the promotion, signed with this member's key.
     Signed(&'a str),
-    /// A peer that has begun it itself says so, and has shown a certificate for its name.
+    /// Reported by this peer, which began it and has presented a certificate for its name.
     Began(&'a str),
-    /// A peer says so that has shown a certificate for its name: of another one, which it does not prove.
+    /// Reported without proof by this peer, which has presented a certificate for its name but did not begin the
+    /// incarnation.
     PassedOn(&'a str),
-    /// Somebody says so over plain TCP, where every name is believed.
+    /// Reported by this peer over plain TCP, where every name is trusted.
     Plain(&'a str),
 }
 
 impl<'a> Word<'a> {
-    /// What `peer` says, which shows this record; `proven`: it has shown a certificate for its name.
+    /// Classifies a report of `peer`, which presents `record`; `proven`: it has presented a certificate for its name.
     pub fn of(peer: &'a PeerIdentity, record: Option<&'a Promotion>, proven: bool) -> Word<'a> {
         match record {
             Some(record) => Word::Signed(&record.name),
-            // The primary of an incarnation is who has begun it.
+            // The primary of an incarnation is the instance that began it.
             None if proven && peer.role == Role::Primary => Word::Began(&peer.name),
             None if proven => Word::PassedOn(&peer.name),
             None => Word::Plain(&peer.name),
@@ -35,31 +36,32 @@ impl<'a> Word<'a> {
     }
 }
 
-/// Why it is not believed.
+/// Why a report is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// This member has not the right to begin one, and may do something else.
+    /// This member has these rights, but not the right to begin an incarnation.
     MayNot(String, Rights),
-    /// This member has not begun it, and shows no record of who has: that one may have none of the right.
+    /// This member did not begin the incarnation and presents no record of who did; the one that did may lack the
+    /// right.
     NoRecord(String),
 }
 
-/// Whether it is believed by an instance called `own` with this list and these destinations.
+/// Whether an instance called `own`, with this list and these destinations, trusts the report.
 pub fn believed(word: Word<'_>, own: &str, members: &Members, destinations: &[String]) -> Result<(), Doubt> {
     let (name, rights) = match word {
-        // The key of this instance: its holder is this instance.
+        // The key of this instance: only this instance holds it.
         Word::Signed(name) if name == own => return Ok(()),
         Word::Signed(name) | Word::Began(name) => (name, members.rights(name, destinations)),
-        // The right of who passes it on is not that of who began it.
+        // The right of the peer that passes it on is not that of the instance that began it.
         Word::PassedOn(name) => return Err(Doubt::NoRecord(name.to_owned())),
-        // The list is not asked for what it does not know; a restriction that it knows counts.
+        // A name that is not on the list is accepted; a restriction on the list applies.
         Word::Plain(name) => (name, members.listed_rights(name).cloned().unwrap_or_else(Rights::all)),
     };
     if rights.has(Right::Candidate) { Ok(()) } else { Err(Doubt::MayNot(name.to_owned(), rights)) }
 }
 
 impl Environment {
-    /// At a primary that has begun its incarnation without a record, by an earlier release or without a certificate: makes the
+    /// On a primary that began its incarnation without a record (an earlier release, or no certificate): makes the
     /// record now, so that others can pass it on.
     pub fn sign_missing_promotion(&self) {
         let control = self.control();
@@ -72,7 +74,7 @@ impl Environment {
             return;
         }
         let began = Incarnation { number: newest.number, id: newest.id, branch: newest.branch };
-        // The certificate with which it is signed was perhaps not valid then.
+        // The present time: the certificate that signs may not have been valid when the incarnation began.
         let signed = self.keeper.sign_promotion(first.id, began, crate::now_us());
         let stored = signed.and_then(|record| match record {
             Some(record) => self.update_control(|control| control.trust.promotion = Some(record)).map(drop),
@@ -85,7 +87,7 @@ impl Environment {
 }
 
 impl Keeper {
-    /// The record that this instance begins `incarnation`; `None` without a certificate.
+    /// Signs the record that this instance begins `incarnation`; `None` without a certificate.
     ///
     /// # Errors
     /// When its key cannot be used.
@@ -109,7 +111,8 @@ impl Keeper {
         Ok(Some(record))
     }
 
-    /// The record that `peer` shows for `newer`, when it is one, of this family, and signed by the member that it names.
+    /// The record that `peer` presents for `newer`, if it belongs to this family and is signed by the member that it
+    /// names.
     pub fn record_of<'a>(&self, peer: &'a PeerIdentity, newer: &Incarnation) -> Option<&'a Promotion> {
         let record = peer.promotion.as_ref().filter(|record| record.incarnation == *newer)?;
         let family = peer.incarnations.first()?.id;
@@ -173,7 +176,7 @@ mod tests {
             certificate: String::new(),
             signature: String::new(),
         };
-        // `north` may become primary. What it says as a standby is what another one has told it.
+        // `north` may become primary. What it reports as a standby it has from another instance.
         for role in [Role::Standby, Role::FarSync] {
             let north = peer(role);
             let judged =

@@ -1,8 +1,9 @@
-//! How an instance comes by a certificate: the first one with a token, the next ones by itself.
+//! How an instance obtains certificates: the first one with a token, later ones automatically.
 //!
-//! Two thirds into its life a certificate is renewed: with the authority's key where that is, else by the instance that has it.
-//! That one is asked over a stream of redo if one is open between the two, in either direction, else over a new connection. Its
-//! name and address are known since this one joined, and said by every source at the begin of a stream.
+//! After two thirds of its life a certificate is renewed: with the authority's key if it is here, otherwise by the
+//! instance that has it. That instance is asked over an open redo stream between the two, in either direction, or else
+//! over a new connection. Its name and address are known since this instance joined, and every source reports them at
+//! the begin of a stream.
 
 use super::authorities::{each, grow};
 use super::clocks::{self, ClockWatch, Got};
@@ -17,55 +18,54 @@ use standfast_transport::{
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A certificate that ends within so many days, although it should have been renewed, is warned of.
+/// Warn about a certificate that was not renewed in time and ends within this many days.
 const WARN_DAYS: i64 = 30;
-/// How long an answer over a stream may take.
+/// Timeout of an answer over a stream.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const SET_THE_CLOCK: &str =
     "set the clock that is wrong (`timedatectl`) and nothing else: the certificate is renewed then";
 
-/// Whom to ask.
+/// The instance to ask.
 #[derive(Clone, Debug, Default)]
 pub struct Ask {
-    /// Address of the instance, HOST:PORT; `None`: the known issuer.
+    /// Address, HOST:PORT; `None`: the known issuer.
     pub from: Option<String>,
-    /// Its name; `None`: as far as it is known.
+    /// Name; `None`: the name of the known issuer.
     pub issuer: Option<String>,
 }
 
-/// What has become of renewals.
+/// Progress of renewals.
 pub struct Progress {
-    /// Why the last one failed.
+    /// Why the last renewal failed.
     failed: Option<String>,
-    /// The last certificate that came.
+    /// The last certificate obtained.
     got: Option<Got>,
     watch: ClockWatch,
-    /// Day of the last warning, and what it said.
+    /// Day and text of the last warning.
     warned: Option<(u64, String)>,
 }
 
 impl Default for Progress {
     fn default() -> Progress {
-        // A clock that is set right after the start is noticed as well.
+        // Detects a clock that is set right after the start as well.
         let watch = ClockWatch::begin(Instant::now(), now_seconds());
         Progress { failed: None, got: None, watch, warned: None }
     }
 }
 
-/// What state says of a certificate, for monitoring.
+/// State of a certificate, for monitoring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RenewalState {
     /// In its first two thirds.
     Valid,
-    /// To be renewed.
+    /// Due for renewal.
     Due,
-    /// Not renewed so far, and why.
+    /// Not renewed yet, with the reason.
     Failed(String),
-    /// Its last month has begun, and it has not been renewed.
+    /// Not renewed, and its last month has begun.
     Ending,
     /// Its begin is in the future: the clock of this host or that of the issuer is wrong.
     NotValidYet,
-    /// Over.
     Expired,
 }
 
@@ -83,12 +83,12 @@ impl RenewalState {
     }
 }
 
-/// Where the certificate stands at `now`; `failed`: why the last renewal failed.
+/// Returns the state of the certificate at `now`; `failed`: why the last renewal failed.
 fn state(info: &CertificateInfo, now: u64, failed: Option<&str>) -> RenewalState {
     match failed {
         _ if now > info.not_after => RenewalState::Expired,
         _ if now < info.not_before => RenewalState::NotValidYet,
-        // Also where the clock here says that it is not due yet: it may be behind.
+        // Even if the clock here says that renewal is not due yet: it may be behind.
         Some(why) => RenewalState::Failed(why.to_owned()),
         None if now < info.renew_at() => RenewalState::Valid,
         None if info.days_left(now) < WARN_DAYS && info.not_after - info.renew_at() > 86_400 => {
@@ -101,20 +101,20 @@ fn state(info: &CertificateInfo, now: u64, failed: Option<&str>) -> RenewalState
 /// A new key and certificate.
 struct Signed {
     identity: String,
-    /// Which authorities are not trusted, in words.
+    /// Authorities that are not trusted, as text.
     told: Vec<String>,
-    /// Name of the instance by whose clock it was made.
+    /// Name of the instance by whose clock the certificate was made.
     by: String,
 }
 
 impl Keeper {
-    /// A new key and certificate: from the authority's key if it is here, else from the instance that is to be asked.
-    /// Connections made from now on use it. Returns, in words, which authorities that were handed over are not trusted, and that
-    /// the clocks of the two differ.
+    /// Obtains a new key and certificate: with the authority's key if it is here, else from the instance given by
+    /// `ask`. New connections use it from now on. Returns as text which of the received authorities are not trusted,
+    /// and whether the clocks of the two hosts differ.
     ///
     /// # Errors
-    /// When neither is at hand, or it is refused; when the new one is not valid by the clock of this host. It is used even so,
-    /// unless the present one is valid.
+    /// When neither is available, or the request is refused; when the new certificate is not valid by the clock of this
+    /// host. Even then it is used, unless the present one is valid.
     pub fn renew(self: &Arc<Keeper>, ask: &Ask) -> Result<Vec<String>, InstanceError> {
         let _one = locked(&self.renewing);
         let Signed { identity, mut told, by } = match (self.authority()?, &ask.from) {
@@ -148,20 +148,20 @@ impl Keeper {
         Ok(told)
     }
 
-    /// A stream over TLS is open.
+    /// Records an open stream over TLS.
     pub fn note_channel(&self, channel: &Arc<CertificateChannel>) {
         let mut channels = locked(&self.channels);
         channels.retain(|channel| channel.strong_count() > 0);
         channels.push(Arc::downgrade(channel));
     }
 
-    /// An open stream to the instance of that name, the newest.
+    /// The newest open stream to the instance of that name.
     fn channel_to(&self, name: &str) -> Option<Arc<CertificateChannel>> {
         let channels: Vec<_> = locked(&self.channels).iter().filter_map(std::sync::Weak::upgrade).collect();
         channels.into_iter().rev().find(|channel| channel.peer() == name && !channel.is_closed())
     }
 
-    /// The certificate over an open stream to `issuer`; `None` when there is no stream, or it has ended meanwhile.
+    /// Requests the certificate over an open stream to `issuer`; `None` when there is no stream, or it ended meanwhile.
     fn ask_over_stream(
         &self,
         issuer: &str,
@@ -188,7 +188,7 @@ impl Keeper {
                      renew --from HOST:PORT --issuer NAME",
                 )
             })?;
-        // Any member could answer there: only the expected issuer is asked.
+        // Any member could answer at this address: only the expected issuer is asked.
         let expected = ask.issuer.clone().or_else(|| Some(known?.name)).ok_or_else(|| {
             InstanceError::refused(
                 format!("which instance gives certificates at {address} is not known here"),
@@ -200,7 +200,7 @@ impl Keeper {
             if ask.from.is_none() { self.ask_over_stream(&expected, &request).transpose()? } else { None };
         let grant = over_stream.map_or_else(
             || {
-                // Over TLS whatever is configured: plain TCP proves no name.
+                // Always over TLS: plain TCP proves no name.
                 let security = self.security(false);
                 fetch_certificate(&address, &security, &self.name, request.der(), None, Some(&expected))
                     .map_err(|error| asking_failed(&address, &error))
@@ -211,7 +211,7 @@ impl Keeper {
         let before = files::read(&self.files.authorities)?.unwrap_or_default();
         let (mut trusted, told) = grow(&before, &grant.authorities, &grant.endorsements)?;
         if self.files.authority_key.exists() {
-            // The first one belongs to the key.
+            // The first certificate belongs to the key.
             let news = each(&trusted).filter(|one| each(&before).all(|known| known != *one));
             trusted = each(&before).chain(news).collect();
         }
@@ -226,11 +226,11 @@ impl Keeper {
         Ok(Signed { identity, told, by: expected })
     }
 
-    /// The first certificate of this instance, with a token of the instance at `from`. Returns, in words, which authorities
-    /// that were handed over are not trusted.
+    /// Obtains the first certificate of this instance with a token of the instance at `from`. Returns as text which of
+    /// the received authorities are not trusted.
     ///
     /// # Errors
-    /// When it cannot be reached or refuses, or a file cannot be written.
+    /// When that instance cannot be reached or refuses, or a file cannot be written.
     pub fn join(&self, from: &str, token: &Token) -> Result<Vec<String>, InstanceError> {
         self.files.make_directory()?;
         let security = Security::joining(joining(token.authority, &clock())?);
@@ -238,7 +238,7 @@ impl Keeper {
         let grant = fetch_certificate(from, &security, &self.name, request.der(), Some(token), None)
             .map_err(|error| asking_failed(from, &error))?;
         let identity = request.identity_pem(&grant.certificate, &self.name)?;
-        // Only what the token names is trusted, and what that one vouches for.
+        // Only the authority that the token names is trusted, and those that it endorses.
         let is_named =
             |pem: &String| first_certificate(pem).is_ok_and(|one| fingerprint(&one) == token.authority);
         let named = each(&grant.authorities).find(is_named).ok_or_else(|| {
@@ -260,15 +260,16 @@ impl Keeper {
         Ok(told)
     }
 
-    /// A source says who renews certificates, where.
+    /// Stores the issuer of certificates that a source reports.
     ///
     /// # Errors
-    /// When it cannot be remembered.
+    /// When the list cannot be written.
     pub fn note_issuer(&self, issuer: IssuerAt) -> Result<(), InstanceError> {
         self.change_members(|members| members.set_issuer(issuer))
     }
 
-    /// Who renews certificates, for those that this instance ships to; `port`: on which it listens itself.
+    /// The instance that renews certificates, for those that this instance ships to; `port`: where this instance
+    /// listens.
     pub fn issuer(&self, port: Option<u16>) -> Option<IssuerAt> {
         if self.files.authority_key.exists() {
             return Some(IssuerAt { name: self.name.clone(), address: format!(":{}", port?) });
@@ -276,32 +277,32 @@ impl Keeper {
         self.members().ok()?.issuer().cloned()
     }
 
-    /// Where the certificate stands; `None` without one.
+    /// State of the certificate; `None` without one.
     pub fn renewal_state(&self) -> Option<RenewalState> {
         let shown = self.shown().ok()??;
         let failed = locked(&self.renewal).failed.clone();
         Some(state(&shown.info, now_seconds(), failed.as_deref()))
     }
 
-    /// How long the certificate is valid, from when it was made; `None` without one.
+    /// Validity period of the certificate, from when it was made; `None` without one.
     pub fn life(&self) -> Option<Duration> {
         let info = self.current().ok()?.info().clone();
-        // Two thirds of it are a third less than the whole.
+        // Renewal is due after two thirds of it, so one third is left then.
         let third = info.not_after.saturating_sub(info.renew_at());
         Some(Duration::from_secs(3 * third))
     }
 
-    /// Why the certificate could not be renewed, or is of no use by the clock of this host.
+    /// Why the certificate could not be renewed, or is not valid by the clock of this host.
     pub fn renewal_failure(&self) -> Option<String> {
         locked(&self.renewal).failed.clone()
     }
 
-    /// Whether the clock of this host was set since the last call: then it is time to look at the certificate. Returns what an
-    /// operator should be told.
+    /// Whether the clock of this host was set since the last call; then the certificate should be checked. Returns a
+    /// message for the operator.
     pub fn clock_was_set(&self) -> Option<String> {
         let mut renewal = locked(&self.renewal);
         let by = renewal.watch.moved(Instant::now(), now_seconds())?;
-        // A certificate that was of no use may be of use now, or a better one is to be had.
+        // A certificate that was not valid may be valid now, or a better one may be available.
         renewal.got.iter_mut().for_each(|got| got.unfit = false);
         Some(format!(
             "THE CLOCK OF THIS HOST WAS SET {} by {}, or the host was suspended: certificates are valid by it, here and at the \
@@ -311,7 +312,7 @@ impl Keeper {
         ))
     }
 
-    /// Renews the certificate when it is time. Returns what an operator should be told: success, and every failure once a day.
+    /// Renews the certificate when due. Returns a message for the operator: success, and each failure once a day.
     pub fn renew_when_due(self: &Arc<Keeper>) -> Option<String> {
         let shown = self.shown().ok()??;
         let (at, now) = (Instant::now(), now_seconds());
@@ -392,7 +393,7 @@ mod tests {
         assert_eq!(at(244, Some("away")), RenewalState::Failed("away".into()));
         assert_eq!((at(334, None), at(336, None)), (RenewalState::Due, RenewalState::Ending));
         assert_eq!(at(366, Some("away")), RenewalState::Expired);
-        // An hour is always within a month: that alone says nothing.
+        // An hour is always within a month; that alone must not count as ending.
         let hour = valid_for(3600);
         assert_eq!(state(&hour, NOW + 10, None), RenewalState::Valid);
         assert_eq!(state(&hour, NOW + 2500, None), RenewalState::Due);

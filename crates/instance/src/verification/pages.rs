@@ -1,4 +1,4 @@
-//! Pages of a database on their way into the redo: their checksums, or all of them for a repair.
+//! Puts pages of a database into the redo: their checksums, or whole pages for a repair.
 
 use super::report::DatabaseResult;
 use super::run::{Obstacle, Run};
@@ -14,14 +14,14 @@ use standfast_types::{DatabaseId, PageNo, Scn};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of pages that are read for one record, at most.
+/// Limit of page bytes read for one record.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Pages of a record at most.
+/// Limit of pages per record.
 const CHUNK_PAGES: usize = 1024;
-/// A database that cannot be compared at the moment is waited for that long.
+/// How long to wait for a database that cannot be compared now.
 const OBSTACLE_WAIT: Duration = Duration::from_secs(60);
 
-/// What became of a chunk of pages.
+/// Result of recording a chunk of pages.
 pub(super) struct Chunk {
     pub(super) scn: Scn,
     pub(super) pages: u64,
@@ -76,12 +76,12 @@ impl Run<'_> {
     pub(super) fn open(&self, record: &DatabaseRecord) -> Result<Connection, InstanceError> {
         let reader = open_guarded(&record.path, self.running.environment.vfs_base.as_deref())?;
         reader.busy_timeout(Duration::from_secs(5))?;
-        // What is in the file is to be read, not what was in it when it was read before.
+        // Always reads from the file, never an earlier read from the cache.
         reader.execute_batch("PRAGMA mmap_size=0; PRAGMA cache_size=16")?;
         Ok(reader)
     }
 
-    /// Reads pages and puts them into the redo: their checksums, or all of them for a repair.
+    /// Reads pages and puts them into the redo: checksums, or whole pages for a repair.
     pub(super) fn record(
         &self,
         record: &DatabaseRecord,
@@ -144,7 +144,7 @@ impl Run<'_> {
                     let sum = page_sum(page_no, image);
                     Ok(ReadPage { page_no, sum, image: whole.then(|| image.to_vec()) })
                 });
-                // One that is not there any more was cut off, which the log writer knows by then.
+                // A missing page was truncated; by then the log writer knows the new size.
                 read.extend(found.optional()?);
             }
         }
@@ -152,7 +152,7 @@ impl Run<'_> {
         Ok(read)
     }
 
-    /// Waits until reading `bytes` since `began` has not been faster than the rate.
+    /// Waits until reading `bytes` since `began` does not exceed the rate.
     fn keep_pace(&self, began: Instant, bytes: usize) -> Result<(), InstanceError> {
         let due = Duration::from_secs_f64(bytes as f64 / self.bytes_per_s as f64);
         while let Some(left) = due.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
@@ -162,7 +162,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A page that differed from a former primary's and was written since is no longer what it was.
+    /// Forgets pages that differed from a former primary's and have been written since.
     fn forget_rewritten(&self, id: DatabaseId, read: &[ReadPage]) {
         let environment = &self.running.environment;
         let is_rewritten = |at: &DifferingPage| {
@@ -170,7 +170,7 @@ impl Run<'_> {
             at.database == id && now.is_some_and(|page| Some(page.sum) != at.difference.found)
         };
         if environment.of_control(|control| control.differing.iter().any(is_rewritten)) {
-            // What cannot be written stays as it is, and is found again by the next run.
+            // If this cannot be written, the next run detects it again.
             let _ = environment.update_control(|control| control.differing.retain(|at| !is_rewritten(at)));
         }
     }

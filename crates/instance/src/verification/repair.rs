@@ -1,4 +1,4 @@
-//! Pages that differ are sent again.
+//! Repair: sends pages that differ.
 
 use super::ROUNDS;
 use super::report::DatabaseResult;
@@ -8,9 +8,9 @@ use crate::control::DatabaseRecord;
 use crate::error::InstanceError;
 use standfast_types::PageNo;
 
-/// Bytes of pages in one record that replaces them.
+/// Page bytes in one repair record.
 const REPAIR_BYTES: usize = 192 << 10;
-/// Rounds of a repair: each covers the pages that standbys have named.
+/// Limit of iterations of a repair; each covers the pages that standbys reported.
 const REPAIR_ROUNDS: usize = 100;
 
 impl Run<'_> {
@@ -22,7 +22,7 @@ impl Run<'_> {
         });
     }
 
-    /// Sends the pages of a database that standbys have named.
+    /// Sends the pages of a database that standbys have reported.
     pub(super) fn repair(&self, record: &DatabaseRecord) -> Result<(), InstanceError> {
         let name = &record.name;
         if pages_to_repair(&standbys(self.primary), name).0.is_empty() {

@@ -1,83 +1,79 @@
-//! How far a run is and what it has found, as JSON and for the alert log.
+//! Progress and findings of a run, as JSON and for the alert log.
 
 use serde::Serialize;
 use standfast_transport::PageDifference;
 use standfast_types::Scn;
 
-/// A run, under way or ended.
+/// A run, in progress or ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Progress {
-    /// Its number: when it began, microseconds since the Unix epoch.
+    /// Run number: its start time, microseconds since the Unix epoch.
     pub run: u64,
     /// `reading`, `waiting` for standbys to apply, `repairing`, `done` or `failed`.
     pub state: &'static str,
-    /// When it ended.
+    /// End time, microseconds since the Unix epoch; `None` while in progress.
     pub ended_us: Option<u64>,
-    /// Whether it is one of the schedule.
+    /// Whether the schedule started it.
     pub scheduled: bool,
     /// Whether pages that differ are sent.
     pub repair: bool,
     /// Pages to read.
     pub pages: u64,
-    /// Pages read.
     pub pages_read: u64,
-    /// Why it has failed.
+    /// Why it failed.
     pub failure: Option<String>,
-    /// What was found, in the order of the databases.
+    /// Findings per database, in the order of the databases.
     pub databases: Vec<DatabaseResult>,
 }
 
-/// What was found of one database.
+/// Findings about one database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DatabaseResult {
-    /// Its name.
     pub name: String,
     /// Pages whose checksums are in the redo.
     pub pages: u64,
-    /// The position as of which the last of them are.
+    /// End of the last of their records.
     pub scn: Option<Scn>,
     /// Why it was not compared.
     pub skipped: Option<String>,
-    /// Pages that were sent to standbys.
+    /// Pages sent to standbys.
     pub repaired: u64,
     /// Why pages that differ were not sent.
     pub not_repaired: Option<String>,
-    /// By destination.
+    /// Findings by destination.
     pub destinations: Vec<DestinationResult>,
 }
 
-/// What a destination has found.
+/// Findings of one destination.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DestinationResult {
-    /// Its name.
     pub name: String,
-    /// See [`Outcome`].
     pub outcome: Outcome,
     /// Pages compared there.
     pub compared: u64,
     /// Pages that differ.
     pub differing: u64,
-    /// The first of them.
+    /// The first pages that differ.
     pub pages: Vec<PageDifference>,
-    /// What kept it from comparing.
+    /// Why it did not compare.
     pub why: Option<String>,
 }
 
-/// How a comparison ended.
+/// Result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// All pages are equal.
     Equal,
-    /// Some differ.
+    /// Some pages differ.
     Differs,
-    /// It has not compared them all.
+    /// Not all pages were compared.
     NotCompared,
-    /// It applies redo with a delay, and will compare then.
+    /// The destination applies redo with a delay and compares then.
     Later,
 }
 
-/// How a run ended, for the alert log.
+/// Summary of a run for the alert log.
 pub(super) fn summary(progress: &Progress) -> String {
     let pages: u64 = progress.databases.iter().map(|database| database.pages).sum();
     let repaired: u64 = progress.databases.iter().map(|database| database.repaired).sum();

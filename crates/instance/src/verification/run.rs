@@ -1,5 +1,5 @@
-//! A run from its beginning to its end: all databases are read, then the standbys are waited for and assessed, and then pages
-//! that differ are sent.
+//! A run from beginning to end: reads all databases, waits for the standbys and assesses them, then sends pages that
+//! differ.
 
 use super::report::{DatabaseResult, summary};
 use super::standbys::{assess, standbys};
@@ -13,10 +13,10 @@ use standfast_types::Scn;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-/// A standby whose apply has not moved for that long is not waited for any more.
+/// A standby whose apply has not advanced for this long is no longer waited for.
 const STANDSTILL: Duration = Duration::from_secs(60);
 
-/// A run.
+/// A run in progress.
 pub(super) struct Run<'a> {
     pub(super) running: &'a Running,
     pub(super) primary: &'a RunningPrimary,
@@ -25,11 +25,11 @@ pub(super) struct Run<'a> {
     pub(super) repair: bool,
 }
 
-/// Why a database is not compared, or that the whole run ends.
+/// Why a database is not compared, or the whole run ends.
 pub(super) enum Obstacle {
-    /// Of this database.
+    /// This database is skipped.
     Skipped(String),
-    /// Of all.
+    /// The run ends.
     Ended(InstanceError),
 }
 
@@ -71,7 +71,7 @@ impl Run<'_> {
         self.verification().update(|progress| progress.state = state);
     }
 
-    /// Records how it ended.
+    /// Records the result of the run.
     pub(super) fn end(&self, ended: Result<(), InstanceError>) {
         let alert = &self.running.environment.alert;
         let text = match &ended {
@@ -95,7 +95,7 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until every standby has applied all that this run has put into the redo, or does not get on.
+    /// Waits until every standby has applied all redo of this run, or has stopped advancing.
     fn await_standbys(&self) -> Result<(), InstanceError> {
         let ends = self.verification().progress().into_iter().flat_map(|progress| progress.databases);
         let Some(end) = ends.filter_map(|database| database.scn).max() else { return Ok(()) };
@@ -126,7 +126,7 @@ impl Run<'_> {
         }
     }
 
-    /// Takes down what the standbys have found by now.
+    /// Records what the standbys have found so far.
     fn assess_all(&self) {
         let standbys = standbys(self.primary);
         self.verification().update(|progress| {

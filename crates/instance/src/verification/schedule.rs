@@ -1,17 +1,16 @@
-//! When the next run of the schedule is due.
+//! When the next scheduled run is due.
 
-/// Whether a run of the schedule is due.
+/// Whether a scheduled run is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Schedule {
-    /// There is no date yet.
+    /// No date is set yet.
     Unknown,
-    /// Not yet.
     Later,
-    /// Now.
     Due,
 }
 
-/// A date further away than one interval is of a longer one, or of a clock that was wrong.
+/// Compares the date with the clock. A date more than one interval away comes from a longer interval or a wrong clock
+/// and counts as unknown.
 pub(super) fn next_run(due_us: Option<u64>, now_us: u64, every_us: u64) -> Schedule {
     match due_us {
         None => Schedule::Unknown,

@@ -1,4 +1,4 @@
-//! What the standbys have found: whether their copies are equal, and which of their pages differ.
+//! Findings of the standbys: whether their copies are equal, and which pages differ.
 
 use super::report::{DestinationResult, Outcome};
 use crate::destination_groups::Ships;
@@ -13,7 +13,7 @@ pub(super) fn standbys(primary: &RunningPrimary) -> Vec<DestinationStatus> {
     all.filter(|status| status.role != Some(Role::FarSync)).collect()
 }
 
-/// What a destination has found of a database of which `pages` pages are in the redo, the last of them before `scn`.
+/// Findings of a destination about a database with `pages` pages in the redo, the last of them before `scn`.
 pub(super) fn assess(
     destination: &DestinationStatus,
     run: u64,
@@ -49,8 +49,8 @@ pub(super) fn assess(
     DestinationResult { name: destination.name.clone(), outcome, compared, differing, pages: first, why }
 }
 
-/// The pages of a database that standbys have named, and those of them that two standbys hold with the same other
-/// content: there the page here is more likely to be the damaged one.
+/// Returns the pages of a database to repair, and separately the pages that two standbys hold with the same different
+/// content: there the page here is more likely the damaged one.
 pub(super) fn pages_to_repair(
     destinations: &[DestinationStatus],
     name: &str,

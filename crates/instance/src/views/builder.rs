@@ -1,4 +1,4 @@
-//! Rows by the names of columns; what is not said is NULL.
+//! Builds rows by column names; cells that are not set are NULL.
 
 use serde_json::Value;
 use standfast_views::{Cell, Rows, View};
@@ -11,17 +11,17 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Without rows.
+    /// Begins without rows.
     pub fn new(view: &'static View) -> Builder {
         Builder { view, instance: String::new(), rows: Vec::new() }
     }
 
-    /// The rows from now on are about that instance.
+    /// Sets the instance that the following rows are about.
     pub fn begin_instance(&mut self, name: &str) {
         self.instance = name.to_owned();
     }
 
-    /// A row. Its last column says which instance it is about; a name that is no column of the view is a mistake of the
+    /// Adds a row. Its last column names the instance. A name that is not a column of the view is an error of the
     /// caller, which tests find.
     pub fn row<'a>(&mut self, cells: impl IntoIterator<Item = (&'a str, Cell)>) {
         let columns = self.view.columns;
@@ -39,20 +39,19 @@ impl Builder {
         self.rows.push(row);
     }
 
-    /// All rows.
+    /// Returns all rows.
     pub fn finish(self) -> Rows {
         Rows { columns: self.view.columns.iter().map(|column| column.name).collect(), rows: self.rows }
     }
 }
 
-/// A cell of whatever it is; `None` and null are NULL.
+/// Converts a value to a cell; `None` and null become NULL.
 pub fn cell(value: impl IntoCell) -> Cell {
     value.into_cell()
 }
 
-/// What can be a cell.
+/// A type that can be converted to a cell.
 pub trait IntoCell {
-    /// It, as one.
     fn into_cell(self) -> Cell;
 }
 

@@ -90,7 +90,7 @@ pub fn dataguard_status(rows: &mut Builder, at: &Observation) {
     }
 }
 
-/// How bad a line of the alert log is, by its words.
+/// Severity of an alert log line, derived from its words.
 fn severity(message: &str) -> &'static str {
     let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
     if has(&["FENCED", "STOPPING", "poisoned", "POISONED"]) {
@@ -119,7 +119,7 @@ fn facility(message: &str) -> Option<&'static str> {
     }
 }
 
-/// The number of the destination that a line names.
+/// Number of the destination that a line names.
 fn destination(at: &Observation, message: &str) -> Option<u64> {
     let (_, rest) = message.split_once("destination ")?;
     let name = rest.split([' ', ':', ',', ';']).next()?.trim_matches('`');

@@ -1,4 +1,4 @@
-//! Destinations.
+//! Views of destinations: v$archive_dest, v$archive_dest_status, v$redo_dest_resp_histogram.
 
 use super::builder::{Builder, cell};
 use super::logs::list;
@@ -9,12 +9,12 @@ use serde_json::Value;
 use standfast_instruments::{Observation, bucket_upper_us};
 use standfast_views::Cell;
 
-/// A configured destination, and what is known of how it does.
+/// A configured destination and its known state.
 struct Known<'a> {
     config: &'a Value,
-    /// Its sender, or its local copies; null while there are none.
+    /// Status of its sender or of its local copies; null while there is none.
     status: &'a Value,
-    /// What it says of itself.
+    /// What the destination reports about itself.
     remote: Option<&'a Observation>,
 }
 
@@ -63,7 +63,7 @@ impl Known<'_> {
         allowed > 0 && self.status["failures"].as_u64().is_some_and(|failures| failures >= allowed)
     }
 
-    /// The newest trouble, while it is one.
+    /// The last error, while the destination is not valid.
     fn error(&self) -> Cell {
         match (self.status(), self.is_local()) {
             ("VALID", _) => Cell::Null,
@@ -103,7 +103,7 @@ fn all(at: &Observation) -> impl Iterator<Item = Known<'_>> {
     })
 }
 
-/// Milliseconds as seconds, rounded up: a shorter time than configured is not shown.
+/// Converts milliseconds to seconds, rounded up: never shows a shorter time than configured.
 fn seconds(milliseconds: &Value) -> Option<u64> {
     milliseconds.as_u64().map(|milliseconds| milliseconds.div_ceil(1_000))
 }
@@ -120,7 +120,7 @@ fn valid_now(at: &Observation, config: &Value) -> Option<&'static str> {
     })
 }
 
-/// Whether the way there is encrypted; `None` for a local destination.
+/// Whether the connection is encrypted; `None` for a local destination.
 fn encryption(known: &Known<'_>) -> Option<&'static str> {
     if known.is_local() {
         return None;
@@ -189,7 +189,7 @@ pub fn archive_dest(rows: &mut Builder, at: &Observation) {
     }
 }
 
-/// Sequence of the newest of these logs that ends at or before `upto`.
+/// Sequence of the newest archived log that ends at or before `upto`.
 fn newest_sequence(of: &Observation, upto: Option<u64>) -> Option<u64> {
     let ends_before =
         |log: &&Value| log["next_scn"].as_u64().zip(upto).is_some_and(|(end, upto)| end <= upto);
@@ -255,7 +255,7 @@ pub fn archive_dest_status(rows: &mut Builder, at: &Observation) {
     }
 }
 
-/// From sending redo to its acknowledgement, of each synchronous destination by itself.
+/// Time from sending redo to its acknowledgement, for each synchronous destination.
 pub fn redo_dest_resp_histogram(rows: &mut Builder, at: &Observation) {
     for known in all(at).filter(Known::is_sync) {
         let buckets = known.status["responses"].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Observations made by hand, and rows as texts: what tests of views need.
+//! Handmade observations, and rows as texts, for tests of views.
 
 use serde_json::json;
 use standfast_instruments::{
@@ -7,7 +7,7 @@ use standfast_instruments::{
 use standfast_views::Cell;
 use std::time::Duration;
 
-/// 2026-11-21 10:00:00.
+/// 2026-11-21 10:00:00, microseconds since the Unix epoch.
 pub const TEN: u64 = 1_795_255_200_000_000;
 const SECOND: u64 = 1_000_000;
 
@@ -31,7 +31,7 @@ fn archived() -> serde_json::Value {
     json!([log(6, 8, 512), log(7, 9, 256)])
 }
 
-/// A primary with a synchronous destination `north` and a local one, without the answer of the standby.
+/// A primary with a synchronous destination `north` and a local one, without the standby's answer.
 pub fn primary() -> Observation {
     let instruments = Instruments::default();
     instruments.record(Event::SyncRemoteWrite, Duration::from_micros(300));
@@ -112,7 +112,7 @@ pub fn primary() -> Observation {
     Observation { name: "south".into(), sample, status, catalog, history, standbys: vec![] }
 }
 
-/// The standby `north` of it, which has everything and has applied it.
+/// The standby `north` of [`primary`], which has received and applied everything.
 pub fn standby() -> Observation {
     let mut at = primary();
     at.name = "north".into();
@@ -139,7 +139,7 @@ pub fn standby() -> Observation {
     at
 }
 
-/// Both.
+/// The primary with the answer of its standby.
 pub fn family() -> Observation {
     let mut at = primary();
     at.standbys = vec![answering(standby())];
@@ -179,7 +179,7 @@ impl Shown {
         self.columns.iter().position(|known| *known == column).unwrap()
     }
 
-    /// Only the rows in which the column has that value.
+    /// Keeps only the rows in which the column has that value.
     pub fn with(mut self, column: &str, value: &str) -> Shown {
         let at = self.place(column);
         self.rows.retain(|row| row[at] == value);
@@ -191,7 +191,7 @@ impl Shown {
         self.rows.iter().map(|row| places.iter().map(|at| row[*at].clone()).collect()).collect()
     }
 
-    /// The one row that there is.
+    /// Returns the only row.
     pub fn only(&self, columns: &[&str]) -> Vec<String> {
         let mut rows = self.all(columns);
         assert_eq!(rows.len(), 1, "{rows:?}");

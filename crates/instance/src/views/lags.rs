@@ -7,21 +7,21 @@ use serde_json::Value;
 use standfast_instruments::{Observation, Statistic, lag_unit_s};
 use std::collections::BTreeMap;
 
-/// The names of v$dataguard_stats, with their units.
+/// Names in v$dataguard_stats, with their units.
 const STATS: [(&str, &str); 4] = [
     ("transport lag", "day(2) to second(0) interval"),
     ("apply lag", "day(2) to second(0) interval"),
     ("apply finish time", "day(2) to second(3) interval"),
     ("estimated startup time", "second"),
 ];
-/// Lags in microseconds; `None`: not known.
+/// Lags in microseconds; `None`: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Lags {
     transport_us: Option<u64>,
     apply_us: Option<u64>,
 }
 
-/// As a standby says of itself, or its sender of it.
+/// Lags as reported by a standby, or by its sender.
 fn lags(of: &Value) -> Lags {
     let us =
         |key: &str| of[key].as_f64().filter(|seconds| *seconds >= 0.0).map(|seconds| (seconds * 1e6) as u64);
@@ -41,11 +41,11 @@ pub fn dataguard_stats(rows: &mut Builder, at: &Observation) {
     }
 }
 
-/// `standby`: what it says of itself; null when it does not answer.
+/// Adds the rows of one standby. `standby`: what it reports about itself; null when it does not answer.
 fn add_stats(rows: &mut Builder, at: &Observation, source: Option<&str>, lags: &Lags, standby: &Value) {
-    // A far sync applies nothing.
+    // A far sync does not apply.
     let applies = standby.is_null() || standby.get("applied").is_some();
-    // Of one that does not answer, what it does is not known.
+    // The activity of a standby that does not answer is unknown.
     let known = |of: fn(&Observation) -> Option<f64>| if standby.is_null() { None } else { of(at) };
     let finish_us = known(standfast_live::apply_finish_s).map(|seconds| (seconds * 1e6) as u64);
     let values = [
@@ -109,7 +109,7 @@ pub fn recovery_progress(rows: &mut Builder, at: &Observation) {
     ]);
 }
 
-/// The unit in which a lag is shown, with its seconds.
+/// Unit in which a lag is shown: its length in seconds, and its name.
 fn unit_of(seconds: u64) -> (u64, &'static str) {
     match lag_unit_s(seconds) {
         1 => (1, "seconds"),

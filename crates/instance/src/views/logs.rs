@@ -8,12 +8,12 @@ use standfast_instruments::Observation;
 use standfast_views::Cell;
 use std::collections::HashMap;
 
-/// The elements of a JSON list; none for null.
+/// Elements of a JSON list; empty for null.
 pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// When which log was switched to, by the SCN at which it begins.
+/// Times of log switches, by the SCN at which the log begins.
 struct Switches(HashMap<u64, u64>);
 
 impl Switches {
@@ -23,7 +23,7 @@ impl Switches {
         Switches(logs.filter_map(switch).collect())
     }
 
-    /// Microseconds since the Unix epoch.
+    /// Time of the switch, microseconds since the Unix epoch.
     fn at(&self, scn: &Value) -> Option<u64> {
         self.0.get(&scn.as_u64()?).copied()
     }
@@ -38,7 +38,7 @@ fn groups<'a>(at: &'a Observation, kind: &str) -> &'a [Value] {
     if logs["kind"] == kind { list(&logs["groups"]) } else { &[] }
 }
 
-/// What has a log in it, whichever kind the group is of.
+/// Thread number 1 if the group contains a log, of either kind.
 fn thread_of(group: &Value) -> Option<u64> {
     group["sequence"].as_u64().map(|_| 1)
 }
@@ -53,7 +53,7 @@ pub fn log(rows: &mut Builder, at: &Observation) {
             ("bytes", cell(&group["bytes"])),
             ("blocksize", cell(&at.catalog["logs"]["block_bytes"])),
             ("members", cell(list(&group["members"]).len())),
-            // There is nothing to archive in a group that was never used.
+            // A group that was never used has nothing to archive.
             ("archived", if group["state"] == "unused" { cell(true) } else { cell(&group["archived"]) }),
             ("status", cell(group["state"].as_str().map(str::to_uppercase))),
             ("first_change_no", cell(&group["first_scn"])),
@@ -68,7 +68,7 @@ pub fn standby_log(rows: &mut Builder, at: &Observation) {
     let (received, switches) = (&at.status["standby"], Switches::of(at));
     for group in groups(at, "standby") {
         let current = group["state"] == "current";
-        // What is archived is kept for nobody: the group is free.
+        // An archived log is no longer needed in its group: the group is free.
         let active = current || group["sequence"].is_u64() && group["archived"] == false;
         let last = if current { &received["hardened"] } else { &group["next_scn"] };
         let used =
@@ -126,20 +126,20 @@ fn seconds(us: &Value) -> Option<u64> {
     us.as_u64().map(|us| us / 1_000_000)
 }
 
-/// Where a log is archived.
+/// A place where logs are archived.
 struct Archive<'a> {
     /// 0: the instance's own archive.
     dest_id: u64,
-    /// What the log is called there; `None`: as its file.
+    /// Name of the log there; `None`: its file name.
     name: Option<&'a str>,
     is_standby: bool,
-    /// All redo before is there; `None`: all that is listed.
+    /// All redo before this SCN is there; `None`: all listed logs.
     until: Option<u64>,
-    /// All redo before is applied there.
+    /// All redo before this SCN is applied there.
     applied: Option<u64>,
 }
 
-/// The archives of an instance: its own one, and what is known of those of its destinations.
+/// The archives of an instance: its own one, and the known content of those of its destinations.
 fn archives(at: &Observation) -> Vec<Archive<'_>> {
     let own = at.status["standby"]["applied"].as_u64();
     let mut archives = vec![Archive { dest_id: 0, name: None, is_standby: false, until: None, applied: own }];
@@ -224,7 +224,7 @@ pub fn log_history(rows: &mut Builder, at: &Observation) {
     }
 }
 
-/// That of a standby that does not answer is what its sender last knew.
+/// Gaps. For a standby that does not answer, the gap that its sender last knew.
 pub fn archive_gap(rows: &mut Builder, at: &Observation) {
     add_gap(rows, &at.status["standby"]["gap"]);
     for name in silent(at) {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use standfast_instruments::{Event, Observation, ThreadSample, WaitClass};
 use standfast_views::Cell;
 
-/// What a thread does, by its name.
+/// Kind of work of a thread, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Write,
@@ -39,7 +39,7 @@ fn is_idle(thread: &ThreadSample) -> bool {
     class == Some(WaitClass::Idle)
 }
 
-/// What redo a thread is at: the log group that contains the position, and the block in it.
+/// Position of a thread in the redo: the log group that contains it, and the block.
 struct Place<'a> {
     group: &'a Value,
     block: Option<u64>,
@@ -66,7 +66,7 @@ fn place<'a>(at: &'a Observation, work: Work) -> Option<Place<'a>> {
     Some(Place { group, block })
 }
 
-/// The configured destination of a thread that sends: `feed-NAME`, `ack-NAME`, or `arcN-NAME` for missing logs.
+/// Configured destination of a sending thread: `feed-NAME`, `ack-NAME`, or `arcN-NAME` for missing logs.
 fn destination_of<'a>(at: &'a Observation, thread: &str) -> &'a Value {
     let name = thread.split_once('-').filter(|(kind, _)| !kind.starts_with("rfs")).map(|(_, name)| name);
     let mut all = list(&at.catalog["destinations"]).iter();
@@ -123,7 +123,7 @@ pub fn dataguard_process(rows: &mut Builder, at: &Observation) {
     }
 }
 
-/// Where in the logs a process is that does such work.
+/// Log position columns of a process with this kind of work.
 fn log_cells(at: &Observation, work: Work) -> [(&'static str, Cell); 6] {
     let place = place(at, work);
     [

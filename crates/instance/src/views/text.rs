@@ -1,14 +1,14 @@
-//! Values as views show them.
+//! Formats of values in views.
 
 use serde_json::Value;
 
-/// `2026-11-21 10:00:00`, UTC: what SQLite's date functions take.
+/// `2026-11-21 10:00:00`, UTC: the format that SQLite's date functions accept.
 pub fn time(us: u64) -> String {
     let text = crate::alert::utc_text(us);
     text.get(..19).unwrap_or(&text).replace('T', " ")
 }
 
-/// As [`time`], of a JSON number; `None` for null and for 0, which no clock shows.
+/// Formats a JSON number as [`time`] does; `None` for null and for 0, which means unknown.
 pub fn time_of(us: &Value) -> Option<String> {
     us.as_u64().filter(|us| *us > 0).map(time)
 }
@@ -20,12 +20,12 @@ pub fn interval(us: u64) -> String {
     format!("+{days:02} {hours:02}:{minutes:02}:{:02}", seconds % 60)
 }
 
-/// The same with milliseconds.
+/// An interval as [`interval`] formats it, with milliseconds.
 pub fn interval_ms(us: u64) -> String {
     format!("{}.{:03}", interval(us), us / 1000 % 1000)
 }
 
-/// A number that stands for a name: the same in every release and at every instance (FNV-1a).
+/// A number that identifies a name: the same in every release and at every instance (FNV-1a).
 pub fn id_of(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
@@ -35,7 +35,7 @@ pub fn capitals(value: &Value) -> Option<String> {
     value.as_str().map(|words| words.replace(['-', '_'], " ").to_uppercase())
 }
 
-/// An upper bound of durations to read: the largest unit of which there is one, rounded down.
+/// A readable upper bound of durations: in the largest unit that fits, rounded down.
 pub fn duration(us: u64) -> String {
     let (count, unit) = match us {
         0..1_000 => (us, "microsecond"),

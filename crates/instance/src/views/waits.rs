@@ -5,7 +5,7 @@ use super::text::{duration, id_of, time};
 use standfast_instruments::{EventTotals, Metric, Observation, Statistic, WaitClass, bucket_upper_us};
 use standfast_views::Cell;
 
-/// What stands for "all that are longer" in a histogram of microseconds: the bound after the last one.
+/// Upper bound shown for the last, open-ended bucket of a histogram in microseconds.
 pub(super) const BEYOND_US: u64 = 1 << 32;
 /// Buckets below this one are shorter than a millisecond (of 1,024 microseconds).
 const MILLI_BUCKET: usize = 10;
@@ -15,7 +15,7 @@ pub fn system_event(rows: &mut Builder, at: &Observation) {
         let counts = &totals.counts;
         let (micro, count) = (counts.time_ns / 1_000, counts.count);
         let average = counts.mean_us().map(|us| us / 10_000.0);
-        // No session waits for an event of the background: that is known, not unknown.
+        // No session waits for a background event: its session values are known to be 0.
         let of_sessions = |value: u64| cell(if totals.foreground { value } else { 0 });
         rows.row([
             ("event", cell(totals.event.as_str())),
@@ -39,7 +39,7 @@ fn class_number(class: WaitClass) -> Option<usize> {
     WaitClass::ALL.iter().position(|known| *known == class).map(|at| at + 1)
 }
 
-/// The buckets of an event from the first to the last that is not empty.
+/// The buckets of an event up to the last that is not empty.
 fn buckets(totals: &EventTotals) -> impl Iterator<Item = (usize, u64)> {
     let buckets = &totals.counts.buckets;
     let used = buckets.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
@@ -103,7 +103,7 @@ pub fn sysmetric(rows: &mut Builder, at: &Observation) {
         let same = |other: &&Metric| other.name == metric.name && other.group_s == metric.group_s;
         metrics.iter().filter(same).map(|other| other.end_us).max() == Some(metric.end_us)
     };
-    // The newest are at the end: that of older groups is not looked for in all of the history.
+    // Only the end of the history is considered, so the newest metric of a group is not searched in all of it.
     let newest_end = metrics.iter().map(|metric| metric.end_us).max().unwrap_or(0);
     let recent = |metric: &&Metric| metric.end_us + 2_000_000 * u64::from(metric.group_s) >= newest_end;
     metrics.iter().filter(recent).filter(newest).for_each(|metric| add_metric(rows, metric));

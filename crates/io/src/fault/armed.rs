@@ -1,8 +1,8 @@
-//! Fault points that a test arms through the environment variable `STANDFAST_FAULT`: a comma-separated list of
-//! `point[:part]=action[@n]`, where action is an errno name (`EIO`, `ENOSPC`), `kill` (the process kills itself with SIGKILL),
-//! `panic` (the thread dies) or `sleep:MS`, and `n` (default 1) is the call at which it strikes. `@n+` strikes at the nth
-//! call and every later one. With a part, only calls count that concern a log file whose path contains it:
-//! `log-write:/redo2/=EIO@20+` is a device of one member that goes.
+//! Fault points that a test arms through the environment variable `STANDFAST_FAULT`, a comma-separated list of
+//! `point[:part]=action[@n]`. The action is an errno name (`EIO`, `ENOSPC`), `kill` (the process kills itself with
+//! SIGKILL), `panic` (the thread dies) or `sleep:MS`; `n` (default 1) is the call at which it strikes. `@n+` strikes at
+//! the nth call and every later one. With a part, only calls that concern a log file whose path contains it count:
+//! `log-write:/redo2/=EIO@20+` emulates the failing device of one member.
 
 use super::Fault;
 use std::io::{Error, Result};
@@ -11,19 +11,19 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The variable that arms fault points; `None`: this build has none.
+/// The variable that arms fault points; `None` in a build without them.
 pub const VARIABLE: Option<&str> = Some(NAME);
 const NAME: &str = "STANDFAST_FAULT";
-/// The variable that delays acknowledgements; `None`: this build does not look at it.
+/// The variable that delays acknowledgements; `None` in a build that ignores it.
 pub const DELAY_VARIABLE: Option<&str> = Some(DELAY_NAME);
 const DELAY_NAME: &str = "STANDFAST_ACK_DELAY_US";
 
-/// What has armed fault points in this process.
+/// Returns the text that has armed fault points in this process.
 pub fn armed_by() -> Option<String> {
     std::env::var(NAME).ok().filter(|text| !text.is_empty())
 }
 
-/// By how much acknowledgements of this process are to be delayed: emulates a distant standby on one machine.
+/// Delay of this process's acknowledgements: emulates a distant standby on one machine.
 pub fn acknowledgement_delay() -> Duration {
     let text = std::env::var(DELAY_NAME).ok();
     Duration::from_micros(text.and_then(|text| text.parse().ok()).unwrap_or(0))
@@ -63,7 +63,7 @@ enum Action {
 #[derive(Debug)]
 struct Armed {
     fault: Fault,
-    /// Only files whose path contains this; empty: all.
+    /// Only files whose path contains this; all if empty.
     of: String,
     action: Action,
     first: u64,
@@ -103,18 +103,18 @@ fn parse_one(item: &str) -> Option<Armed> {
     })
 }
 
-/// Fails, sleeps or dies when a test has armed `fault`; one load when nothing is armed.
+/// Fails, sleeps or dies when a test has armed `fault`; costs one load when nothing is armed.
 ///
 /// # Errors
-/// The one that was armed.
+/// The armed one.
 pub fn check(fault: Fault) -> Result<()> {
     check_file(fault, Path::new(""))
 }
 
-/// As [`check`], where the file at `path` is concerned.
+/// Does what [`check`] does, for a call that concerns the file at `path`.
 ///
 /// # Errors
-/// The one that was armed.
+/// The armed one.
 pub fn check_file(fault: Fault, path: &Path) -> Result<()> {
     let strikes = |armed: &&Armed| {
         armed.fault == fault && (armed.of.is_empty() || path.to_string_lossy().contains(&armed.of))
@@ -136,7 +136,7 @@ pub fn check_file(fault: Fault, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The death of a thread, for tests of what becomes of the instance then.
+/// Kills the thread, for tests of what the instance does then.
 #[expect(clippy::panic, reason = "armed by tests only")]
 fn die(fault: Fault) {
     panic!("armed at {fault:?}");

@@ -6,35 +6,34 @@ use crate::status::Status;
 use serde::{Deserialize, Serialize};
 use standfast_instruments::{CommitPart, Event, HistogramCounts, Sample};
 
-/// See the module; of the time that rates are of.
+/// Figures of the window over which rates are computed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommitTime {
     /// Commits per second.
     pub commits: Figure,
-    /// Half of the commits waited less.
+    /// Median wait of a commit.
     pub p50: Figure,
-    /// 99 of 100 commits waited less.
+    /// 99th percentile of the waits of commits.
     pub p99: Figure,
     /// What commits waited for: the local write, or the way to the standby. Both run at the same time.
     pub critical_path: String,
-    /// The parts, in the order of events.
+    /// The parts, in the order in which they happen.
     pub parts: Vec<PartTime>,
 }
 
 /// A part of commits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartTime {
-    /// Which.
     pub part: CommitPart,
-    /// As shown.
+    /// Name as shown.
     pub name: String,
-    /// Mean of those commits that had it.
+    /// Mean over all commits; those without the part count as zero.
     pub mean: Figure,
-    /// 99 of 100 took less.
+    /// 99th percentile.
     pub p99: Figure,
-    /// Of the time of all parts.
+    /// Share of the time of all parts.
     pub share: Figure,
-    /// Whether it is of those that run at the same time, and only what was waited for counts.
+    /// Whether the part overlaps with others; such a part counts only while commits waited for it.
     pub overlaps: bool,
 }
 
@@ -50,7 +49,7 @@ fn time_ns(sample: &Sample, part: CommitPart) -> u64 {
 }
 
 impl CommitTime {
-    /// See the module.
+    /// Computes the figures of the window.
     pub fn of(status: &Status, looks: &Looks) -> CommitTime {
         let interval = looks.interval().filter(|_| status.is_primary());
         let waits = interval.as_ref().and_then(|interval| interval.event(Event::LogFileSync));
@@ -80,7 +79,7 @@ fn part_time(part: CommitPart, interval: Option<&Sample>) -> PartTime {
     }
 }
 
-/// Commits count as waiting for what ended later: what has more of their time is the critical path.
+/// A commit's wait counts for whichever ended later, so the side with more time is the critical path.
 fn critical_path(interval: &Sample) -> &'static str {
     let local = time_ns(interval, CommitPart::LocalWrite);
     let remote: u64 = REMOTE.map(|part| time_ns(interval, part)).iter().sum();

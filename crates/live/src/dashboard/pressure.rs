@@ -1,4 +1,4 @@
-//! What holds up, and what may run out.
+//! What holds up commits, and what may run out.
 
 use crate::dashboard::Machine;
 use crate::figure::Figure;
@@ -6,35 +6,34 @@ use crate::look::Looks;
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pressure {
-    /// What holds commits up out of the ordinary; `None`: nothing.
+    /// What holds up commits beyond the ordinary; `None`: nothing.
     pub blocked_by: Option<String>,
-    /// Commits that wait at the moment.
+    /// Commits that wait now.
     pub waiting_commits: Figure,
-    /// Redo made per second.
+    /// Redo generated per second.
     pub redo_rate: Figure,
-    /// Time between two log switches at this rate.
+    /// Time between two log switches at the current rate.
     pub switch_interval: Figure,
-    /// Number of the current log.
+    /// Sequence of the current log.
     pub sequence: Figure,
-    /// How full the current log is.
+    /// Filled share of the current log.
     pub log_filled: Figure,
-    /// Full logs that are not archived.
+    /// Number of full logs that are not archived.
     pub unarchived: Figure,
-    /// Room left where the redo is.
+    /// Free bytes where the redo is.
     pub disk_free: Figure,
 }
 
 impl Pressure {
-    /// See the module.
+    /// Computes the figures of the window.
     pub fn of(status: &Status, looks: &Looks, machine: &Machine) -> Pressure {
         let redo_rate = looks.rate(Status::redo_end);
         let current = status.groups().iter().find(|group| group.state.as_deref() == Some("current"));
         let bytes = current.and_then(|group| group.bytes).map(|bytes| bytes as f64);
         let used = current.and_then(|group| status.redo_end()?.checked_sub(group.first_scn?));
-        // Padding fills a log as redo does.
+        // Padding fills a log as well, so the rate of log blocks counts.
         let log_rate = looks.log_rate().filter(|_| status.is_primary()).or(redo_rate);
         let interval = bytes.zip(log_rate).filter(|(_, rate)| *rate > 0.0).map(|(bytes, rate)| bytes / rate);
         let full = |state: Option<&str>| matches!(state, Some("active" | "inactive"));

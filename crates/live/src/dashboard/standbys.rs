@@ -1,4 +1,4 @@
-//! Who sends redo to whom, and how far each standby is.
+//! The redo connections between instances, and the progress of each standby.
 
 use crate::figure::{Figure, UNKNOWN};
 use crate::lags::{Lag, apply_lag, is_heard, transport_lag};
@@ -6,51 +6,50 @@ use crate::look::{Looks, applied};
 use crate::status::{Destination, Gap, Received, Status};
 use serde::{Deserialize, Serialize};
 
-/// A way that redo takes.
+/// A connection that carries redo.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Link {
-    /// Who sends.
+    /// Name of the sender.
     pub from: String,
-    /// Who receives.
+    /// Name of the receiver.
     pub to: String,
-    /// Role of that one.
+    /// Role of the receiver.
     pub role: String,
     /// Whether redo flows and the other end is heard.
     pub up: bool,
     /// `sync-affirm`, `fastsync` or `async`.
     pub mode: String,
-    /// `streaming`, or what keeps it from that.
+    /// `streaming`, or what prevents it.
     pub state: String,
     /// Whether commits wait for it: `wait`, `do not wait`.
     pub commits: String,
-    /// How long ago the other end was last heard.
+    /// Time since the other end was last heard.
     pub heard: Figure,
-    /// Logs that are missing; `None`: none.
+    /// Missing logs; `None`: none.
     pub gap: Option<String>,
-    /// Newest trouble while it is down.
+    /// The newest error while the connection is down.
     pub trouble: Option<String>,
 }
 
-/// How far a standby is. Transport lag and apply lag are two things.
+/// Progress of a standby. Transport lag and apply lag are separate figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StandbyState {
-    /// Its name.
     pub name: String,
     /// Time span of redo that it has not received.
     pub transport_lag: Figure,
-    /// The same in bytes.
+    /// Redo that it has not received, bytes.
     pub transport_lag_bytes: Figure,
     /// Time span of redo that it has not applied.
     pub apply_lag: Figure,
-    /// The same in bytes.
+    /// Redo that it has not applied, bytes.
     pub apply_lag_bytes: Figure,
     /// Redo received per second.
     pub receive_rate: Figure,
     /// Redo applied per second.
     pub apply_rate: Figure,
-    /// Until everything is applied there at these rates.
+    /// Time until it has applied everything, at these rates.
     pub catch_up: Figure,
-    /// From sending to acknowledgement, mean.
+    /// Mean time from sending to acknowledgement.
     pub round_trip: Figure,
 }
 
@@ -68,7 +67,8 @@ fn gap(gap: Option<&Gap>) -> Option<String> {
     Some(format!("logs {} to {}, {} left", low.text, high.text, Figure::bytes(gap.bytes_left).text))
 }
 
-/// See the module: at a primary, and of what a standby forwards, the destinations; before them the source of a standby.
+/// Returns the link from the source of a standby or far sync, then the links to the destinations, those of a forwarding
+/// standby included.
 pub fn links(status: &Status, me: &str) -> Vec<Link> {
     let upstream = status.standby.iter().map(|received| upstream(received, status, me));
     upstream.chain(status.destinations().iter().map(|at| downstream(at, status, me))).collect()
@@ -111,7 +111,7 @@ fn downstream(at: &Destination, status: &Status, me: &str) -> Link {
     }
 }
 
-/// How far each standby is; a far sync applies nothing, but receives.
+/// Returns the progress of each standby; a far sync only receives.
 pub fn standbys(status: &Status, me: &str, looks: &Looks) -> Vec<StandbyState> {
     let redo_rate = looks.rate(Status::redo_end);
     let mine = status.standby.iter().map(|received| {
@@ -154,10 +154,10 @@ fn state(
     }
 }
 
-/// Lag that is never noticed by anybody, seconds.
+/// A shorter lag is not noticeable, seconds.
 const KEEPS_UP_S: f64 = 1.0;
 
-/// While apply is not faster than the redo that is made, it never catches up.
+/// Time to catch up; never while apply is not faster than redo is generated.
 fn catch_up(lag: Lag, apply_rate: Option<f64>, redo_rate: Option<f64>) -> Figure {
     match (lag.bytes, apply_rate.zip(redo_rate)) {
         (Some(0), _) => Figure::seconds(Some(0.0)),

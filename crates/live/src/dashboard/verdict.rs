@@ -1,4 +1,4 @@
-//! The first thing to be read: what a failover would cost now.
+//! The first thing an operator reads: what a failover would cost now.
 
 use crate::check::{Finding, Severity, Thresholds, findings, severity};
 use crate::estimate::Estimate;
@@ -6,26 +6,25 @@ use crate::figure::{Figure, UNKNOWN};
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// How the instance is, by the default thresholds.
+    /// Severity of all findings, by the thresholds of the instance.
     pub severity: Severity,
     /// What a failover now would lose, and how long it would take, in one sentence.
     pub headline: String,
-    /// To whom; `None`: to nobody.
+    /// The standby to fail over to; `None`: there is none.
     pub target: Option<String>,
     /// Time span of acknowledged commits that would be lost.
     pub loss_time: Figure,
-    /// The same as redo.
+    /// Redo of acknowledged commits that would be lost, bytes.
     pub loss_bytes: Figure,
-    /// Until applications can write again.
+    /// Time until applications can write again.
     pub failover: Figure,
-    /// Protection that is configured.
+    /// The configured protection mode.
     pub configured: String,
-    /// Protection that is in force.
+    /// The protection level in force.
     pub actual: String,
-    /// How long the certificate of the instance is still valid; `None`: it has none, or that is not known.
+    /// Remaining validity of the instance's certificate; `None`: it has none, or that is unknown.
     #[serde(default)]
     pub certificate: Option<String>,
     /// What is wrong, the worst first.
@@ -33,7 +32,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// See the module.
+    /// Computes the verdict from a state and an estimate of a failover.
     pub fn of(status: &Status, estimate: &Estimate) -> Verdict {
         let findings = findings(status, &Thresholds::of(status));
         let (loss_time, loss_bytes) =

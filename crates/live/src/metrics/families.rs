@@ -1,4 +1,4 @@
-//! Which metrics there are, and where their values come from.
+//! The metrics, and where their values come from.
 
 use super::{Definition, Family, Kind, Value, durations};
 use crate::active::active_sessions;
@@ -57,7 +57,7 @@ metrics! {
 
 type Series = Vec<(Vec<String>, Value)>;
 
-/// One series without labels, or none.
+/// A series without labels; none when the value is unknown.
 fn one(value: Option<f64>) -> Series {
     value.map(|value| (Vec::new(), Value::Number(value))).into_iter().collect()
 }
@@ -74,13 +74,13 @@ fn flag(on: bool) -> Option<f64> {
     Some(f64::from(u8::from(on)))
 }
 
-/// How many logs are missing.
+/// Number of missing logs; 0 without a gap.
 fn sequences(gap: Option<&Gap>) -> Option<f64> {
     let Some(gap) = gap else { return Some(0.0) };
     Some((gap.high_sequence?.checked_sub(gap.low_sequence?)? + 1) as f64)
 }
 
-/// What is counted per standby: at a primary for each destination, at a standby for itself.
+/// Metrics per standby: a primary has them for each destination, a standby for itself.
 struct PerStandby<'o> {
     status: &'o Status,
     name: &'o str,
@@ -99,7 +99,7 @@ impl PerStandby<'_> {
     }
 }
 
-/// All metrics that have a value.
+/// Returns all metrics that have a value.
 pub fn families(observation: &Observation, estimate: &Estimate) -> Vec<Family> {
     let status = &Status::of(&observation.status);
     let mut all = of_instance(observation, status);

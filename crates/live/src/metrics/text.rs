@@ -1,4 +1,4 @@
-//! Metrics in the text format of OpenMetrics, which Prometheus reads.
+//! Metrics in the OpenMetrics text format, which Prometheus reads.
 
 use super::{Family, Kind, Value};
 use prometheus_client::collector::Collector;
@@ -7,18 +7,18 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::fmt;
 
-/// Of [`exposition`], in HTTP.
+/// HTTP content type of [`exposition`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// No labels beyond those of the family.
 type Plain = [(&'static str, &'static str); 0];
 
-/// The text.
+/// Encodes metrics as text.
 pub fn exposition(families: Vec<Family>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Metrics(families)));
     let mut out = String::new();
-    // A String takes all that is written.
+    // Writing to a String does not fail.
     let _ = text::encode(&mut out, &registry);
     out
 }
@@ -40,7 +40,7 @@ fn encode(family: &Family, encoder: &mut DescriptorEncoder) -> fmt::Result {
         Kind::Histogram => MetricType::Histogram,
         Kind::Info => MetricType::Info,
     };
-    // The client ends the text with a full stop.
+    // The client library appends a full stop.
     let help = definition.help.trim_end_matches('.');
     let mut metric = encoder.encode_descriptor(definition.base, help, None, kind)?;
     for (values, value) in &family.series {

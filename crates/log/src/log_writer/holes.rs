@@ -1,4 +1,4 @@
-//! Going on beyond a hole, and what becomes of the groups when it is filled or given up.
+//! Writing beyond a gap, and what becomes of the groups when the gap is filled or the redo beyond it is discarded.
 
 use super::LogWriter;
 use crate::error::LogError;
@@ -8,9 +8,9 @@ use standfast_format::{StreamCrc, encode_void, incarnation_tag};
 use standfast_types::Scn;
 
 impl LogWriter {
-    /// Begins the log `switch` in the next group, although the redo from the present end up to it is not held:
-    /// `stream_crc` is the running sum there. All groups before the one being filled must be archived. The caller has
-    /// made the hole durable.
+    /// Begins the log `switch` in the next group although the redo between the present end and its start is not held;
+    /// `stream_crc` is the running checksum at its start. All groups before the one being filled must be archived. The
+    /// caller has recorded the gap durably.
     ///
     /// # Errors
     /// As [`LogWriter::write`].
@@ -25,7 +25,7 @@ impl LogWriter {
             Ok(next) => next,
             Err(blocked) => return Ok(Err(blocked)),
         };
-        // Known before the group begins: no reader takes the group before for longer than it is.
+        // Set before the group begins, so that no reader takes the group before it to be longer than it is.
         self.log.catalog().hole = Some(Hole { from: self.writer.position, to: switch.first_scn });
         self.identity = identity;
         self.writer.incarnation_tag = incarnation_tag(identity.incarnation_id);
@@ -33,16 +33,16 @@ impl LogWriter {
         self.writer.stream_crc = stream_crc;
         self.begin(next, switch)?;
         self.counts.switches += 1;
-        // Recovery finds what is confirmed in the newest group, and those before may be void then.
+        // Recovery looks for the confirmed SCN in the newest group, and the groups before it may be void then.
         self.write_confirmed(switch.first_scn)?;
         Ok(Ok(*switch))
     }
 
-    /// Archived logs fill the hole: the groups before it are given up, durably, oldest first. Whatever interrupts this,
-    /// archived logs hold what they held.
+    /// Closes the gap, which archived logs fill: voids the groups before it, durably, oldest first. If this is
+    /// interrupted, archived logs hold the redo of those groups.
     ///
     /// # Errors
-    /// `TooOld` when archived logs do not hold all of it; as [`LogWriter::write`].
+    /// `TooOld` when archived logs do not hold all of the gap; otherwise as [`LogWriter::write`].
     pub fn fill_hole(&mut self) -> Result<(), LogError> {
         self.usable()?;
         let before = {
@@ -56,7 +56,7 @@ impl LogWriter {
                 .filter(|(first, _)| *first < hole.to)
                 .collect();
             before.sort_unstable();
-            // What lies before the hole was archived when it was opened, and may have been spare since.
+            // The redo before the gap was archived when the gap opened, and may have become dispensable since.
             if let Some(at) = catalog.not_archived(hole.from, hole.to) {
                 return Err(LogError::TooOld { at, oldest: hole.from });
             }
@@ -69,7 +69,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Gives up what was written beyond the hole, newest first, and goes on where the redo without a hole ends.
+    /// Discards what was written beyond the gap, newest first, and continues where the redo before the gap ends.
     ///
     /// # Errors
     /// As [`LogWriter::write`].
@@ -99,7 +99,7 @@ impl LogWriter {
         self.cut(hole.from, Scn::ZERO)
     }
 
-    /// Voids on disk what [`crate::RedoLog::open_after_hole`] has found void. To be called before anything is written.
+    /// Voids on disk what [`crate::RedoLog::open_after_hole`] found void. The caller does this before any other write.
     ///
     /// # Errors
     /// As [`LogWriter::write`].

@@ -1,4 +1,4 @@
-//! Members that fail: when the log goes on without them.
+//! Members that fail, and when the log continues without them.
 
 use super::LogWriter;
 use crate::error::LogError;
@@ -7,7 +7,7 @@ use crate::members::Failures;
 use std::path::{Path, PathBuf};
 
 impl LogWriter {
-    /// A write to `written_to` has ended and some of these do not have it. Returns when the write counts.
+    /// Handles the end of a write to `written_to` that some of these members lack. Returns once the write is committed.
     #[cold]
     pub(super) fn go_on_without(
         &mut self,
@@ -18,7 +18,7 @@ impl LogWriter {
         let has_it = |(index, member): (usize, &Member)| {
             is_living(&member.path) && failures.iter().all(|(failed, _)| *failed != index)
         };
-        // A member that lacks the write before this one does not count, although it may have this one.
+        // A member that lacks the write before this one does not count, even if it has this one.
         if !written_to.iter().enumerate().any(has_it) {
             let cause = failures.first().map_or_else(String::new, |(_, error)| error.to_string());
             return Err(self.poison(cause));
@@ -26,7 +26,7 @@ impl LogWriter {
         let lost: Vec<(PathBuf, String)> = failures
             .into_iter()
             .map(|(index, error)| (written_to[index].path.clone(), error.to_string()))
-            // What was under way behind the write that failed may have failed, too.
+            // Skip members that are dropped already: the writes in flight behind the failed one may have failed too.
             .filter(|(path, _)| is_living(path))
             .collect();
         if lost.is_empty() {

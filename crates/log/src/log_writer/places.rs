@@ -1,5 +1,5 @@
-//! Whether the files that are written are still what their paths say. A file that was removed, or in whose place there is
-//! another one, takes writes as before, and nothing of them is there after a restart.
+//! Checks that the files being written are still what their paths name. A file that was removed or replaced takes
+//! writes as before, but nothing of them is found after a restart.
 
 use super::LogWriter;
 use crate::error::LogError;
@@ -9,19 +9,18 @@ use standfast_io::{Disk, FileIdentity};
 use std::io::{Error, ErrorKind};
 use std::path::PathBuf;
 
-/// A file of the redo log that is open, and which one that is.
+/// An open file of the redo log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberPlace {
-    /// Its path.
     pub path: PathBuf,
-    /// Of the descriptor.
+    /// Identity of the open descriptor.
     pub identity: FileIdentity,
     /// Whether its group is being written.
     pub current: bool,
 }
 
 impl RedoLog {
-    /// The living members of all groups. Those of a disk that knows no identities are not among them.
+    /// The living members of all groups, without those on a disk that does not know file identities.
     pub fn places(&self) -> Vec<MemberPlace> {
         let catalog = self.catalog();
         let groups = catalog.groups.iter().enumerate();
@@ -35,7 +34,7 @@ impl RedoLog {
     }
 }
 
-/// Why a member is no longer the file that its path names; `None`: it is, or the disk cannot say.
+/// Why a member is no longer the file that its path names; `None` when it is, or when the disk cannot tell.
 fn moved(disk: &dyn Disk, member: &Member) -> Option<Error> {
     let open = member.file.identity().ok()??;
     let why = match disk.identity(&member.path) {
@@ -44,34 +43,34 @@ fn moved(disk: &dyn Disk, member: &Member) -> Option<Error> {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             "it was removed while it was open"
         }
-        // Whether it is still there cannot be said: nothing is given up for that.
+        // Whether the file is still there is unknown: the member is not dropped for that.
         Err(_) => return None,
     };
     Some(Error::other(format!("{}: {why}", member.path.display())))
 }
 
 impl LogWriter {
-    /// Goes on without the members of the current group that are no longer what their paths say. Costs two system calls a
+    /// Drops the members of the current group that are no longer what their paths name. Costs two system calls per
     /// member, so it is done at every log switch and about once a second, not at every write.
     ///
     /// # Errors
-    /// `Poisoned`, now and ever after, when none is left, or it cannot be remembered which ones lack redo.
+    /// `Poisoned`, now and on every later call, when no member is left, or a stale member cannot be recorded.
     pub fn check_places(&mut self) -> Result<(), LogError> {
         self.usable()?;
         self.leave_moved_members()
     }
 
-    /// Nothing is written any more, because of something outside of the log; the first cause stays.
+    /// Stops all writes because of something outside the log; the first cause is kept.
     pub fn refuse(&mut self, cause: &str) {
         if self.poisoned.is_none() {
             self.poison(cause.to_owned());
         }
     }
 
-    /// Why nothing is written any more.
+    /// Checks that the log may still be written.
     ///
     /// # Errors
-    /// `Poisoned`.
+    /// `Poisoned`, with the cause, when it may not.
     pub fn is_usable(&self) -> Result<(), LogError> {
         match &self.poisoned {
             Some((at, cause)) => Err(LogError::Poisoned { at: *at, cause: cause.clone() }),

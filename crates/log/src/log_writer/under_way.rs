@@ -1,7 +1,7 @@
-//! Writes under way: while one is made the next one is formatted, and handed to the device beside it.
+//! Writes in flight: while one write is made, the next one is formatted and handed to the device concurrently.
 //!
-//! They count in their order, whichever the device has first: what is behind one that is not durable is no redo after a
-//! power loss, and its blocks do not say that it had been.
+//! They are committed in order, whichever the device completes first. After a power loss, blocks behind a write that is
+//! not durable are not redo, and they do not record that write as durable.
 
 use super::{BUFFER_STEP, LogWriter, PIECE_BYTES};
 use crate::error::LogError;
@@ -12,12 +12,12 @@ use standfast_io::AlignedBuf;
 use standfast_types::Scn;
 use std::sync::Arc;
 
-/// The first piece is smaller, because nothing is being written while it is formatted.
+/// The first extent is smaller, because nothing is being written while it is formatted.
 const FIRST_PIECE_BYTES: usize = PIECE_BYTES / 4;
 
-/// A write that was begun and not awaited.
+/// A write that was begun and not awaited yet.
 pub(super) struct UnderWay {
-    /// Where the one behind it starts.
+    /// Where the next write starts.
     pub(super) writer: BlockWriter,
     /// Bytes of blocks.
     used: usize,
@@ -25,9 +25,9 @@ pub(super) struct UnderWay {
 }
 
 impl LogWriter {
-    /// Begins to write consecutive slices of the stream, at most [`LogWriter::room`], behind the writes under way. Waits
-    /// for the oldest of these when there are as many as may be. [`LogWriter::position`] says how far redo is durable
-    /// as far as was awaited; every other kind of write awaits all of them first. Each slice holds whole records.
+    /// Begins to write consecutive slices of the stream, at most [`LogWriter::room`] bytes, behind the writes in
+    /// flight. Waits for the oldest of them when the maximum is in flight. [`LogWriter::position`] covers only awaited
+    /// writes; every other kind of write awaits all of them first. Each slice holds whole records.
     ///
     /// # Errors
     /// As [`LogWriter::write`].
@@ -50,7 +50,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Waits for the oldest write under way, if there is one.
+    /// Waits for the oldest write in flight, if there is one.
     ///
     /// # Errors
     /// As [`LogWriter::write`].
@@ -69,7 +69,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Ends the writes that need not be waited for.
+    /// Ends the oldest writes in flight that need no waiting.
     ///
     /// # Errors
     /// As [`LogWriter::write`].
@@ -82,7 +82,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Waits for all writes under way.
+    /// Waits for all writes in flight.
     ///
     /// # Errors
     /// As [`LogWriter::write`].
@@ -93,22 +93,22 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Whether a write was begun that has not been awaited.
+    /// Returns whether a write is in flight.
     pub fn is_under_way(&self) -> bool {
         !self.under_way.is_empty()
     }
 
-    /// What is under way must have ended before anybody else reads or writes the files.
+    /// Waits for the writes in flight: they must end before anything else reads or writes the files.
     pub(super) fn await_without_use(&mut self) {
         while let Some(write) = self.under_way.pop_front() {
-            // Nobody was told of it.
+            // The write was never reported.
             let _ = self.members.await_oldest(write.written_to.len());
         }
     }
 }
 
-/// The content of a buffer that no write uses any more, since every write is awaited before its buffer's next
-/// turn; it grows to at least `bytes` bytes when it has to.
+/// Returns the content of a buffer that no write uses any more, since every write is awaited before its buffer is used
+/// again. The buffer grows to at least `bytes` bytes if necessary.
 pub(super) fn sole(buffer: &mut Arc<AlignedBuf>, bytes: usize) -> &mut AlignedBuf {
     if buffer.len() < bytes || Arc::get_mut(buffer).is_none() {
         *buffer = Arc::new(AlignedBuf::new(bytes.next_multiple_of(BUFFER_STEP).max(buffer.len())));
@@ -123,7 +123,7 @@ pub(super) fn total(slices: &[&[u8]]) -> usize {
     slices.iter().map(|slice| slice.len()).sum()
 }
 
-/// Runs of slices to be written one after the other; one run when there is not much.
+/// Splits the slices into extents to be written one after the other; a small batch is one extent.
 pub(super) fn pieces<'p, 's>(slices: &'p [&'s [u8]]) -> Vec<&'p [&'s [u8]]> {
     if total(slices) <= PIECE_BYTES {
         return vec![slices];

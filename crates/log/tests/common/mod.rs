@@ -1,4 +1,4 @@
-//! What the tests of the redo log share.
+//! Shared by the tests of the redo log.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -9,12 +9,12 @@ use standfast_types::{DatabaseId, IncarnationId, InstanceId, Scn};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Whose redo it is.
+/// Identity of the redo.
 pub const IDENTITY: LogIdentity =
     LogIdentity { instance: InstanceId([1; 16]), incarnation: 1, incarnation_id: IncarnationId([9; 8]) };
 pub const START: LogSwitch = LogSwitch { sequence: 1, first_scn: Scn::START, time_us: 5, first_record: 0 };
 
-/// A log in a directory of its own, and the stream that was written to it.
+/// A log in its own directory, and the stream that was written to it.
 pub struct Rig {
     pub directory: PathBuf,
     pub config: LogConfig,

@@ -1,4 +1,4 @@
-//! `net advise`: the whole procedure. It announces what it costs, measures, and prints; it sets nothing.
+//! `net advise`: the whole procedure. It announces its cost, measures, and prints; it changes no setting.
 
 use super::arguments::AdviseArgs;
 use super::html_file::ReportFile;
@@ -21,24 +21,24 @@ use std::time::Duration;
 
 /// Largest socket buffer that is tried, bytes.
 const MOST_WINDOW: u32 = 64 << 20;
-/// Most connections that are tried.
+/// Maximum number of connections that are tried.
 const MOST_STREAMS: u16 = 16;
-/// Segments carry about so much.
+/// Usual payload of a segment, bytes.
 const SEGMENT: f64 = 1448.0;
 
-/// Most tests of one direction, the round trips included.
+/// Maximum number of tests of one direction, the round trips included.
 const MOST_TESTS: u32 = 21;
 
-/// What redo there is.
+/// The redo to be carried.
 struct Redo {
-    /// Bytes per second.
+    /// Peak, bytes per second.
     peak: f64,
-    /// Bytes.
+    /// Average redo write, bytes.
     write: u32,
 }
 
 pub fn main(args: &AdviseArgs) -> Result<u8> {
-    // From the first word on: whoever reads it may have had enough.
+    // Set up before the first output: the user may interrupt from then on.
     let stop = interrupt::flag();
     let target = args.target.target()?;
     let (peak, history) = args.peak()?;
@@ -86,7 +86,7 @@ fn options(args: &AdviseArgs, redo: &Redo) -> Vec<(&'static str, String)> {
     told
 }
 
-/// For machines.
+/// Returns the document for machines.
 fn document(
     target: &Target,
     (redo, history): (&Redo, Option<&LogHistory>),
@@ -115,7 +115,7 @@ fn document(
     report
 }
 
-/// One direction after the other. What was found until an error stays in `ways`.
+/// Measures one direction after the other. Results up to an error stay in `ways`.
 fn every_way(
     args: &AdviseArgs,
     target: &Target,
@@ -134,7 +134,7 @@ fn every_way(
     );
     let progress = Progress::begin(None);
     for direction in directions.all() {
-        // Each direction has its part of the traffic: the second one is not left without.
+        // Each direction has its share of the traffic, so that the first one leaves enough for the second.
         let bytes = args.max_traffic / parts;
         let mut budget = Budget { time: args.duration, bytes, stop, progress: &progress };
         let mut findings = Findings::default();
@@ -142,7 +142,7 @@ fn every_way(
         let ended = measure(target, *direction, redo, &args.file, &mut budget, &mut findings);
         let judged = ended.is_ok().then(|| {
             let mut measured = measured(redo, *direction, &findings);
-            // Only a sender recovers losses, and only this host's kernel is at hand.
+            // Only a sender recovers losses, and only this host's kernel can be read.
             measured.sack_recoveries = recoveries
                 .zip(socket::sack_recoveries())
                 .filter(|_| *direction == Direction::ToServer)
@@ -163,7 +163,7 @@ fn every_way(
     Ok(())
 }
 
-/// All tests of one direction. The durable writes are those of its receiver. What was found until an error stays in
+/// Runs all tests of one direction. The durable writes are those of its receiver. Results up to an error stay in
 /// `findings`.
 fn measure(
     target: &Target,
@@ -189,14 +189,14 @@ fn measure(
         })?;
     }
     if let Some(fastest) = findings.sweep.best().filter(|_| budget.is_left()) {
-        // Slower than some messages a second there would be nothing to see.
+        // At least ten messages a second: a slower stream would show nothing.
         let rate = redo.peak.min(fastest.rate / 2.0).max(10.0 * f64::from(redo.write));
         tell!("redo at {}/s ...", readable_size(rate));
         findings.paced = Some(budget.run(target, &Plan { mode: Mode::Async, rate: Some(rate), ..plan() })?);
     }
     if budget.is_left() {
         tell!("round trips while one connection fills the link ...");
-        // As a gap being closed, or somebody else, would fill it; beside it commits go on.
+        // A gap that is being closed, or other traffic, would fill the link like this while commits continue.
         let load = Plan { mode: Mode::Async, omit: ramp_up(rtt), length: 1 << 20, ..plan() };
         let probe = Plan { timeout: Some(Duration::from_secs(30)), ..probe(&load) };
         let (_, probed) = beside(target, &probe, || budget.run(target, &load))?;
@@ -205,7 +205,7 @@ fn measure(
     Ok(())
 }
 
-/// Where the peak comes from.
+/// Describes the log history that gave the peak.
 fn source(history: &LogHistory) -> String {
     let LogHistory { peak, logs, without_duration, shortest } = history;
     format!(
@@ -217,10 +217,10 @@ fn source(history: &LogHistory) -> String {
     )
 }
 
-/// A test that fills a link overflows its queues, so only the others can tell whether the path loses segments by
-/// itself: FASTSYNC, SYNC AFFIRM, and a stream when there was one.
+/// Collects the measurements. A test that fills a link overflows its queues, so only the other tests can tell whether
+/// the path itself loses segments: FASTSYNC, SYNC AFFIRM, and a stream if there was one.
 fn measured(redo: &Redo, direction: Direction, findings: &Findings) -> Measured {
-    // Of this host, whichever side it is: the other one may have the same or not.
+    // Settings of this host, whichever side it is; the other host may have the same or not.
     let ceilings = match direction {
         Direction::ToServer => "wmem",
         Direction::FromServer => "rmem",

@@ -1,4 +1,4 @@
-//! `--fail-if 'p99>5ms'`. Pure.
+//! The criteria of `--fail-if`, e.g. `p99>5ms`. Pure.
 
 use crate::stats::Interval;
 use crate::units;
@@ -70,8 +70,8 @@ impl fmt::Display for Criterion {
 }
 
 impl Criterion {
-    /// What was found, when the condition holds. A figure that was not measured meets every condition: nothing
-    /// passes unseen.
+    /// Returns the figure when the condition holds. A figure that was not measured meets every condition, so that its
+    /// lack does not pass unnoticed.
     pub fn met(&self, total: &Interval) -> Option<String> {
         let latency = total.latency.as_ref();
         let found = match self.figure {

@@ -1,4 +1,4 @@
-//! `net diff`: two results side by side.
+//! `net diff`: compares two results.
 
 use super::arguments::DiffArgs;
 use crate::terminal::{say, tell};
@@ -6,7 +6,8 @@ use crate::{NetError, Result};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Figures that are compared: their place in the summary of a result, or from a slash on in the whole of it, the unit they are shown in, and whether more is worse.
+/// Figures that are compared: the path in the summary of a result, or with a leading slash in the whole result; the
+/// name with the unit; the factor to that unit; whether more is worse.
 const FIGURES: [(&str, &str, f64, bool); 10] = [
     ("bytes_per_second", "throughput, MiB/s", 1.0 / 1_048_576.0, false),
     ("latency/mean", "mean latency, ms", 1e3, true),
@@ -26,12 +27,12 @@ struct Compared {
     name: String,
     before: f64,
     after: f64,
-    /// Percent.
+    /// Change in percent.
     change: f64,
     worse: bool,
 }
 
-/// Compares the figures that both results have; what differs by at most `tolerance` percent is the same.
+/// Compares the figures that both results have. A figure is worse only by more than `tolerance` percent.
 fn compare(before: &Value, after: &Value, tolerance: f64) -> Vec<Compared> {
     let directions = |result: &Value| [result.clone(), result["reverse"].clone()];
     let mut compared = Vec::new();
@@ -62,7 +63,7 @@ fn compare_one_way(before: &Value, after: &Value, tolerance: f64) -> Vec<Compare
     compared
 }
 
-/// A result file; anything else is named as what it is.
+/// Reads a result file; the error says what is wrong with another file.
 fn load(path: &Path) -> Result<Value> {
     let wrong = |reason: String| NetError::Usage(format!("{}: {reason}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
@@ -135,7 +136,7 @@ mod tests {
         assert!(worse(result(89.0, 0.001)));
         assert!(worse(result(100.0, 0.0012)));
         assert!(!worse(result(500.0, 0.0001)));
-        // A figure that one of them does not have is not compared.
+        // A figure that one of the results lacks is not compared.
         assert_eq!(compare(&result(1.0, 1.0), &json!({ "summary": {} }), 0.0), []);
     }
 }

@@ -1,4 +1,4 @@
-//! `net disk`: durable writes of this host, as the log writer does them.
+//! `net disk`: measures durable writes of this host, as the log writer does them.
 
 use super::arguments::DiskArgs;
 use super::progress::Progress;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 const SIZES: [u32; 4] = [4 << 10, 8 << 10, 64 << 10, 1 << 20];
 
-/// Writes of one size to one or two members.
+/// Results of writes of one size to one or two members.
 struct Row {
     length: u32,
     members: usize,
@@ -45,7 +45,7 @@ pub fn main(args: &DiskArgs) -> Result<u8> {
     }
 }
 
-/// What was measured until an error or an interruption stays in `rows`.
+/// Measures every row. Results up to an error or an interruption stay in `rows`.
 fn every_row(args: &DiskArgs, stop: &AtomicBool, rows: &mut Vec<Row>) -> Result<()> {
     let first = TestFile::new(&args.dir.join("standfast-net-1.tmp"))?;
     let second = TestFile::new(&args.second_dir.as_ref().unwrap_or(&args.dir).join("standfast-net-2.tmp"))?;
@@ -102,7 +102,8 @@ fn document(row: &Row) -> serde_json::Value {
     })
 }
 
-/// One write after the other, to all members at the same time; it ends with the slowest. None without a write.
+/// Measures one write after the other, each to all members at the same time; it ends with the slowest. None without a
+/// write.
 fn measure(members: &[Arc<Ring>], length: u32, args: &DiskArgs, stop: &AtomicBool) -> Result<Option<Row>> {
     let mut latencies = Latencies::default();
     let began = Instant::now();
@@ -133,7 +134,7 @@ fn measure(members: &[Arc<Ring>], length: u32, args: &DiskArgs, stop: &AtomicBoo
             }
             members[0].write(&buffer).map_err(failed)?;
             for _ in &others {
-                // The other side answers every time: it ends only when `others` is dropped.
+                // The other thread answers every time: it ends only when `others` is dropped.
                 if let Ok(written) = result.recv() {
                     written.map_err(failed)?;
                 }
@@ -153,7 +154,7 @@ fn measure(members: &[Arc<Ring>], length: u32, args: &DiskArgs, stop: &AtomicBoo
     }))
 }
 
-/// In slices, so that an interruption is heard.
+/// Sleeps in slices, so that an interruption is noticed.
 fn pause(time: Duration, stop: &AtomicBool) {
     let end = Instant::now() + time;
     loop {

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A report that is under way.
+/// A report in progress.
 pub struct ReportFile {
     path: PathBuf,
     begun: Instant,
@@ -15,8 +15,8 @@ pub struct ReportFile {
 }
 
 impl ReportFile {
-    /// Claims the file: a report stands there that says that there is no result yet. So it is known before long tests
-    /// that the file can be written, and afterwards whether they were killed.
+    /// Claims the file: writes a report that says that there is no result yet. This shows before long tests that the
+    /// file can be written, and afterwards whether the command was killed.
     pub fn begin(path: &Path) -> Result<ReportFile> {
         let identity = Identity {
             host: system("hostname"),
@@ -35,7 +35,8 @@ impl ReportFile {
         self.put(&page(&self.identity))
     }
 
-    /// Under another name first: whoever looks, or runs out of space, has a whole report or the one before.
+    /// Writes under another name first, so that a reader always finds a whole report or the previous one, even when
+    /// space runs out.
     fn put(&self, page: &str) -> Result<()> {
         check(&self.path)?;
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
@@ -50,7 +51,7 @@ impl ReportFile {
         let mut file = File::create_new(&part).map_err(failed)?;
         let written = file.write_all(page.as_bytes()).and_then(|()| file.sync_all());
         written.and_then(|()| std::fs::rename(&part, &self.path)).map_err(|error| {
-            // A part of a page is of no use.
+            // An incomplete page is of no use.
             let _ = std::fs::remove_file(&part);
             failed(error)
         })
@@ -61,7 +62,7 @@ fn unusable(path: &Path, reason: &str) -> NetError {
     NetError::File { path: path.to_owned(), reason: reason.to_owned() }
 }
 
-/// Ok when there is nothing at `path`, or an earlier report.
+/// Returns Ok when nothing is at `path`, or an earlier report.
 fn check(path: &Path) -> Result<()> {
     let metadata = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -83,7 +84,7 @@ fn check(path: &Path) -> Result<()> {
     }
 }
 
-/// What the kernel says of itself.
+/// Returns a setting under `/proc/sys/kernel`; `unknown` when it cannot be read.
 fn system(name: &str) -> String {
     let said = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
     said.map_or_else(|_| "unknown".to_owned(), |said| said.trim().to_owned())

@@ -1,4 +1,4 @@
-//! `standfast net ...`: the modern spelling of the engine.
+//! `standfast net ...`: the modern command line over the engine.
 
 mod advise;
 mod arguments;
@@ -28,8 +28,8 @@ use progress::{Progress, figure};
 use std::time::Duration;
 
 impl NetCommand {
-    /// Carries it out and returns the exit code: 0 ok, 1 failed, 2 usage, 3 a criterion or verdict is not met,
-    /// 4 refused, 130 interrupted.
+    /// Runs the command and returns the exit code: 0 ok, 1 failed, 2 usage, 3 a criterion of `--fail-if` is met, a
+    /// verdict is FAIL, or a result is worse, 4 refused, 130 interrupted.
     pub fn main(self) -> u8 {
         let done = match self {
             NetCommand::Server(args) => server(args).map(|()| 0),
@@ -111,7 +111,7 @@ fn client(args: &ClientArgs) -> Result<u8> {
     })
 }
 
-/// The criteria in each direction of a test that ran, with the figure of each that is met.
+/// Returns the criteria in each direction of a test that ran without an error, with the figure of each that is met.
 fn judged(args: &ClientArgs, outcome: &Result<Outcome>) -> Vec<Judged> {
     let outcome = outcome.as_ref().ok().filter(|outcome| outcome.trouble.is_none());
     let Some(outcome) = outcome else { return Vec::new() };

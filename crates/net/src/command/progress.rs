@@ -1,5 +1,5 @@
-//! A status line for people who wait: it stands on the terminal while nothing else is said there. Rows and remarks make
-//! it superfluous; a document that is printed at the end, a table that goes to a file, and long intervals do not.
+//! A status line for users who wait: it stands on the terminal while nothing else is printed there. Rows and remarks
+//! make it superfluous; a document that is printed at the end, a table that goes to a file, and long intervals do not.
 
 use crate::plan::Direction;
 use crate::stats::Interval;
@@ -8,14 +8,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Whoever has seen nothing for so long is told that the command still works.
+/// Time without output after which the user is shown that the command still works.
 const SILENCE: Duration = Duration::from_secs(2);
-/// The line is renewed so often.
+/// How often the line is renewed.
 const EVERY: Duration = Duration::from_millis(500);
-/// It must not need a second line of the terminal, which would stay.
+/// The line must not need a second line of the terminal, which would stay.
 const WIDTH: usize = 79;
 
-/// Tells how far a command is, until it is dropped. Without a terminal it does nothing.
+/// Shows how far a command is, until it is dropped. Without a terminal it does nothing.
 pub struct Progress(Option<(Arc<Shared>, JoinHandle<()>)>);
 
 #[derive(Default)]
@@ -32,13 +32,13 @@ struct State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A thread that panicked has left it whole.
+        // A thread that panicked left it consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Progress {
-    /// Of a command that takes about `planned`, when that is known.
+    /// Starts the status line of a command that takes about `planned`, when that is known.
     pub fn begin(planned: Option<Duration>) -> Progress {
         let begun = Instant::now();
         Progress(terminal::is_watched().then(|| {
@@ -48,7 +48,7 @@ impl Progress {
         }))
     }
 
-    /// What is being done now.
+    /// Sets what is being done now.
     pub fn doing(&self, words: impl FnOnce() -> String) {
         if let Some((shared, _)) = &self.0 {
             let words = words();
@@ -62,7 +62,7 @@ impl Drop for Progress {
         if let Some((shared, thread)) = self.0.take() {
             shared.state().over = true;
             shared.ended.notify_all();
-            // What a status line is worth: its panic is no reason for another one.
+            // A panic of the status line is no reason for another one.
             let _ = thread.join();
             terminal::wipe();
         }
@@ -84,7 +84,7 @@ fn keep_telling(shared: &Shared, begun: Instant, planned: Option<Duration>) {
     }
 }
 
-/// Whether the terminal has been silent for long enough.
+/// Returns whether the terminal has been silent for long enough.
 fn is_due(begun: Instant, spoke: Option<Instant>, now: Instant) -> bool {
     now.saturating_duration_since(spoke.map_or(begun, |spoke| spoke.max(begun))) >= SILENCE
 }
@@ -96,7 +96,7 @@ fn line(elapsed: Duration, planned: Option<Duration>, doing: &str) -> String {
     line.chars().take(WIDTH).collect()
 }
 
-/// The figure of an interval by which one sees whether a test goes well.
+/// Returns the figure of an interval that shows whether a test goes well.
 pub fn figure(direction: Direction, interval: &Interval) -> String {
     match &interval.latency {
         Some(latency) => format!("{}: {:.3} ms a message", direction.name(), latency.total.mean * 1e3),
@@ -116,7 +116,7 @@ mod tests {
         assert!(is_due(begun, None, after(2_000)));
         assert!(!is_due(begun, Some(after(1_500)), after(3_000)));
         assert!(is_due(begun, Some(after(1_500)), after(3_500)));
-        // Words of an earlier command do not count.
+        // Output of an earlier command does not count.
         let earlier = after(5_000);
         assert!(!is_due(earlier, Some(begun), after(6_000)));
     }

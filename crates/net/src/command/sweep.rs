@@ -1,4 +1,4 @@
-//! `net sweep`: socket buffers, then connections.
+//! `net sweep`: searches socket buffers, then numbers of connections.
 
 use super::arguments::SweepArgs;
 use super::html_file::ReportFile;
@@ -15,24 +15,24 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Round trips at the begin of a streaming test that do not count.
+/// Round trips at the start of a streaming test that are not counted.
 const RAMP_UP: f64 = 20.0;
 
-/// What tests may use.
+/// Limits of the tests: time, data, and interruption.
 pub struct Budget<'a> {
     /// Time of one test.
     pub time: Duration,
     /// Bytes that all tests together may still send.
     pub bytes: u64,
-    /// Set when the user has had enough.
+    /// Set when the user interrupts the command.
     pub stop: &'a AtomicBool,
-    /// Hears how it goes.
+    /// Shows how far the tests are.
     pub progress: &'a Progress,
 }
 
 impl Budget<'_> {
-    /// One test, ended early when the bytes are used up. An interruption by the user is an error. What is still on its
-    /// way at the end is thrown away: behind large buffers it would take longer than the test.
+    /// Runs one test, and ends it early when the bytes are used up. An interruption by the user is an error. Data in
+    /// flight at the end is discarded: behind large buffers it would take longer than the test.
     pub fn run(&mut self, target: &Target, plan: &Plan) -> Result<Outcome> {
         let ended = AtomicBool::new(false);
         let (mut sent, mut seconds) = (0, 0.0);
@@ -53,7 +53,7 @@ impl Budget<'_> {
                 }
             }
         })?;
-        // What the ramp-up sent is not counted, but at most as fast as the rest.
+        // The ramp-up's bytes are not in the total; they were sent at most as fast as the rest.
         let all = outcome.total.rate() * (outcome.total.seconds + plan.omit.as_secs_f64());
         self.bytes = self.bytes.saturating_sub(all as u64);
         if self.stop.load(Ordering::Relaxed) {
@@ -65,13 +65,13 @@ impl Budget<'_> {
         }
     }
 
-    /// Whether another streaming test may begin.
+    /// Returns whether another streaming test may begin.
     pub fn is_left(&self) -> bool {
         self.bytes > 0
     }
 }
 
-/// Which settings a streaming test tries, before its figure.
+/// Names the settings of a streaming test, in front of its figure.
 fn settings(plan: &Plan) -> String {
     match plan.mode {
         Mode::Sync => String::new(),
@@ -79,12 +79,12 @@ fn settings(plan: &Plan) -> String {
     }
 }
 
-/// How long a connection needs until it is at its speed.
+/// Returns how long a connection needs to reach its speed.
 pub fn ramp_up(rtt: f64) -> Duration {
     Duration::from_secs_f64((RAMP_UP * rtt).clamp(0.1, 3.0))
 }
 
-/// Tries settings until nothing gains any more. What was found until an error stays in `sweep`.
+/// Tries settings until none gains any more. Results up to an error stay in `sweep`.
 pub fn sweep(
     target: &Target,
     direction: Direction,
@@ -126,12 +126,12 @@ pub fn sweep(
     Ok(())
 }
 
-/// Mean of round trips without payload, seconds.
+/// Measures round trips without payload.
 pub fn round_trip(target: &Target, budget: &mut Budget<'_>) -> Result<Outcome> {
     budget.run(target, &Plan { length: 0, ..Plan::default() })
 }
 
-/// A line for people.
+/// Formats a line for the screen.
 pub fn line(tried: &Tried, outcome: &Outcome) -> String {
     let limit = outcome.total.limit.map_or_else(|| "-".into(), |limit| limit.to_string());
     let clamp =
@@ -146,20 +146,20 @@ pub fn line(tried: &Tried, outcome: &Outcome) -> String {
     )
 }
 
-/// Heads of the columns of [`line`].
+/// Column heads of [`line`].
 pub const HEADS: &str = "    window streams      MiB/s     Mbit/s   retr  limited by";
 
-/// What was found, also when the tests did not come to their end.
+/// Results, also of tests that did not complete.
 #[derive(Default)]
 struct Found {
     /// Median idle round trip, seconds.
     round_trip: Option<f64>,
-    /// Every direction that was begun.
+    /// Settings that were tried, for every direction that was begun.
     ways: Vec<(Direction, Sweep)>,
 }
 
 pub fn main(args: &SweepArgs) -> Result<u8> {
-    // From the first word on: whoever reads it may have had enough.
+    // Set up before the first output: the user may interrupt from then on.
     let stop = interrupt::flag();
     let target = args.target.target()?;
     let file = args.html.as_deref().map(ReportFile::begin).transpose()?;
@@ -210,7 +210,7 @@ fn options(args: &SweepArgs) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The tests, one direction after the other.
+/// Runs the tests, one direction after the other.
 fn measure(
     args: &SweepArgs,
     target: &Target,

@@ -1,4 +1,4 @@
-//! The page of the advice: the verdict first, then what to set, then what was measured, then the conditions.
+//! The page of the advice: the verdict first, then the settings, the measurements and the conditions.
 
 use super::conditions::of_several;
 use super::markup::{Markup, text};
@@ -17,25 +17,21 @@ use crate::stats::{Latency, Quantile};
 use crate::stream::Target;
 use crate::units::{classic_size, readable_size};
 
-/// What the page shows.
+/// Content of the page.
 pub struct AdviceReport<'a> {
-    /// Where and when.
     pub identity: &'a Identity,
-    /// The server.
     pub target: &'a Target,
-    /// Which ways redo may take.
+    /// Directions that redo may take.
     pub directions: Directions,
-    /// What was asked for.
     pub options: Vec<(&'static str, String)>,
-    /// Where the peak comes from, when from a log history.
+    /// The log history that gave the peak; None when the peak was given.
     pub history: Option<&'a LogHistory>,
     /// Every direction that was begun.
     pub ways: &'a [Way],
-    /// How they ended.
     pub ended: &'a Result<()>,
 }
 
-/// The page. With two directions each has its sections, and the verdicts are still first.
+/// Builds the page. With two directions each has its own sections, and all verdicts come first.
 pub fn page_of(report: &AdviceReport<'_>) -> String {
     let AdviceReport { identity, target, directions, ways, ended, .. } = report;
     let judged = || ways.iter().filter_map(|way| way.judged.as_ref().map(|judged| (way.direction, judged)));
@@ -56,7 +52,7 @@ pub fn page_of(report: &AdviceReport<'_>) -> String {
     page(&title, identity, &target.to_string(), sections)
 }
 
-/// What is shown of tests that did not come to their end.
+/// Says what is shown of tests that did not complete.
 fn so_far(report: &AdviceReport<'_>) -> String {
     let is_judged = |direction: &Direction| {
         report.ways.iter().any(|way| way.direction == *direction && way.judged.is_some())
@@ -100,7 +96,7 @@ fn verdict(verdict: &Verdict) -> Markup {
     notice(class_of(verdict.grade), &verdict.grade.to_string(), mode, causes)
 }
 
-/// The figures that the verdicts rest on, as the screen has them.
+/// Shows the figures behind the verdicts, as on the screen.
 fn behind(measured: &Measured, advice: &Advice) -> Markup {
     let mut told = vec![
         ("round trip", format!("{} ms", millis(measured.round_trip))),
@@ -148,7 +144,7 @@ fn measurements(way: &Way) -> Markup {
     let Findings { sweep, paced, fastsync, affirm, .. } = &way.findings;
     let judged = way.judged.as_ref();
     let required = judged.map(|(_, advice)| advice.required);
-    // Where the link does not carry the peak twice, that stream was slower.
+    // On a link that does not carry twice the peak, that stream was slower than the peak.
     let peak = judged.map(|(measured, _)| measured.peak);
     let peak = peak.filter(|peak| sweep.best().is_some_and(|best| *peak <= best.rate / 2.0));
     let peak: Vec<(&str, f64)> = peak.map(|peak| ("peak of the redo", peak)).into_iter().collect();
@@ -166,7 +162,7 @@ fn measurements(way: &Way) -> Markup {
         .then(round_trips(way))
 }
 
-/// A curve, when there was such a run.
+/// Returns a curve, when there was such a run.
 fn curve<'a>(name: &'static str, run: &'a Option<Outcome>, part: fn(&Quantile) -> f64) -> Option<Curve<'a>> {
     let run = run.as_ref().filter(|run| run.latency().is_some())?;
     Some(Curve { name, latencies: &run.latencies, part })
@@ -183,7 +179,7 @@ fn waits(way: &Way) -> Markup {
     distribution("waits", "Wait of a commit for the standby", way.direction, &curves)
 }
 
-/// What a full link does to the round trips.
+/// Shows what a full link does to the round trips.
 fn round_trips(way: &Way) -> Markup {
     let Findings { idle, loaded, .. } = &way.findings;
     let curves = [
@@ -198,7 +194,7 @@ fn round_trips(way: &Way) -> Markup {
     distribution("trips", title, way.direction, &curves)
 }
 
-/// The tests in which every message is waited for, side by side.
+/// Shows the tests that wait for every message, side by side.
 fn acknowledged(direction: Direction, fastsync: Option<&Outcome>, affirm: Option<&Outcome>) -> Markup {
     let runs: Vec<_> = [("without write", fastsync), ("with write", affirm)]
         .into_iter()

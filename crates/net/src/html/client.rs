@@ -14,31 +14,27 @@ use crate::{NetError, Result};
 
 /// A criterion in one direction of a test that ran.
 pub struct Judged {
-    /// As it was given.
+    /// The criterion as given.
     pub criterion: String,
-    /// Whose figure it is about.
+    /// Direction of the figure that it concerns.
     pub direction: Direction,
-    /// The figure, when it is met: the test counts as failed.
+    /// The figure, when the criterion is met: then the test counts as failed.
     pub met: Option<String>,
 }
 
-/// What the page shows.
+/// Content of the page.
 pub struct ClientReport<'a> {
-    /// Where and when.
     pub identity: &'a Identity,
-    /// The server.
     pub target: &'a Target,
-    /// What was asked for.
     pub plan: &'a Plan,
-    /// Round trips were asked for beside it.
+    /// Round trips were requested beside the test.
     pub loaded: bool,
-    /// What came of it.
     pub outcome: &'a Result<Outcome>,
-    /// Criteria under which it counts as failed.
+    /// Criteria under which the test counts as failed.
     pub criteria: &'a [Judged],
 }
 
-/// The page.
+/// Builds the page.
 pub fn page_of(report: &ClientReport<'_>) -> String {
     let ClientReport { identity, target, plan, loaded, outcome, .. } = report;
     let (error, interrupted) = match outcome {
@@ -81,7 +77,7 @@ fn measured(plan: &Plan, outcome: &Outcome) -> Markup {
 fn one_way(plan: &Plan, outcome: &Outcome) -> Markup {
     let direction = outcome.direction;
     let throughput = match plan.is_round_trip() {
-        // Messages without payload carry nothing.
+        // Messages without payload have no throughput.
         true => Markup::new(),
         false => throughput("throughput", "Throughput over time", outcome, &[]),
     };
@@ -93,7 +89,7 @@ fn one_way(plan: &Plan, outcome: &Outcome) -> Markup {
         .then(section(&directed("Connections", direction), connections(outcome)))
 }
 
-/// Each connection, when there are several.
+/// Lists each connection, when there are several.
 fn connections(outcome: &Outcome) -> Markup {
     if outcome.streams.len() < 2 {
         return Markup::new();
@@ -106,7 +102,7 @@ fn connections(outcome: &Outcome) -> Markup {
     table(&directed("Connections", outcome.direction), &columns, rows)
 }
 
-/// Round trips without payload, before the load and during it.
+/// Shows round trips without payload, before and during the load.
 fn round_trips(directions: Directions, trips: &RoundTrips) -> Markup {
     let said = format!(
         "On a connection of their own, from the client: first on the idle link, then while the test filled it {}. What \

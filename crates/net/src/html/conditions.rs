@@ -1,11 +1,11 @@
-//! What a test was asked to do.
+//! The conditions of a test: what was requested.
 
 use super::words::{directions_name, rate};
 use crate::plan::{Direction, Directions, Mode, Plan};
 use crate::stream::Target;
 use crate::units::{Extent, classic_time};
 
-/// Of one test; `loaded` when round trips were measured beside it.
+/// Returns the conditions of one test; `loaded` when round trips were measured beside it.
 pub fn options(target: &Target, plan: &Plan, loaded: bool) -> Vec<(&'static str, String)> {
     let time =
         |time: std::time::Duration| if time.is_zero() { "none".to_owned() } else { classic_time(time) };
@@ -43,7 +43,8 @@ pub fn options(target: &Target, plan: &Plan, loaded: bool) -> Vec<(&'static str,
     told
 }
 
-/// Of a procedure of several tests: what its command was told, the directions, and how the server was reached.
+/// Returns the conditions of a procedure of several tests: the options of its command, the directions, and how the
+/// server was reached.
 pub fn of_several(
     target: &Target,
     directions: Directions,
@@ -75,7 +76,7 @@ fn writes(directions: Directions) -> &'static str {
     }
 }
 
-/// Whether there was a secret; never the secret.
+/// Returns whether there was a shared secret, never the secret.
 fn access(target: &Target) -> (&'static str, String) {
     let said = if target.key.is_some() { "proved by both sides" } else { "none" };
     ("shared secret", said.to_owned())

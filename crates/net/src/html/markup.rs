@@ -1,14 +1,13 @@
-//! Text that is marked up. Whatever is not written in this program's source gets in escaped: there is no way past it.
-//! Pure.
+//! Text with markup. Text that is not part of this program's source is always escaped; there is no way around it. Pure.
 
 use std::fmt::Display;
 
-/// A piece of a page, well-formed.
+/// A well-formed part of a page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Markup(String);
 
-/// What has a meaning of its own in a page, and what a page must not have: control characters, and those that turn
-/// the direction of what follows (a file name could show as another one).
+/// Escapes characters that have a meaning in a page. Replaces characters that a page must not contain: control
+/// characters, and those that change the direction of the following text (a file name could look like another one).
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -30,46 +29,45 @@ fn escaped(text: &str) -> String {
 }
 
 impl Markup {
-    /// Nothing yet.
     pub fn new() -> Markup {
         Markup::default()
     }
 
-    /// Marks of our own.
+    /// Appends markup from this program's source.
     pub fn raw(mut self, marks: &'static str) -> Markup {
         self.0.push_str(marks);
         self
     }
 
-    /// Text of anybody.
+    /// Appends untrusted text.
     pub fn text(mut self, text: impl Display) -> Markup {
         self.0.push_str(&escaped(&text.to_string()));
         self
     }
 
-    /// Another piece.
+    /// Appends another part.
     pub fn then(mut self, other: Markup) -> Markup {
         self.0.push_str(&other.0);
         self
     }
 
-    /// Several pieces.
+    /// Appends several parts.
     pub fn all(self, others: impl IntoIterator<Item = Markup>) -> Markup {
         others.into_iter().fold(self, Markup::then)
     }
 
-    /// `<name ...>content</name>`; attributes without a value are left out.
+    /// Appends `<name ...>content</name>`; attributes without a value are omitted.
     pub fn element(self, name: &'static str, attributes: &[(&'static str, &str)], content: Markup) -> Markup {
         let marks = self.open(name, attributes);
         Markup(marks.0 + ">").then(content).raw("</").raw(name).raw(">")
     }
 
-    /// `<name ... />`.
+    /// Appends `<name ... />`.
     pub fn empty(self, name: &'static str, attributes: &[(&'static str, &str)]) -> Markup {
         self.open(name, attributes).raw(" />")
     }
 
-    /// `<name>text</name>`.
+    /// Appends `<name>text</name>`.
     pub fn leaf(self, name: &'static str, text: impl Display) -> Markup {
         self.element(name, &[], Markup::new().text(text))
     }
@@ -81,18 +79,16 @@ impl Markup {
         })
     }
 
-    /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As text.
     pub fn into_string(self) -> String {
         self.0
     }
 }
 
-/// Text of anybody, as a piece.
+/// Returns untrusted text as a part of a page.
 pub fn text(text: impl Display) -> Markup {
     Markup::new().text(text)
 }

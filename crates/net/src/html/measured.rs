@@ -11,9 +11,9 @@ use crate::run::Outcome;
 use crate::stats::{Latencies, Latency, Quantile, Spread};
 use crate::units::{megabits, readable_size, short_size};
 
-/// More rows would make a page that nobody reads, and a large one.
+/// Maximum number of rows; more would make the page large and unreadable.
 const MOST_ROWS: usize = 300;
-/// Percentiles at even distances, as decimal places of nines.
+/// Percentiles at even distances: the position is the number of nines.
 const PERCENTILES: [(f64, &str); 7] = [
     (std::f64::consts::LOG10_2, "50 %"),
     (1.0, "90 %"),
@@ -24,7 +24,7 @@ const PERCENTILES: [(f64, &str); 7] = [
     (6.0, "99.9999 %"),
 ];
 
-/// The whole test in figures, of one direction.
+/// Shows the figures of one direction of a test.
 pub fn summary(outcome: &Outcome) -> Markup {
     let total = &outcome.total;
     let mut told = vec![
@@ -88,7 +88,7 @@ fn buffers(outcome: &Outcome) -> Vec<(&'static str, String)> {
     told
 }
 
-/// Whose disk it is that a direction writes to.
+/// Names the disk that the receiver of a direction writes to.
 fn disk_of(direction: Direction) -> &'static str {
     match direction {
         Direction::ToServer => "server's disk",
@@ -96,7 +96,7 @@ fn disk_of(direction: Direction) -> &'static str {
     }
 }
 
-/// Mean and percentiles, with the parts that network, programs and disk had.
+/// Builds a table of mean and percentiles, with the parts of network, waking and disk.
 fn latency_table(latency: &Latency, direction: Direction) -> Markup {
     let mut columns = vec![words("latency, ms"), numbers("all")];
     let mut parts = vec![&latency.total];
@@ -128,7 +128,7 @@ fn writes(latency: &Latency) -> bool {
     latency.disk.max > 0.0
 }
 
-/// Seconds, minutes or hours, whichever make short numbers.
+/// Returns a time axis in seconds, minutes or hours, whichever makes short numbers, and that unit in seconds.
 fn time_axis(end: f64) -> (Axis, f64) {
     let (unit, label) = match end {
         end if end <= 180.0 => (1.0, "seconds since the begin"),
@@ -142,7 +142,8 @@ fn end_of(rows: &[Row]) -> f64 {
     rows.iter().map(Row::end).fold(0.0, f64::max)
 }
 
-/// Every row is level over its time: a line between middles would show a rise where there was a step.
+/// Returns the points of steps. Every row is level over its time: a line between midpoints would show a slope where
+/// there was a step.
 fn steps(rows: &[Row], unit: f64, of: impl Fn(&Row) -> f64) -> Vec<(f64, f64)> {
     rows.iter().flat_map(|row| [(row.start / unit, of(row)), (row.end() / unit, of(row))]).collect()
 }
@@ -157,12 +158,12 @@ fn taken_together(each: usize) -> String {
     }
 }
 
-/// A plot's id: those of one direction have names of their own, and the direction tells them from the other's.
+/// Returns a plot's id, which differs between the two directions.
 pub fn id_of(name: &str, direction: Direction) -> String {
     format!("{name}-{}", direction.code())
 }
 
-/// Throughput of a run over time, with what was sent again; `rules` are rates to compare with.
+/// Plots the throughput of a run over time, with retransmitted segments; `rules` are rates for comparison.
 pub fn throughput(id: &str, title: &str, outcome: &Outcome, rules: &[(&str, f64)]) -> Markup {
     let title = &directed(title, outcome.direction);
     let (rows, each) = rows(&outcome.intervals, MOST_ROWS);
@@ -247,12 +248,12 @@ fn rows_table(title: &str, rows: &[Row]) -> Markup {
     table(title, &columns, cells)
 }
 
-/// Mean and slow latencies over time.
+/// Plots mean and slow latencies over time.
 pub fn latency_over_time(id: &str, outcome: &Outcome) -> Markup {
     let title = directed("Latency over time", outcome.direction);
     let (rows, each) = rows(&outcome.intervals, MOST_ROWS);
     let waited: Vec<Row> = rows.into_iter().filter(|row| row.latency.is_some()).collect();
-    // Of one interval the distribution says all.
+    // For one interval the distribution says everything.
     if waited.len() < 2 {
         return Markup::new();
     }
@@ -284,15 +285,13 @@ pub fn latency_over_time(id: &str, outcome: &Outcome) -> Markup {
 
 /// A line of a plot of latencies.
 pub struct Curve<'a> {
-    /// Its name.
     pub name: &'static str,
-    /// Whose messages.
     pub latencies: &'a Latencies,
-    /// Which part of them.
+    /// Selects the part of the latencies.
     pub part: fn(&Quantile) -> f64,
 }
 
-/// The curves of one test: all, and when there were durable writes network and disk apart.
+/// Returns the curves of one test: all of the latency and, with durable writes, network and disk separately.
 pub fn curves_of(outcome: &Outcome) -> Vec<Curve<'_>> {
     let latencies = &outcome.latencies;
     let all = Curve { name: "all", latencies, part: |point| point.total };
@@ -307,12 +306,12 @@ pub fn curves_of(outcome: &Outcome) -> Vec<Curve<'_>> {
     }
 }
 
-/// How many nines a share has: 0.9 is 1, 0.99 is 2.
+/// Returns how many nines a share has: 0.9 is 1, 0.99 is 2.
 fn nines(share: f64) -> f64 {
     -(1.0 - share).max(1e-9).log10()
 }
 
-/// Within which time which share of the messages was answered.
+/// Plots which share of the messages was acknowledged within which time.
 pub fn distribution(id: &str, title: &str, direction: Direction, curves: &[Curve<'_>]) -> Markup {
     let title = &directed(title, direction);
     let quantiles: Vec<Vec<Quantile>> = curves.iter().map(|curve| curve.latencies.quantiles()).collect();
@@ -356,13 +355,13 @@ pub fn distribution(id: &str, title: &str, direction: Direction, curves: &[Curve
     figure(&plot, table(title, &columns, cells))
 }
 
-/// `99.95 %`.
+/// Formats a share: `99.95 %`.
 fn percent(share: f64) -> String {
     let digits = format!("{:.4}", share * 100.0);
     format!("{} %", digits.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Points up to the share that the number of messages can tell; there the slowest one stands.
+/// Returns the points up to the share that the number of messages can resolve; the slowest message is placed there.
 fn curve_points(curve: &Curve<'_>, points: &[Quantile]) -> Vec<(f64, f64)> {
     let count = curve.latencies.figures().map_or(1, |latency| latency.count);
     let last = nines(1.0 - 1.0 / count.max(2) as f64);

@@ -1,8 +1,8 @@
-//! Results as a page: one file for a browser or a printer that needs nothing else. Pure.
+//! Results as a page: one file for a browser or a printer that needs no other file. Pure.
 //!
-//! The figures are those of the screens and of JSON, from the same structures. [`markup`] lets no foreign text through
-//! unescaped; [`scale`] and [`plot`] draw; [`thin`] keeps long tests short; [`measured`] shows one direction of a test,
-//! [`conditions`] what was asked for. [`client`], [`sweep`] and [`advise`] are the pages.
+//! The figures are those of the screens and of JSON, from the same structures. [`markup`] escapes all foreign text;
+//! [`scale`] and [`plot`] draw; [`thin`] shortens long tests; [`measured`] shows one direction of a test,
+//! [`conditions`] what was requested. [`client`], [`sweep`] and [`advise`] are the pages.
 
 pub mod advise;
 pub mod client;

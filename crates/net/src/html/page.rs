@@ -1,4 +1,4 @@
-//! What all pages have: the head, the style, tables, figures, and how the tests ended.
+//! Parts that all pages have: the head, the style, tables, figures, and how the tests ended.
 
 use super::markup::{Markup, text};
 use super::plot::Plot;
@@ -8,7 +8,7 @@ use crate::report::PROGRAM;
 use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
-/// Every report begins with this, and no other file does: what has another begin is not overwritten.
+/// First bytes of every report and of no other file. A file that begins otherwise is not overwritten.
 pub const MARK: &str = "<!DOCTYPE html>\n<!-- standfast network report, version 1 -->\n";
 
 const STYLE: &str = include_str!("style.css");
@@ -18,33 +18,31 @@ const STYLE: &str = include_str!("style.css");
 pub struct Identity {
     /// Name of this host.
     pub host: String,
-    /// Its operating system and the version of it.
+    /// Operating system of this host, with its version.
     pub kernel: String,
-    /// Begin of the command.
+    /// Start of the command.
     pub begun: SystemTime,
-    /// Until the report was written.
+    /// Time from then until the report was written.
     pub took: Duration,
 }
 
 /// A column of a table.
 pub struct Column {
-    /// Its head.
     pub name: &'static str,
-    /// It has numbers.
     pub numeric: bool,
 }
 
-/// A column of words.
+/// Returns a column of words.
 pub fn words(name: &'static str) -> Column {
     Column { name, numeric: false }
 }
 
-/// A column of numbers.
+/// Returns a column of numbers.
 pub fn numbers(name: &'static str) -> Column {
     Column { name, numeric: true }
 }
 
-/// A page from its head and its sections.
+/// Builds a page from its head and its sections.
 pub fn page(title: &str, identity: &Identity, target: &str, sections: Markup) -> String {
     let identified = facts(&[
         ("client, this host", format!("{} ({})", identity.host, identity.kernel)),
@@ -57,7 +55,7 @@ pub fn page(title: &str, identity: &Identity, target: &str, sections: Markup) ->
     whole(MARK, &format!("{title}, {}", utc(identity.begun)), main)
 }
 
-/// A page of another kind, with a begin of its own: a title and sections.
+/// Builds a page of another kind, which begins with `mark`, from a title and sections.
 pub fn document(mark: &str, title: &str, sections: Markup) -> String {
     whole(mark, title, Markup::new().leaf("h1", title).then(sections))
 }
@@ -66,7 +64,7 @@ fn whole(mark: &str, title: &str, main: Markup) -> String {
     let head = Markup::new()
         .raw("<meta charset=\"utf-8\" />\n")
         .raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\" />\n")
-        // Whatever somebody may manage to write into it: the page loads nothing and runs nothing.
+        // Even if injected markup reached the page, it would load nothing and run nothing.
         .raw("<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\" />\n")
         .leaf("title", title)
         .raw("\n<style>\n")
@@ -78,13 +76,13 @@ fn whole(mark: &str, title: &str, main: Markup) -> String {
     format!("{mark}{}\n", html.into_string())
 }
 
-/// What stands in the file while the tests run: whoever finds it knows that they did not end.
+/// Returns the content of the file while the tests run: it says that they have not ended.
 pub fn placeholder(identity: &Identity) -> String {
     let said = "The tests have not ended, or the command was killed: there are no results.";
     page("Network test without an end", identity, "-", remark("fail", "NO RESULT", said))
 }
 
-/// A section with its heading; nothing when it is empty.
+/// Builds a section with its heading; empty when the content is empty.
 pub fn section(title: &str, content: Markup) -> Markup {
     if content.is_empty() {
         return content;
@@ -92,19 +90,19 @@ pub fn section(title: &str, content: Markup) -> Markup {
     Markup::new().raw("\n").element("section", &[], Markup::new().leaf("h2", title).then(content))
 }
 
-/// A box with a word in front and more below; `class` is empty (good), `warn` or `fail`.
+/// Builds a box with a word in front and more below; `class` is empty (good), `warn` or `fail`.
 pub fn notice(class: &str, word: &str, line: Markup, more: Markup) -> Markup {
     let word = Markup::new().element("span", &[("class", "grade")], text(word));
     let line = Markup::new().element("p", &[], word.raw(" ").then(line));
     Markup::new().element("div", &[("class", format!("state {class}").trim_end())], line.then(more))
 }
 
-/// A box of one line.
+/// Builds a box of one line.
 pub fn remark(class: &str, word: &str, said: impl Display) -> Markup {
     notice(class, word, text(said), Markup::new())
 }
 
-/// How the tests ended, when not well: `so_far` says what of them is shown.
+/// Builds a box about how the tests ended, unless they ended well; `so_far` says what of them is shown.
 pub fn ending(error: Option<&NetError>, interrupted: bool, so_far: &str) -> Markup {
     let more = Markup::new().leaf("p", so_far);
     match error {
@@ -115,7 +113,7 @@ pub fn ending(error: Option<&NetError>, interrupted: bool, so_far: &str) -> Mark
     }
 }
 
-/// Names and what they are.
+/// Builds a table of names and values.
 pub fn facts<S: AsRef<str>>(rows: &[(S, String)]) -> Markup {
     let row = |(name, value): &(S, String)| {
         let head = Markup::new().element("th", &[("scope", "row")], text(name.as_ref()));
@@ -125,7 +123,7 @@ pub fn facts<S: AsRef<str>>(rows: &[(S, String)]) -> Markup {
     Markup::new().element("table", &[("class", "facts")], body)
 }
 
-/// A table that a narrow screen can move; the first column names the row.
+/// Builds a table that scrolls on a narrow screen; the first column names the row.
 pub fn table(caption: &str, columns: &[Column], rows: impl Iterator<Item = Vec<String>>) -> Markup {
     let class =
         |number: usize| columns.get(number).map_or("", |column| if column.numeric { "n" } else { "" });
@@ -147,7 +145,7 @@ pub fn table(caption: &str, columns: &[Column], rows: impl Iterator<Item = Vec<S
     Markup::new().element("div", &moved, Markup::new().element("table", &[], content))
 }
 
-/// A plot, what it shows in a sentence, and the numbers behind it.
+/// Builds a figure: a plot, a sentence about it, and the numbers behind it.
 pub fn figure(plot: &Plot, numbers: Markup) -> Markup {
     let caption = text(&plot.title).leaf("p", &plot.description);
     let behind = Markup::new().leaf("summary", format!("Numbers: {}", plot.title)).then(numbers);
@@ -159,13 +157,13 @@ pub fn figure(plot: &Plot, numbers: Markup) -> Markup {
     Markup::new().raw("\n").element("figure", &[], content)
 }
 
-/// Lines to be copied as they are.
+/// Builds a block of lines to be copied as they are.
 pub fn copyable(title: &str, lines: &[String]) -> Markup {
     let attributes = [("tabindex", "0"), ("role", "region"), ("aria-label", title)];
     Markup::new().element("pre", &attributes, text(lines.join("\n")))
 }
 
-/// A list.
+/// Builds a list; empty without items.
 pub fn list(items: impl Iterator<Item = Markup>) -> Markup {
     let items: Vec<Markup> = items.map(|item| Markup::new().element("li", &[], item)).collect();
     if items.is_empty() { Markup::new() } else { Markup::new().element("ul", &[], Markup::new().all(items)) }

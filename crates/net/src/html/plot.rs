@@ -1,6 +1,6 @@
-//! A plot as an SVG inside the page: lines over two axes. Pure.
+//! A plot as SVG inside the page: lines over two axes. Pure.
 //!
-//! Nothing is told by colour alone: every line has its own dashes and marks, and a legend in words.
+//! The plot does not rely on colour: every line has its own dashes and marks, and a legend in words.
 
 use super::markup::{Markup, text};
 use super::scale::Axis;
@@ -8,64 +8,60 @@ use super::scale::Axis;
 /// A plot, of any size.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// Unique in its page; a word.
+    /// Unique in its page; a single word.
     pub id: String,
-    /// What it is called.
     pub title: String,
-    /// What it shows, in a sentence for those who do not see it.
+    /// What the plot shows, as a sentence for readers who do not see it.
     pub description: String,
-    /// To the right.
+    /// Horizontal axis.
     pub x: Axis,
-    /// Up.
+    /// Vertical axis.
     pub y: Axis,
-    /// Lines.
     pub series: Vec<Series>,
-    /// Values to compare with.
+    /// Values for comparison.
     pub rules: Vec<Rule>,
-    /// Events below the lines.
+    /// Events, drawn below the lines.
     pub events: Option<Events>,
 }
 
 /// A line, or points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Its name in the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Its points, from left to right.
+    /// Points, from left to right.
     pub points: Vec<(f64, f64)>,
-    /// Each point is marked; the corners of steps are no points of their own.
+    /// Each point is marked; unset for steps, whose corners are not measured points.
     pub marked: bool,
 }
 
-/// A value across the plot.
+/// A line across the plot at a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// What the value is.
+    /// Meaning of the value.
     pub name: String,
-    /// Where.
     pub value: f64,
-    /// Of the x axis (an upright line), not of the y axis.
+    /// The value is on the x axis (a vertical line), not on the y axis.
     pub upright: bool,
 }
 
-/// An axis that goes to this many times a level rule has room for its name above it.
+/// Factor by which an axis must exceed a horizontal rule, so that the rule's name has room above it.
 pub const ROOM: f64 = 1.12;
 
-/// How much of something happened when.
+/// Counts of an event along the x axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Events {
-    /// What happened.
+    /// Name of the event.
     pub name: String,
-    /// (x, how much); zeros are not drawn.
+    /// (x, count); zeros are not drawn.
     pub points: Vec<(f64, u64)>,
 }
 
 /// Sizes of a drawing, in CSS pixels.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Class of the drawing: it is shown where it fits.
+    /// CSS class of the drawing: the style sheet shows it where it fits.
     pub class: &'static str,
-    /// Width.
     pub width: f64,
     /// Height between the axes.
     pub height: f64,
@@ -73,28 +69,24 @@ pub struct Size {
 
 /// For screens and paper.
 pub const WIDE: Size = Size { class: "wide", width: 720.0, height: 220.0 };
-/// For telephones: letters keep their size.
+/// For phones: letters keep their size.
 pub const NARROW: Size = Size { class: "narrow", width: 344.0, height: 190.0 };
 
-/// A letter's width, generously: the font is the reader's.
+/// Width of a letter, estimated generously: the reader's browser chooses the font.
 const LETTER: f64 = 6.8;
-/// A line of text.
+/// Height of a line of text.
 const LINE: f64 = 18.0;
 /// Height of the strip of events.
 const STRIP: f64 = 34.0;
-/// More points than this are a line without marks.
+/// A line with more points than this has no marks.
 const MOST_MARKS: usize = 48;
 
-/// The room between the axes.
+/// The area between the axes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Frame {
-    /// Left end.
     pub left: f64,
-    /// Right end.
     pub right: f64,
-    /// Upper end.
     pub top: f64,
-    /// Lower end.
     pub bottom: f64,
 }
 
@@ -121,7 +113,7 @@ fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> Markup {
     Markup::new().empty("line", &[("class", class), ("x1", &x1), ("y1", &y1), ("x2", &x2), ("y2", &y2)])
 }
 
-/// `anchor` is start, middle or end.
+/// Draws a text; `anchor` is start, middle or end.
 fn label(class: &str, anchor: &str, at: (f64, f64), words: &str) -> Markup {
     let (x, y) = (pixels(at.0), pixels(at.1));
     Markup::new().element(
@@ -131,7 +123,7 @@ fn label(class: &str, anchor: &str, at: (f64, f64), words: &str) -> Markup {
     )
 }
 
-/// The mark of the series of this number around a point.
+/// Draws the mark of series `number` around a point.
 fn mark(number: usize, (x, y): (f64, f64)) -> Markup {
     let shape = match number % 3 {
         0 => format!("M{:.1} {y:.1}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z", x - 3.0),
@@ -142,12 +134,12 @@ fn mark(number: usize, (x, y): (f64, f64)) -> Markup {
 }
 
 impl Plot {
-    /// Both sizes; the style sheet shows one.
+    /// Returns both sizes; the style sheet shows one of them.
     pub fn drawings(&self) -> Markup {
         self.drawing(WIDE).then(self.drawing(NARROW))
     }
 
-    /// One drawing.
+    /// Returns the drawing in one size.
     pub fn drawing(&self, size: Size) -> Markup {
         let (legend, legend_height) = self.legend(size);
         let frame = self.frame(size, legend_height);
@@ -180,7 +172,7 @@ impl Plot {
         )
     }
 
-    /// The room between the axes below a legend of this height.
+    /// Returns the area between the axes, below a legend of this height.
     pub fn frame(&self, size: Size, legend: f64) -> Frame {
         let widest = self.y.ticks().map(|(_, name)| width_of(name)).fold(0.0, f64::max);
         let top = legend + 1.6 * LINE;
@@ -192,7 +184,7 @@ impl Plot {
         }
     }
 
-    /// Points of a series within a frame.
+    /// Returns the positions of a series' points within a frame.
     pub fn places(&self, series: &Series, frame: Frame) -> Vec<(f64, f64)> {
         series
             .points
@@ -202,7 +194,7 @@ impl Plot {
             .collect()
     }
 
-    /// Names of the lines when there are several, in as many rows as they need.
+    /// Returns the names of the lines, in as many rows as they need, and their height; empty for a single line.
     fn legend(&self, size: Size) -> (Markup, f64) {
         let (mut marks, mut x, mut y) = (Markup::new(), 4.0, LINE * 0.7);
         if self.series.len() < 2 {
@@ -263,10 +255,11 @@ impl Plot {
         drawn.all(marks.map(|place| mark(number, place)))
     }
 
-    /// The names of level rules are at the right and the left end by turns, so that two close ones can be read.
+    /// Draws a rule. Names of horizontal rules are alternately at the right and the left end, so that two close ones
+    /// stay readable.
     fn rule(&self, number: usize, rule: &Rule, frame: Frame) -> Markup {
         if rule.upright {
-            // Its name is above the plot, beside the unit, where no line is.
+            // The name is above the plot, beside the unit, where no line is.
             let (x, half) = (frame.x(self.x.place(rule.value)), width_of(&rule.name) / 2.0);
             let least = width_of(&self.y.label) + 10.0 + half;
             let middle = x.max(least).min(frame.right - half).max(half);
@@ -339,7 +332,7 @@ mod tests {
         }
     }
 
-    /// Every number of the attributes that are coordinates.
+    /// Returns every number of the attributes that are coordinates.
     fn coordinates(drawing: &str) -> Vec<f64> {
         let coordinate = |name: &str| ["x", "y", "x1", "y1", "x2", "y2", "points"].contains(&name);
         drawing

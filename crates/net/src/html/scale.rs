@@ -1,18 +1,16 @@
-//! Axes: which values have a tick, and where a value is. Pure.
+//! Axes: which values have a tick, and the position of a value. Pure.
 
 use std::fmt::Display;
 
-/// How values are spread along an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Spacing {
     Linear,
     Logarithmic,
 }
 
-/// One axis of a plot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What it shows, with its unit in words.
+    /// What the axis shows, with its unit in words.
     pub label: String,
     low: f64,
     high: f64,
@@ -21,12 +19,12 @@ pub struct Axis {
     ticks: Vec<(f64, String)>,
 }
 
-/// Beyond this neither memory nor time is measured here; numbers stay short on the page.
+/// Largest magnitude: neither memory nor time beyond it is measured here, and numbers stay short on the page.
 const MOST: f64 = 1e15;
-/// Nothing is measured finer.
+/// Smallest positive value: nothing is measured finer.
 const LEAST: f64 = 1e-12;
 
-/// Lowest and highest of the values that are numbers.
+/// Returns the lowest and the highest finite value.
 fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.filter(|value| value.is_finite()).map(|value| value.clamp(-MOST, MOST)).fold(
         None,
@@ -36,13 +34,13 @@ fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     )
 }
 
-/// Of the values above zero, as far as a logarithm takes them.
+/// Returns the bounds of the values above zero, limited to the range of the logarithm.
 fn bounds_above_zero(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = bounds(values.filter(|value| *value > 0.0)).unwrap_or((1.0, 1.0));
     (low.max(LEAST), high.max(LEAST))
 }
 
-/// The smallest of 1, 2 or 5 times a power of ten that is not below.
+/// Returns the smallest of 1, 2 or 5 times a power of ten that is at least `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0, 10.0]
@@ -52,19 +50,19 @@ fn round_step(least: f64) -> f64 {
         .unwrap_or(power * 10.0)
 }
 
-/// A number with as many digits as a step of its axis needs.
+/// Formats a number with as many digits as a step of its axis needs.
 fn number(value: f64, step: f64) -> String {
     let digits = (-step.log10().floor()).clamp(0.0, 9.0) as usize;
     let text = format!("{value:.digits$}");
-    // Not "-0".
+    // Avoids "-0".
     if text.trim_start_matches(['-', '0', '.']).is_empty() { "0".into() } else { text }
 }
 
 impl Axis {
-    /// From zero to what all values need, with about so many steps of a round size.
+    /// Builds an axis from zero to what all values need, with about `steps` steps of a round size.
     pub fn from_zero(label: impl Display, values: impl Iterator<Item = f64>, steps: usize) -> Axis {
         let high = bounds(values).map_or(1.0, |(_, high)| high);
-        // Of nothing at all there is an axis as well: a link that stood still shows as a line at zero.
+        // An axis exists even without values: a link that stood still shows as a line at zero.
         let high = if high > LEAST { high } else { 1.0 };
         let step = round_step(high / steps.max(1) as f64);
         let count = (high / step * 0.999_999).ceil().max(1.0) as usize;
@@ -79,7 +77,7 @@ impl Axis {
         }
     }
 
-    /// From zero to exactly `end`: time, where an empty stretch would look like a pause.
+    /// Builds an axis from zero to exactly `end`, for time, where an empty range at the end would look like a pause.
     pub fn until(label: impl Display, end: f64, steps: usize) -> Axis {
         let mut axis = Axis::from_zero(label, std::iter::once(end), steps);
         if end.is_finite() && end > LEAST {
@@ -90,7 +88,8 @@ impl Axis {
         axis
     }
 
-    /// 1, 2, 5, 10 and so on around all values above zero, named by `name`; at most so many names.
+    /// Builds an axis with ticks at 1, 2, 5, 10 and so on around all values above zero; `name` names at most `most` of
+    /// them.
     pub fn logarithmic(
         label: impl Display,
         values: impl Iterator<Item = f64>,
@@ -99,14 +98,14 @@ impl Axis {
     ) -> Axis {
         let (low, high) = bounds_above_zero(values);
         let first = low.log10().floor() as i32;
-        // One decade more than the highest value needs: a range of one value has an end as well.
+        // One decade more than the highest value needs, so that a range of one value has an end as well.
         let last = high.log10().floor() as i32 + 2;
         let around = |digits: &[f64]| -> Vec<f64> {
             let tens = |power| digits.iter().map(move |digit| digit * 10_f64.powi(power));
             let all: Vec<f64> = (first..=last).flat_map(tens).collect();
             let begin = all.iter().rposition(|tick| *tick <= low * 1.000_001).unwrap_or(0);
             let end = all.iter().position(|tick| *tick >= high * 0.999_999).unwrap_or(all.len() - 1);
-            // Of one value there are two ticks as well: an axis has a length.
+            // A single value has two ticks as well, because an axis needs a length.
             let end = end.max(begin + 1).min(all.len() - 1);
             all[begin.min(end - 1)..=end].to_vec()
         };
@@ -123,7 +122,7 @@ impl Axis {
         Axis { label: label.to_string(), low, high, spacing: Spacing::Logarithmic, ticks }
     }
 
-    /// Doublings (of bytes) around all values above zero; at most so many names.
+    /// Builds an axis of doublings (of bytes) around all values above zero, with at most `most` names.
     pub fn doublings(
         label: impl Display,
         values: impl Iterator<Item = f64>,
@@ -145,7 +144,7 @@ impl Axis {
         }
     }
 
-    /// Given ticks between the first and the last value; those beyond are left out.
+    /// Builds an axis from zero to `high` with given ticks; ticks outside are omitted.
     pub fn with_ticks(label: impl Display, high: f64, ticks: &[(f64, &str)]) -> Axis {
         let high = if high.is_finite() && high > LEAST { high.min(MOST) } else { 1.0 };
         let ticks = ticks.iter().filter(|(value, _)| (0.0..=high).contains(value));
@@ -153,7 +152,7 @@ impl Axis {
         Axis { label: label.to_string(), low: 0.0, high, spacing: Spacing::Linear, ticks }
     }
 
-    /// Where a value is: 0 at the begin of the axis, 1 at its end, and what lies beyond at the nearer one.
+    /// Returns the position of a value: 0 at the start of the axis, 1 at its end. A value outside is at the nearer end.
     pub fn place(&self, value: f64) -> f64 {
         let share = match self.spacing {
             Spacing::Linear => (value - self.low) / (self.high - self.low),
@@ -162,18 +161,18 @@ impl Axis {
         if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) }
     }
 
-    /// Ticks with their places and names.
+    /// Returns the ticks with their positions and names.
     pub fn ticks(&self) -> impl Iterator<Item = (f64, &str)> {
         self.ticks.iter().map(|(value, name)| (self.place(*value), name.as_str()))
     }
 
-    /// Whether the value can be shown: no logarithm ends at zero.
+    /// Returns whether the value can be shown: a logarithmic axis has no zero.
     pub fn shows(&self, value: f64) -> bool {
         value.is_finite() && (self.spacing == Spacing::Linear || value > 0.0)
     }
 }
 
-/// A number for a logarithmic axis: as it is spoken, without digits that say nothing.
+/// Formats a number for a logarithmic axis, without insignificant digits.
 pub fn plain(value: f64) -> String {
     match value {
         value if (0.001..1e6).contains(&value) => number(value, 10_f64.powf(value.log10().floor().min(0.0))),

@@ -1,4 +1,4 @@
-//! The page of a search for settings, and its plots for others.
+//! The page of a search for settings, and its plots, which other pages also use.
 
 use super::conditions::of_several;
 use super::markup::Markup;
@@ -14,28 +14,24 @@ use crate::search::{Sweep, Tried};
 use crate::stream::Target;
 use crate::units::{megabits, readable_size};
 
-/// What the page shows.
+/// Content of the page.
 pub struct SweepReport<'a> {
-    /// Where and when.
     pub identity: &'a Identity,
-    /// The server.
     pub target: &'a Target,
-    /// Which ways were to be searched.
+    /// Directions that were to be searched.
     pub directions: Directions,
-    /// What was asked for.
     pub options: Vec<(&'static str, String)>,
-    /// Idle round trip, seconds; None when the tests ended before.
+    /// Idle round trip, seconds; None when the tests ended before it was measured.
     pub round_trip: Option<f64>,
-    /// What was tried, in every direction that was begun.
+    /// Settings that were tried, for every direction that was begun.
     pub ways: &'a [(Direction, Sweep)],
-    /// How it ended.
     pub ended: &'a Result<()>,
 }
 
-/// The page.
+/// Builds the page.
 pub fn page_of(report: &SweepReport<'_>) -> String {
     let SweepReport { identity, target, directions, ways, ended, .. } = report;
-    // Of several directions, the tests ended in the last one that was begun.
+    // With several directions, the tests ended in the last one that was begun.
     let is_whole = |number: usize| ended.is_ok() || number + 1 < ways.len();
     let best =
         ways.iter().enumerate().map(|(number, (direction, sweep))| best(*direction, sweep, is_whole(number)));
@@ -49,7 +45,7 @@ pub fn page_of(report: &SweepReport<'_>) -> String {
     page(&title, identity, &target.to_string(), sections)
 }
 
-/// What is shown of tests that did not come to their end.
+/// Says what is shown of tests that did not complete.
 fn so_far(report: &SweepReport<'_>) -> String {
     let tried = |direction: &Direction| {
         report.ways.iter().any(|(way, sweep)| way == direction && !sweep.windows.is_empty())
@@ -82,7 +78,7 @@ fn one_way(direction: Direction, sweep: &Sweep, round_trip: Option<f64>) -> Mark
         .then(section(&directed("Course", direction), course))
 }
 
-/// A setting in words.
+/// Describes a setting in words.
 pub fn setting(tried: &Tried) -> String {
     let connections = if tried.streams == 1 { "connection" } else { "connections" };
     format!("socket buffers {}, {} {connections}", window_name(tried.window), tried.streams)
@@ -104,7 +100,7 @@ fn figures(sweep: &Sweep, round_trip: Option<f64>) -> Markup {
     if told.is_empty() { Markup::new() } else { facts(&told) }
 }
 
-/// The settings as a table; `none` when nothing was tried.
+/// Builds a table of settings and their outcomes.
 fn tried_table<'a>(title: &str, runs: impl Iterator<Item = (&'a Tried, Option<&'a Outcome>)>) -> Markup {
     let columns = [
         words("socket buffers"),
@@ -130,7 +126,7 @@ fn tried_table<'a>(title: &str, runs: impl Iterator<Item = (&'a Tried, Option<&'
     table(title, &columns, rows)
 }
 
-/// Throughput of one connection by socket buffer; `required` is a rate to compare with.
+/// Plots the throughput of one connection by socket buffer; `required` is a rate for comparison.
 pub fn windows(direction: Direction, sweep: &Sweep, rtt: f64, required: Option<f64>) -> Markup {
     let title = &directed("Throughput of one connection by socket buffer", direction);
     let behind = tried_table(title, sweep.windows.iter().map(|tried| (tried, sweep.outcome(tried))));
@@ -181,7 +177,7 @@ pub fn windows(direction: Direction, sweep: &Sweep, rtt: f64, required: Option<f
     figure(&plot, behind)
 }
 
-/// Throughput by number of connections.
+/// Plots the throughput by number of connections; `required` is a rate for comparison.
 pub fn streams(direction: Direction, sweep: &Sweep, required: Option<f64>) -> Markup {
     let title = &directed("Throughput by number of connections", direction);
     let Some(first) = sweep.streams.first() else { return Markup::new() };
@@ -230,7 +226,7 @@ fn rates<'a>(tried: impl Iterator<Item = &'a Tried>, required: Option<f64>) -> A
     )
 }
 
-/// `64 KiB`, `2 MiB`: doublings have no digits behind the point.
+/// Formats a power of two: `64 KiB`, `2 MiB`, without digits after the point.
 fn doubling(bytes: f64) -> String {
     match bytes {
         bytes if bytes < 1024.0 => format!("{bytes:.0} B"),

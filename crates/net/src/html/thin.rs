@@ -1,4 +1,4 @@
-//! Long tests have more intervals than a page: neighbours are taken together. Pure.
+//! Groups neighbouring intervals of long tests, which have more intervals than a page has room for. Pure.
 
 use crate::limit::Limit;
 use crate::stats::Interval;
@@ -6,54 +6,51 @@ use crate::stats::Interval;
 /// One interval, or several neighbours as one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Its begin, seconds since the test began to count.
+    /// Start, seconds since the test began to count.
     pub start: f64,
-    /// Its length, seconds.
+    /// Length, seconds.
     pub seconds: f64,
     /// Payload, bytes.
     pub bytes: u64,
-    /// Messages.
     pub messages: u64,
-    /// Bytes per second of the slowest interval.
+    /// Rate of the slowest interval, bytes per second.
     pub slowest: f64,
     /// Latencies; SYNC only.
     pub latency: Option<RowLatency>,
-    /// Share of the time in which the server wrote.
+    /// Share of the time in which the receiver wrote durably.
     pub disk_share: f64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmissions: u64,
     /// Congestion window at the end, bytes.
     pub congestion_window: u64,
-    /// What held back most of the intervals.
+    /// The most frequent limit of the intervals.
     pub limit: Option<Limit>,
 }
 
-/// Latencies of a row, seconds. Percentiles of several intervals are those of the worst one: no other is known.
+/// Latencies of a row, seconds. Percentiles of several intervals are those of the worst one: the exact ones are
+/// unknown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowLatency {
     /// Exact mean.
     pub mean: f64,
-    /// Half were faster.
     pub p50: f64,
-    /// 99 in 100 were faster.
     pub p99: f64,
-    /// The slowest.
     pub max: f64,
-    /// Exact mean without the durable write, and without what follows.
+    /// Exact mean without the durable write and without `waking`.
     pub network: f64,
-    /// Exact mean of the time in which what had come was not seen yet.
+    /// Exact mean of the time in which arrived data was not yet seen.
     pub waking: f64,
     /// Exact mean of the durable write.
     pub disk: f64,
 }
 
 impl Row {
-    /// Bytes per second.
+    /// Returns the payload bytes per second.
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 { self.bytes as f64 / self.seconds } else { 0.0 }
     }
 
-    /// Its end, seconds.
+    /// Returns the end, seconds since the test began to count.
     pub fn end(&self) -> f64 {
         self.start + self.seconds
     }
@@ -99,7 +96,7 @@ fn most_frequent(group: &[Interval]) -> Option<Limit> {
     group.iter().filter_map(|one| one.limit).max_by_key(|limit| count(*limit))
 }
 
-/// All intervals in at most so many rows, and how many of them a row has.
+/// Groups all intervals into at most `most` rows; also returns how many intervals a row has.
 pub fn rows(intervals: &[Interval], most: usize) -> (Vec<Row>, usize) {
     let each = intervals.len().div_ceil(most.max(1)).max(1);
     (intervals.chunks(each).map(Row::of).collect(), each)

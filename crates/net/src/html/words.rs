@@ -1,37 +1,37 @@
-//! Numbers and names as the page says them: as the screens do. Pure.
+//! Numbers and names in the form of the screens. Pure.
 
 use crate::limit::Limit;
 use crate::plan::{Direction, Directions};
 use crate::units::readable_size;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// MiB per second, as on the screens.
+/// Formats a rate as MiB per second, as on the screens.
 pub fn mebibytes(bytes_per_second: f64) -> String {
     format!("{:.3}", bytes_per_second / 1_048_576.0)
 }
 
-/// Milliseconds, as on the screens.
+/// Formats a time as milliseconds, as on the screens.
 pub fn millis(seconds: f64) -> String {
     format!("{:.3}", seconds * 1e3)
 }
 
-/// A rate with both of its units.
+/// Formats a rate in both units.
 pub fn rate(bytes_per_second: f64) -> String {
     let bits = crate::units::megabits(bytes_per_second);
     format!("{} MiB/s ({bits:.1} Mbit/s)", mebibytes(bytes_per_second))
 }
 
-/// A socket buffer as it was asked for.
+/// Formats a socket buffer as it was requested.
 pub fn window_name(window: u32) -> String {
     if window == 0 { "auto".into() } else { readable_size(window.into()) }
 }
 
-/// What held a run back; a dash when it is not known.
+/// Names what limited a run; a dash when unknown.
 pub fn limit_name(limit: Option<Limit>) -> String {
     limit.map_or_else(|| "-".into(), |limit| limit.to_string())
 }
 
-/// What a limit of a direction means, and what would help.
+/// Says what a limit of a direction means, and what would help.
 pub fn limit_meaning(limit: Limit, direction: Direction) -> String {
     let (sender, receiver) = ends(direction);
     match limit {
@@ -57,7 +57,7 @@ pub fn limit_meaning(limit: Limit, direction: Direction) -> String {
     }
 }
 
-/// Sender and receiver.
+/// Returns the names of sender and receiver.
 pub fn ends(direction: Direction) -> (&'static str, &'static str) {
     match direction {
         Direction::ToServer => ("client", "server"),
@@ -65,18 +65,18 @@ pub fn ends(direction: Direction) -> (&'static str, &'static str) {
     }
 }
 
-/// What a direction is, in a sentence.
+/// Describes a direction in a sentence.
 pub fn who_sends(direction: Direction) -> String {
     let (sender, receiver) = ends(direction);
     format!("{}: the {sender} sends, the {receiver} receives", direction.name())
 }
 
-/// A title of figures that go one way.
+/// Adds the direction to a title.
 pub fn directed(title: &str, direction: Direction) -> String {
     format!("{title}, {}", direction.name())
 }
 
-/// The directions as the word before the server's name.
+/// Returns the preposition before the server's name.
 pub fn to_or_from(directions: Directions) -> &'static str {
     match directions {
         Directions::ToServer => "to",
@@ -85,17 +85,17 @@ pub fn to_or_from(directions: Directions) -> &'static str {
     }
 }
 
-/// The directions of tests that may have several.
+/// Names all of the directions.
 pub fn directions_name(directions: Directions) -> String {
     let names: Vec<&str> = directions.all().iter().map(|direction| direction.name()).collect();
     names.join(" and ")
 }
 
-/// `2026-11-21 16:10:48 UTC`.
+/// Formats a time: `2026-11-21 16:10:48 UTC`.
 pub fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Counted in years that begin in March, the leap day is the last one of its year.
+    // In years that begin with March, the leap day is the last day of its year.
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -15,10 +15,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The help text.
 pub const HELP: &str = include_str!("help.txt");
 
-/// Carries out a command line and returns the exit code.
+/// Runs a command line and returns the exit code.
 pub fn main(words: &[String]) -> u8 {
     let command = match options::parse(words) {
         Ok(command) => command,
@@ -70,7 +69,7 @@ fn repeat(client: &ClientCommand, stop: &AtomicBool) -> Result<u8> {
         }
         let code = match outcome {
             Ok(outcome) => exit_code(client, &outcome),
-            // A server that is away for one turn may be back at the next.
+            // A server that is unreachable in one iteration may be back in the next.
             Err(error) if client.frequency.is_some() => {
                 tell!("error: {error}");
                 error.exit_code()
@@ -87,7 +86,7 @@ fn repeat(client: &ClientCommand, stop: &AtomicBool) -> Result<u8> {
     Ok(worst)
 }
 
-/// False when it was interrupted meanwhile.
+/// Waits until `due`; returns false when it was interrupted.
 fn wait_until(due: Instant, stop: &AtomicBool) -> bool {
     while !stop.load(Ordering::Relaxed) {
         match due.saturating_duration_since(Instant::now()) {
@@ -120,7 +119,7 @@ fn exit_code(client: &ClientCommand, outcome: &Outcome) -> u8 {
     }
 }
 
-/// Before the test rather than after it: the results of a day are not lost to a misspelled directory.
+/// Checks the file before the test, so that the results of a day are not lost to a misspelled directory.
 fn check_output(output: &Path) -> Result<()> {
     let opened = std::fs::OpenOptions::new().append(true).create(true).open(output);
     opened.map(drop).map_err(|error| {

@@ -9,47 +9,45 @@ use crate::{NetError, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// File of a server that is not told another one.
+/// Default file of a server.
 pub const DEFAULT_FILE: &str = "standfast-net.tmp";
-/// Most connections of tests that a server takes at the same time.
+/// Maximum number of concurrent connections of tests at a server.
 pub const CONNECTIONS: usize = 512;
 
-/// What a command line asks for.
+/// A parsed command line.
 #[derive(Debug)]
 pub enum Command {
     /// Print the help.
     Help,
     /// Serve tests.
     Server(ServerPlan),
-    /// Carry out a test.
+    /// Run a test.
     Client(Box<ClientCommand>),
 }
 
-/// A test, and what to do with it.
+/// A test, and what to do with its result.
 #[derive(Debug)]
 pub struct ClientCommand {
-    /// Where the server is.
     pub target: Target,
-    /// The test.
     pub plan: Plan,
-    /// How often, and for how long altogether.
+    /// How often the test is repeated, and for how long; None runs it once.
     pub frequency: Option<Frequency>,
     /// File for the statistics.
     pub output: Option<PathBuf>,
-    /// Things to say on stderr.
+    /// Notes for stderr.
     pub notices: Vec<String>,
 }
 
-/// A test that is repeated.
+/// Repetition of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frequency {
-    /// From the begin of one test to the begin of the next.
+    /// Time from the start of one test to the start of the next.
     pub every: Duration,
-    /// From the begin of the first test to the end of all.
+    /// Time from the start of the first test to the end of all.
     pub during: Duration,
 }
 
-/// A value, or no value, of an option.
+/// An option, with its value if it has one.
 struct Given {
     name: String,
     value: Option<String>,
@@ -72,7 +70,7 @@ impl Given {
         parse(self.value.as_deref().unwrap_or("")).map_err(|allowed| self.wrong(allowed))
     }
 
-    /// An option that is on when it is there; `=true` and `=false` are understood too.
+    /// Returns whether a switch is on. It is on when it is given; `=true` and `=false` are accepted too.
     fn switch(&self) -> Result<bool> {
         match self.value.as_deref().map(str::to_ascii_lowercase).as_deref() {
             None | Some("true" | "yes" | "on") => Ok(true),
@@ -109,8 +107,8 @@ impl Given {
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Splits words into the ones without a dash and options. `-name= value`, which a shell makes of a stray blank, is
-/// read as `-name=value`.
+/// Splits words into those without a dash and options. `-name= value`, the result of a stray blank, is read as
+/// `-name=value`.
 fn split(words: &[String]) -> Result<(Vec<String>, Vec<Given>)> {
     let (mut bare, mut given) = (Vec::new(), Vec::<Given>::new());
     let mut words = words.iter().peekable();
@@ -137,7 +135,7 @@ fn split(words: &[String]) -> Result<(Vec<String>, Vec<Given>)> {
     Ok((bare, given))
 }
 
-/// Reads a command line.
+/// Parses a command line.
 pub fn parse(words: &[String]) -> Result<Command> {
     let (bare, given) = split(words)?;
     if words.is_empty() || given.iter().any(|option| matches!(option.name.as_str(), "help" | "h" | "?")) {
@@ -283,7 +281,7 @@ fn client(bare: &[String], given: &[Given]) -> Result<ClientCommand> {
     })
 }
 
-/// Options that are possible by themselves, but not together.
+/// Refuses options that are possible by themselves but not together.
 fn check(plan: &Plan, frequency: Option<Frequency>) -> Result<()> {
     let wrong = |text: &str| Err(NetError::Usage(text.into()));
     if plan.random_length && plan.length < MIN_RANDOM_LENGTH {
@@ -321,7 +319,7 @@ fn payload(option: &Given) -> Result<Payload> {
     payload_named(&option.option(), option.value.as_deref().unwrap_or(""))
 }
 
-/// The payload that the value of an option names.
+/// Returns the payload that the value of an option names.
 pub fn payload_named(option: &str, name: &str) -> Result<Payload> {
     const FORMS: &str = "RANDOM, ZERO, or the name of a file that is not empty";
     match name.to_ascii_lowercase().as_str() {
@@ -338,7 +336,7 @@ pub fn payload_named(option: &str, name: &str) -> Result<Payload> {
     }
 }
 
-/// As much of a file as a message can hold.
+/// Reads as much of a file as a message can hold.
 fn read_start(name: &str) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
     let mut content = Vec::new();

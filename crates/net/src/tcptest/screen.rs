@@ -1,4 +1,4 @@
-//! The classic screen: the block of settings, one line an interval, the summary. Pure: clock times are given.
+//! The classic screen: the block of settings, one line per interval, the summary. Pure: clock times are given.
 
 use crate::plan::{Mode, Payload, Plan};
 use crate::run::Outcome;
@@ -28,7 +28,7 @@ fn time_or_no(time: Duration) -> String {
     if time.is_zero() { yes(false) } else { classic_time(time) }
 }
 
-/// What is asked for.
+/// Returns the block of what is requested.
 pub fn request(plan: &Plan, frequency: Option<Frequency>) -> String {
     let up_to = |on: bool, text: String| if on { format!("random, up to {text}") } else { text };
     let rows = [
@@ -77,7 +77,7 @@ pub fn request(plan: &Plan, frequency: Option<Frequency>) -> String {
     out
 }
 
-/// The line that says that it begins, and the heads of the columns.
+/// Returns the line that says that the test begins, and the column heads.
 pub fn ready(plan: &Plan, now: Clock) -> String {
     let latency = match (plan.mode, plan.write) {
         (Mode::Async, _) => "",
@@ -89,11 +89,11 @@ pub fn ready(plan: &Plan, now: Clock) -> String {
     format!("\n{} The server is ready.\n{}\n", stamp(now), heads.trim_end())
 }
 
-/// One interval.
+/// Returns the line of one interval.
 pub fn row(plan: &Plan, interval: &Interval, now: Clock) -> String {
     let mut out = stamp(now);
     if plan.is_round_trip() {
-        // Nothing is carried: messages are what counts.
+        // No payload is carried, so messages are counted.
         let _ = write!(out, "{:>13.0} per second", interval.messages as f64 / interval.seconds.max(1e-9));
     } else {
         let _ = write!(out, "{:>13.3} Mbytes/s", interval.rate() / MEGABYTE);
@@ -108,7 +108,7 @@ pub fn row(plan: &Plan, interval: &Interval, now: Clock) -> String {
     out
 }
 
-/// The end and the summary. The lines of the classic screen come first; those after them tell what it does not.
+/// Returns the end and the summary: first the lines of the classic screen, then those that it lacks.
 pub fn summary(plan: &Plan, outcome: &Outcome, now: Clock) -> String {
     let mut out = format!("{} Test {}.\n", stamp(now), ending(outcome));
     let mut line = |name: &str, value: String| {
@@ -162,7 +162,7 @@ fn ending(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// What a server says when it has begun to listen.
+/// Returns the text of a server that has started to listen.
 pub fn server_started(plan: &ServerPlan, address: SocketAddr, now: Clock) -> String {
     format!(
         "{} TcpTest server started.\n        Address                = {address}\n        \
@@ -173,7 +173,7 @@ pub fn server_started(plan: &ServerPlan, address: SocketAddr, now: Clock) -> Str
     )
 }
 
-/// A line of a server.
+/// Returns a line of a server's output.
 pub fn server_line(text: &str, now: Clock) -> String {
     format!("{} {text}\n", stamp(now))
 }

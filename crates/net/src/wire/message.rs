@@ -1,9 +1,9 @@
-//! What flows once a test has begun: messages one way, reports the other. Pure.
+//! Traffic of a running test: messages in one direction, reports in the other. Pure.
 
 use super::{WireError, put, u16_at, u32_at, u64_at};
 use crate::stats::Sender;
 
-/// Bytes in front of a payload.
+/// Bytes of a [`Header`].
 pub const HEADER_BYTES: usize = 32;
 /// Bytes of a [`Report`].
 pub const REPORT_BYTES: usize = 64;
@@ -13,41 +13,39 @@ pub const STATE_BYTES: usize = 64;
 const MESSAGE_MAGIC: u16 = 0x6d73;
 const SACK: u8 = 1;
 
-/// What a message is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Carries payload.
     Data,
     /// The test is over; no payload follows.
     Finish,
-    /// The kernel's counters of a sending server follow instead of a payload; counts as no message.
+    /// The kernel's counters of a sending server follow instead of a payload; not counted as a message.
     State,
 }
 
-/// What only the sender of a SYNC message can measure.
+/// Measurements that only the sender of a SYNC message can make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
-    /// From its send to its acknowledgement, nanoseconds. 0 when there was none.
+    /// Time from its send to its acknowledgement, nanoseconds; 0 without a message.
     pub latency_ns: u64,
-    /// Of that, the acknowledgement had come and was not seen yet, nanoseconds; 0 when the kernel did not say.
+    /// Part of that in which the acknowledgement had arrived but was not yet seen, nanoseconds; 0 when the kernel did
+    /// not say.
     pub waking_ns: u64,
 }
 
-/// In front of every payload.
+/// The header in front of every payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What follows.
     pub kind: Kind,
     /// Bytes that follow.
     pub length: u32,
-    /// Counts from 0.
+    /// Number of the message, from 0.
     pub sequence: u64,
-    /// The SYNC message before this one.
+    /// Latency of the previous SYNC message.
     pub answered: Answered,
 }
 
 impl Header {
-    /// Its bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         put(&mut out, 0, &MESSAGE_MAGIC.to_le_bytes());
@@ -59,7 +57,7 @@ impl Header {
         out
     }
 
-    /// Reads it back; `most` is the longest payload that was announced.
+    /// Decodes a header; `most` is the longest payload that was announced.
     pub fn decode(bytes: &[u8; HEADER_BYTES], most: u32) -> Result<Header, WireError> {
         let length = u32_at(bytes, 4);
         let kind = match bytes[2] {
@@ -88,7 +86,7 @@ impl Header {
 }
 
 impl Sender {
-    /// Payload of a message of [`Kind::State`].
+    /// Encodes the payload of a message of [`Kind::State`].
     pub fn encode(&self) -> [u8; STATE_BYTES] {
         let mut out = [0; STATE_BYTES];
         put(&mut out, 0, &self.busy_us.to_le_bytes());
@@ -104,7 +102,7 @@ impl Sender {
         out
     }
 
-    /// Reads it back: every value is possible.
+    /// Decodes counters; every byte sequence is valid.
     pub fn decode(bytes: &[u8; STATE_BYTES]) -> Sender {
         let mut congestion = [0; 15];
         congestion.copy_from_slice(&bytes[49..]);
@@ -124,46 +122,43 @@ impl Sender {
     }
 }
 
-/// What a [`Report`] stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportKind {
     /// Acknowledges the message of its sequence.
     Acknowledgement,
-    /// Where an ASYNC test stands.
+    /// Progress of an ASYNC test.
     Progress,
-    /// All is received; the last one.
+    /// Everything was received; the last report.
     Summary,
-    /// Of a client that receives: it has enough, the sender is to finish.
+    /// A receiving client has enough; the sender shall finish.
     Enough,
 }
 
-/// From the receiver: positions and times of this connection since it began.
+/// A report from the receiver: positions and times of this connection since it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What it stands for.
     pub kind: ReportKind,
-    /// Error number of a failed write; 0 when all went well.
+    /// Error number of a failed write; 0 without a failure.
     pub errno: u32,
-    /// Last message received.
+    /// Number of the last message received.
     pub sequence: u64,
     /// Time of the durable write of this message, nanoseconds; 0 without one.
     pub write_ns: u64,
-    /// Payload received in all, bytes.
+    /// Total payload received, bytes.
     pub received: u64,
-    /// Time spent in durable writes in all, nanoseconds.
+    /// Total time in durable writes, nanoseconds.
     pub disk_ns: u64,
-    /// Time spent waiting for bytes in all, nanoseconds.
+    /// Total time waiting for bytes, nanoseconds.
     pub wait_ns: u64,
-    /// Receive buffer now, bytes as the system counts them.
+    /// Current receive buffer, bytes as the system counts them.
     pub receive_buffer: u32,
-    /// Durable writes in all.
+    /// Number of durable writes; wraps around.
     pub writes: u32,
-    /// For how long the end of this message had come and was not seen yet, nanoseconds; 0 when the kernel did not say.
+    /// How long the end of this message had arrived before it was seen, nanoseconds; 0 when the kernel did not say.
     pub waking_ns: u64,
 }
 
 impl Report {
-    /// Its bytes.
     pub fn encode(&self) -> [u8; REPORT_BYTES] {
         let mut out = [0; REPORT_BYTES];
         put(&mut out, 0, &MESSAGE_MAGIC.to_le_bytes());
@@ -180,7 +175,6 @@ impl Report {
         out
     }
 
-    /// Reads it back.
     pub fn decode(bytes: &[u8; REPORT_BYTES]) -> Result<Report, WireError> {
         if u16_at(bytes, 0) != MESSAGE_MAGIC {
             return Err(WireError::NotOurs);

@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Most connections of the servers here.
+/// Maximum number of connections of the servers here.
 pub const CONNECTIONS: usize = 8;
 
-/// Ends and cleans up when it is dropped.
+/// A server that ends and cleans up when it is dropped.
 pub struct Running {
     stop: Arc<AtomicBool>,
     port: u16,
@@ -30,7 +30,7 @@ pub struct Running {
     lines: Arc<Mutex<Vec<String>>>,
 }
 
-/// A directory of this process and test.
+/// Returns a directory of this process and test.
 pub fn scratch(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("standfast-net-test-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
@@ -46,7 +46,7 @@ impl Running {
         Running::start_waiting(name, TIMEOUT, allow, key)
     }
 
-    /// One whose tests may stand still for so long.
+    /// Starts a server with this timeout of its tests.
     pub fn start_with_timeout(name: &str, timeout: Duration) -> Running {
         Running::start_waiting(name, timeout, Vec::new(), None)
     }
@@ -73,7 +73,7 @@ impl Running {
         Running { stop, port, thread: Some(thread), name: name.into(), lines }
     }
 
-    /// What it has said.
+    /// Returns the lines that it has put out.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
     }
@@ -106,12 +106,12 @@ impl Drop for Running {
     }
 }
 
-/// A test that begins.
+/// Runs a test that must begin.
 pub fn test(server: &Running, plan: &Plan) -> Outcome {
     run(&server.target(), plan, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
-/// The first message of a test of one connection that ends only when somebody ends it.
+/// Returns the first message of a test of one connection that only the client ends.
 pub fn hello(plan: &Plan, direction: Direction) -> Hello {
     Hello {
         direction,

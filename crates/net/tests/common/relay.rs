@@ -1,4 +1,4 @@
-//! A link that can be broken: passes bytes between a client and a server until it is told otherwise.
+//! A link that can be broken: passes bytes between a client and a server until it is stalled or cut.
 
 use standfast_net::stream::Target;
 use std::io::{Read, Write};
@@ -18,13 +18,13 @@ impl State {
         self.changed.notify_all();
     }
 
-    /// Whether it stalls within `time`: what a piece takes to pass, at the speed of the link.
+    /// Returns whether the relay is stalled within `time`, in which a chunk passes at the speed of the link.
     fn stalls_within(&self, time: Duration) -> bool {
         *self.changed.wait_timeout_while(self.stalled.lock().unwrap(), time, |stalled| !*stalled).unwrap().0
     }
 }
 
-/// Ends with its last connection, or when it is dropped.
+/// A relay that ends with its last connection, or when it is dropped.
 pub struct Relay {
     port: u16,
     state: Arc<State>,
@@ -32,12 +32,12 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// In front of a server.
+    /// Starts a relay in front of a server.
     pub fn start(server: &Target) -> Relay {
         Relay::start_slow(server, Duration::ZERO)
     }
 
-    /// One whose way back takes so long for each 64 KiB.
+    /// Starts a relay whose way back takes `back` for each 64 KiB.
     pub fn start_slow(server: &Target, back: Duration) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -45,7 +45,7 @@ impl Relay {
         let sockets = Arc::new(Mutex::new(Vec::new()));
         let (far, kept, passing) =
             ((server.host.clone(), server.port), Arc::clone(&sockets), Arc::clone(&state));
-        // Not joined: it waits for connections until the process of the test ends.
+        // Not joined: the thread waits for connections until the process of the test ends.
         std::thread::spawn(move || {
             while let Ok((near, _)) = listener.accept() {
                 let far = TcpStream::connect(&far).unwrap();
@@ -65,16 +65,16 @@ impl Relay {
         Target { host: "127.0.0.1".into(), port: self.port, key: None }
     }
 
-    /// Nothing passes any more, and nobody is told: a cable that was pulled.
+    /// Stops passing bytes without closing anything, like a pulled cable.
     pub fn stall(&self) {
         self.state.stall();
     }
 
-    /// Both sides hear that the connections are gone: a firewall that resets.
+    /// Resets the connections towards both sides, like a firewall.
     pub fn cut(&self) {
         for socket in std::mem::take(&mut *self.sockets.lock().unwrap()) {
             let _ = standfast_net::socket::discard_at_close(&socket);
-            // Wakes the threads; the last one that lets go of it sends the reset.
+            // Wakes the threads; the last one that drops the socket sends the reset.
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
@@ -92,7 +92,7 @@ fn pass(from: &mut TcpStream, to: &mut TcpStream, pause: Duration, state: &State
     loop {
         let read = from.read(&mut buffer);
         if state.stalls_within(Duration::ZERO) {
-            // Its ends stay open, in the hands of the relay.
+            // The relay keeps both ends open.
             return;
         }
         let bytes = match read {

@@ -1,21 +1,21 @@
-//! The published forms of all documents, `docs/network.schema.json` and `docs/wan.schema.json`, and whether a document
-//! has them.
+//! The published schemas of all documents, `docs/network.schema.json` and `docs/wan.schema.json`, and a check of
+//! documents against them.
 
 #![allow(dead_code)]
 
 use serde_json::Value;
 
-/// The file with the forms of `standfast net` and `tcptest`.
+/// The file with the schemas of `standfast net` and `tcptest`.
 pub const NETWORK: &str = "network.schema.json";
-/// The file with the forms of `standfast wan`.
+/// The file with the schemas of `standfast wan`.
 pub const WAN: &str = "wan.schema.json";
 
-/// As [`follows_in`], of the network tests.
+/// Checks like [`follows_in`], in the file of the network tests.
 pub fn follows(form: &str, document: &Value) {
     follows_in(NETWORK, form, document);
 }
 
-/// Fails unless a document has the form of this name, and with it the form of the whole file.
+/// Fails unless a document matches the schema of this name, and with it the schema of the whole file.
 pub fn follows_in(file: &str, form: &str, document: &Value) {
     let schema = published(file);
     let one = &schema["definitions"][form];
@@ -26,13 +26,13 @@ pub fn follows_in(file: &str, form: &str, document: &Value) {
     check(&schema, &schema, document, "document").unwrap();
 }
 
-/// A file.
+/// Reads a schema file.
 pub fn published(file: &str) -> Value {
     let path = format!("{}/../../docs/{file}", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// All keywords of JSON Schema that the files use. One that is not understood is no reason to pass.
+/// All keywords of JSON Schema that the files use. A keyword that is not understood must not pass.
 const KEYWORDS: [&str; 14] = [
     "$schema",
     "$ref",
@@ -50,7 +50,7 @@ const KEYWORDS: [&str; 14] = [
     "minimum",
 ];
 
-/// Whether a value at `place` has the form that `schema` asks for.
+/// Checks that a value at `place` matches `schema`.
 pub fn check(schema: &Value, root: &Value, value: &Value, place: &str) -> Result<(), String> {
     let keywords = schema.as_object().unwrap();
     for keyword in keywords.keys() {

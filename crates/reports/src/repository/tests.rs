@@ -9,7 +9,7 @@ fn at(file: &TempDir) -> PathBuf {
     file.join(FILE)
 }
 
-/// The end of a period of that load, so many seconds after its begin.
+/// The end of a healthy period of that many seconds.
 fn observation(seconds: u64) -> Observation {
     let load = Load { seconds, commits: seconds * 1000, ..Load::healthy() };
     pair(&load).to.observation
@@ -25,7 +25,7 @@ fn snapshots_come_back_as_they_were_while_more_are_written() {
         .collect();
     let reader = Repository::read(&at(&directory)).unwrap();
     assert_eq!(reader.last_two().unwrap(), (ids[ids.len() - 2], ids[ids.len() - 1]));
-    // Within a chain, and from one into the next.
+    // Within a chain, and across the boundary of two.
     for (from, to) in [(3, 9), (CHAIN_MAX as usize - 2, CHAIN_MAX as usize + 3)] {
         let period = reader.period(ids[from], ids[to]).unwrap();
         assert_eq!(period.from.observation.sample, observation((from as u64 + 1) * 600).sample);
@@ -63,7 +63,7 @@ fn old_chains_are_removed_as_a_whole() {
         writer.add(&observation(n * 600), Value::Null, u64::from(CHAIN_MAX) * 600_000_000).unwrap();
     }
     let kept = writer.list().unwrap();
-    // The newest chain, and the one before, of which parts are young enough.
+    // The newest chain, and the one before it, whose newest snapshots are within the retention.
     assert_eq!(kept.len(), 2 * CHAIN_MAX as usize);
     writer.period(kept[0].id, kept[kept.len() - 1].id).unwrap();
 }

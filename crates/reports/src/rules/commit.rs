@@ -1,51 +1,51 @@
-//! Rules about the way of a commit: what is critical, here or at the standby.
+//! Rules about the path of a commit: what is critical, locally or at the standby.
 
 use super::{ASIDE, Case, Finding, Severity, Unit};
 use crate::replication::StandbyFigures;
 use standfast_instruments::{CommitPart, Event};
 
-/// A part of commits that is less of their time is not worth a word. Our own choice.
+/// Smallest share of the time of commits at which a part is reported. Our own choice.
 const PART_MIN: f64 = 0.2;
-/// R1: computing around the write of the standby that is worth a word, microseconds. Our own choice.
+/// R1: smallest time that the standby spends around its write, microseconds. Our own choice.
 const STANDBY_CPU_US: f64 = 500.0;
-/// R2: share of the waiting that the local write has when it is the critical one. Our own choice.
+/// R2: share of the waiting from which the local write is critical. Our own choice.
 const LOCAL_SHARE: f64 = 0.5;
 /// R2: a log write is slow from here on, microseconds. Our own choice: a flash device takes 0.1 ms, a disk 5 ms.
 const LOCAL_SLOW_US: f64 = 4_000.0;
-/// R3: the parts of commits and `log file sync` may differ by so much. They are counted in different processes, and
-/// commits under way at the ends are in one and not in the other.
+/// R3: tolerated difference between the parts of commits and `log file sync`. Different processes count them, and
+/// commits in flight at either end are in only one of them.
 const PARTS_OFF: f64 = 0.25;
-/// R3: below this, seconds, the ends of the interval outweigh it.
+/// R3: below this sum, seconds, the ends of the interval dominate.
 const PARTS_S_MIN: f64 = 1.0;
-/// R4: share of the waiting. DGSI says dominant; but who waits for a write or the network is woken as well and waits for a
-/// processor then, within those parts.
+/// R4: share of the waiting. DGSI says dominant. But a wait for a write or the network also ends with a wake-up and a
+/// wait for a processor, which counts in that part.
 const SCHEDULING_SHARE: f64 = 0.25;
-/// R4: microseconds in each commit; two wake-ups between cores take a tenth of it.
+/// R4: microseconds per commit; two wake-ups between cores take a tenth of it.
 const SCHEDULING_US: f64 = 500.0;
 /// R5: share of the waiting. Our own choice.
 const GATHER_SHARE: f64 = 0.3;
-/// R5: microseconds in each commit; an ordinary capture takes 5.
+/// R5: microseconds per commit; an ordinary capture takes 5.
 const GATHER_US: f64 = 300.0;
-/// R7: how many times as long as the primary's the standby's write takes. Figure 34 (slow log) has 4.7, figures 33 and
-/// 35 (equal disks) 1.3 and 1.4.
+/// R7: the standby's write time over the primary's. Figure 34 (slow log) has 4.7, figures 33 and 35 (equal disks) 1.3
+/// and 1.4.
 const STANDBY_SLOWER: f64 = 2.5;
-/// R7: and by how much, microseconds.
+/// R7: smallest difference of the two write times, microseconds.
 const STANDBY_SLOWER_US: f64 = 500.0;
 /// R11: a small write, bytes (S0: 1 to 8 KB).
 const SMALL_WRITE: f64 = 8192.0;
-/// R11: share of the remote write that the standby's disk has. Our own choice.
+/// R11: share of the standby's disk in the remote write. Our own choice.
 const DISK_SHARE: f64 = 0.6;
-/// R11, R13: a remote write below this, microseconds, is not worth a change.
+/// R11, R13: a shorter remote write, microseconds, is not worth a change.
 const REMOTE_US: f64 = 1_000.0;
 /// R13: share of the remote write that FASTSYNC would save. Our own choice.
 const FASTSYNC_SHARE: f64 = 0.5;
-/// R18: how many times the median the slowest hundredth takes. Histograms have powers of two: less says nothing.
+/// R18: p99 over the median. Buckets are powers of two, so a smaller ratio shows nothing.
 const OUTLIERS: f64 = 8.0;
-/// R18: and how long, microseconds.
+/// R18: smallest p99, microseconds.
 const OUTLIERS_US: f64 = 5_000.0;
-/// R21: share of the DB time that is waiting for durability. Our own choice.
+/// R21: share of DB time spent waiting for durability. Our own choice.
 const SYNC_SHARE: f64 = 0.9;
-/// R21: and how long a commit waits, microseconds.
+/// R21: smallest mean wait of a commit, microseconds.
 const SYNC_US: f64 = 20_000.0;
 
 pub(super) fn all(case: &Case<'_>) -> Vec<Finding> {
@@ -56,7 +56,7 @@ pub(super) fn all(case: &Case<'_>) -> Vec<Finding> {
     of_case.into_iter().flatten().chain(of_standbys).collect()
 }
 
-/// Share of the waiting that the write of the standby has, when it is worth a word.
+/// Share of the standby's write in the waiting; `None` below [`PART_MIN`].
 fn remote_write_share(case: &Case<'_>) -> Option<f64> {
     case.counters.share_of(CommitPart::RemoteWrite).filter(|share| *share >= PART_MIN)
 }
@@ -65,7 +65,7 @@ fn at_standby(standby: &StandbyFigures, event: Event) -> Option<f64> {
     standby.counters.as_ref()?.mean_us(event)
 }
 
-/// R1: the standby takes longer around its write than in it.
+/// R1: the standby spends more time around its write than in it.
 fn standby_cpu(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     let share = remote_write_share(case)?;
     let (all, disk) = (at_standby(standby, Event::RfsWrite)?, at_standby(standby, Event::RfsRandomIo)?);
@@ -85,7 +85,7 @@ fn standby_cpu(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     })
 }
 
-/// R2: the local write is the critical one, and slow.
+/// R2: the local write is critical and slow.
 fn local_write(case: &Case<'_>) -> Option<Finding> {
     let counters = case.counters;
     let share = counters.share_of(CommitPart::LocalWrite).filter(|share| *share >= LOCAL_SHARE)?;
@@ -105,7 +105,7 @@ fn local_write(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// R3: the parts must add up to the whole, else none of the splits can be believed.
+/// R3: the parts must add up to the whole, or the split cannot be trusted.
 fn contradiction(case: &Case<'_>) -> Option<Finding> {
     let (parts, sync) = (case.counters.commit_s()?, case.counters.total_s(Event::LogFileSync)?);
     let off = (parts - sync).abs() / sync.max(parts);
@@ -126,7 +126,7 @@ fn contradiction(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// R4: what is left after the writes is waiting for processors.
+/// R4: commits wait for processors.
 fn scheduling(case: &Case<'_>) -> Option<Finding> {
     let parts = [CommitPart::Scheduling, CommitPart::Wake, CommitPart::Post];
     let mean: f64 = parts.iter().map(|part| case.counters.part(*part)?.mean_us).sum::<Option<f64>>()?;
@@ -143,7 +143,7 @@ fn scheduling(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// R5: capture, `redo write time` without the write.
+/// R5: capture takes long (`redo write time` without the write).
 fn gather(case: &Case<'_>) -> Option<Finding> {
     let share = case.counters.share_of(CommitPart::Gather)?;
     let mean = case.counters.part(CommitPart::Gather)?.mean_us?;
@@ -157,7 +157,7 @@ fn gather(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// R7: the standby's log is on a slower device than the primary's.
+/// R7: the standby's redo log is on a slower device than the primary's.
 fn standby_disk(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     let share = remote_write_share(case)?;
     let disk = at_standby(standby, Event::RfsRandomIo)?;
@@ -192,7 +192,7 @@ fn standby_disk(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     )
 }
 
-/// R11: with small writes buffers are no remedy.
+/// R11: larger socket buffers do not help small writes.
 fn small_writes(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     let share = remote_write_share(case)?;
     let size = case.counters.write_bytes().filter(|size| *size <= SMALL_WRITE)?;
@@ -216,7 +216,7 @@ fn small_writes(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     })
 }
 
-/// R13: FASTSYNC would save the disk of the standby.
+/// R13: FASTSYNC would take the standby's disk out of the wait.
 fn fastsync(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     let share = remote_write_share(case).filter(|_| standby.mode.as_deref() == Some("sync-affirm"))?;
     let disk = at_standby(standby, Event::RfsRandomIo)?;
@@ -236,7 +236,7 @@ fn fastsync(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     })
 }
 
-/// R18: outliers of the standby's disk that the primary's does not have: somebody else uses it.
+/// R18: the standby's disk has outliers that the primary's has not, so other processes use it.
 fn shared_disk(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     let share = remote_write_share(case)?;
     let times = standby.counters.as_ref()?.event(Event::RfsRandomIo)?;
@@ -257,7 +257,7 @@ fn shared_disk(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     })
 }
 
-/// R21: an application may not need to wait.
+/// R21: waiting for durability dominates; an application that may lose its newest commits need not wait.
 fn relaxed(case: &Case<'_>) -> Option<Finding> {
     let sync = case.counters.event(Event::LogFileSync)?;
     let mean = sync.mean_us.filter(|mean| *mean >= SYNC_US)?;

@@ -1,26 +1,26 @@
-//! Rules about two intervals: what has changed, and whether they can be compared at all.
+//! Rules about two intervals: what changed, and whether they can be compared at all.
 
 use super::{ASIDE, Finding, Severity, Unit};
 use crate::counters::Counters;
 use crate::interval::Interval;
 use standfast_instruments::{Event, Statistic};
 
-/// R6, R9: `log file sync` is up sharply. Our own choice; figures 33 to 35 have +139 % to +576 %.
+/// R6, R9: increase of `log file sync` that counts as sharp. Our own choice; figures 33 to 35 have +139 % to +576 %.
 const UP_SHARPLY: f64 = 1.5;
-/// R6: and by how much, microseconds.
+/// R6: smallest increase of `log file sync`, microseconds.
 const UP_US: f64 = 300.0;
-/// R6: the local write is flat (figures 33 to 35: +8 % to +24 %).
+/// R6: the local write is flat up to this increase (figures 33 to 35: +8 % to +24 %). R24 uses the same bound.
 const FLAT: f64 = 1.25;
-/// R9: throughput that is down by less is the same (figures 33 and 35: -4 % and -3 %).
+/// R9: throughput counts as unchanged down to this ratio (figures 33 and 35: -4 % and -3 %).
 const SAME_RATE: f64 = 0.95;
 /// R10: fewer and larger writes (figures 33 to 35: -56 % to -61 % and +92 % to +94 %).
 const FEWER: f64 = 0.8;
-/// R10: so much larger.
+/// R10: smallest increase of the write size.
 const LARGER: f64 = 1.25;
 /// R24: commit rates that differ by more are different loads (DGSI: a factor of two).
 const SAME_LOAD: f64 = 2.0;
 
-/// What the second interval says about itself beside the first.
+/// Applies the rules that compare the second interval with the first.
 pub fn compared(before: &Interval, after: &Interval) -> Vec<Finding> {
     let Some((before, after)) = before.counters.as_ref().zip(after.counters.as_ref()) else {
         return Vec::new();
@@ -29,7 +29,7 @@ pub fn compared(before: &Interval, after: &Interval) -> Vec<Finding> {
     rules.iter().filter_map(|rule| rule(before, after)).collect()
 }
 
-/// How many times as much the second one has.
+/// Ratio of the second to the first; `None` when either is unknown or the first is zero.
 fn times(before: Option<f64>, after: Option<f64>) -> Option<f64> {
     Some(after? / before.filter(|before| *before > 0.0)?)
 }
@@ -42,7 +42,7 @@ fn commits(counters: &Counters) -> Option<f64> {
     counters.per_second(Statistic::UserCommits)
 }
 
-/// R24: loads that differ by more than that cannot be compared.
+/// R24: the loads or the local writes differ too much for a comparison.
 fn baseline(before: &Counters, after: &Counters) -> Option<Finding> {
     let load = times(commits(before), commits(after))?;
     let local = growth(before, after, Event::LogFileParallelWrite);
@@ -57,7 +57,7 @@ fn baseline(before: &Counters, after: &Counters) -> Option<Finding> {
     })
 }
 
-/// R6: commits wait longer and the local write does not: look at the remote path.
+/// R6: commits wait longer but the local write does not, so the remote path is the reason.
 fn remote_path(before: &Counters, after: &Counters) -> Option<Finding> {
     let sync = growth(before, after, Event::LogFileSync)?;
     let more = after.mean_us(Event::LogFileSync)? - before.mean_us(Event::LogFileSync)?;
@@ -94,7 +94,7 @@ fn by_throughput(before: &Counters, after: &Counters) -> Option<Finding> {
     )
 }
 
-/// R10: fewer and larger writes are what group commit does with longer waits.
+/// R10: fewer and larger writes are the effect of longer waits on group commit.
 fn group_commit(before: &Counters, after: &Counters) -> Option<Finding> {
     let writes = |of: &Counters| of.per_second(Statistic::RedoWrites);
     let fewer = times(writes(before), writes(after)).filter(|fewer| *fewer <= FEWER)?;

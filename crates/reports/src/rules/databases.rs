@@ -1,10 +1,10 @@
-//! Rules about protected databases, of the moment.
+//! Rules about the present state of protected databases.
 
 use super::{Finding, Severity, UNPROTECTED, Unit};
 use serde_json::Value;
 use standfast_instruments::Observation;
 
-/// R30: commits without the VFS within so many microseconds, the same as in `status --check`.
+/// R30: commits without the VFS count for this many microseconds, as in `status --check`.
 const LATELY_US: u64 = 900_000_000;
 
 pub(super) fn all(newest: &Observation) -> Vec<Finding> {
@@ -46,7 +46,7 @@ fn offline(database: &Value) -> Option<Finding> {
     Some(finding)
 }
 
-/// R31: databases in protected directories that are not protected.
+/// R31: unprotected databases in protected directories.
 fn unprotected(newest: &Observation) -> Option<Finding> {
     let files = newest.status["unprotected_files"].as_array().filter(|files| !files.is_empty())?;
     let title = "databases in a protected directory are not protected";
@@ -102,7 +102,7 @@ fn foreign_commits(database: &Value, now_us: u64) -> Option<Finding> {
     Some(finding)
 }
 
-/// R32: processes without the VFS are to be refused, and are not.
+/// R32: processes without the VFS are configured to be refused, but are not yet.
 fn not_yet_refused(database: &Value) -> Option<Finding> {
     if database["foreign_writers"] != "refusing" {
         return None;

@@ -5,15 +5,15 @@ use crate::interval::Interval;
 use crate::units::duration;
 use standfast_instruments::{Event, Observation, Statistic};
 
-/// R16: switches closer than this are too close, seconds (S1, S4: no more often than every 5 min at peak).
+/// R16: switches at shorter intervals are too frequent, seconds (S1, S4: no more often than every 5 min at peak).
 const SWITCH_S: f64 = 300.0;
-/// R16: with fewer switches their distance says nothing.
+/// R16: the interval of fewer switches shows nothing.
 const SWITCHES: u64 = 3;
-/// R16: the log writer waits for switches for this share of the time. Our own choice.
+/// R16: share of the time that the log writer waits for switches. Our own choice.
 const SWITCH_WAITS: f64 = 0.01;
-/// R16: a log that comes round in less leaves no time for checkpoint and archive, seconds. Our own choice.
+/// R16: a shorter cycle through all groups, seconds, leaves no time for checkpoint and archive. Our own choice.
 const ROUND_S: f64 = 30.0;
-/// R17: share of the time that the log writer waits for one thing. Our own choice.
+/// R17: share of the time that the log writer waits for one event. Our own choice.
 const WAITS: f64 = 0.02;
 
 pub(super) fn all(case: &Case<'_>) -> Vec<Finding> {
@@ -21,7 +21,7 @@ pub(super) fn all(case: &Case<'_>) -> Vec<Finding> {
     switches(case).into_iter().chain(waits).collect()
 }
 
-/// A wait of the log writer with what to do about it.
+/// A wait event of the log writer with its remedy.
 struct WaitedFor {
     event: Event,
     title: &'static str,
@@ -56,12 +56,12 @@ const WAITED_FOR: [WaitedFor; 4] = [
     },
 ];
 
-/// R17: the log writer stands still at the moment; this needs no counts.
+/// R17: the log writer is blocked now; needs no counts.
 pub(super) fn stands_still(interval: &Interval, newest: &Observation) -> Option<Finding> {
     let waiting = newest.status["waiting_for"].as_str()?;
     let wait = WAITED_FOR.iter().find(|wait| wait.event.name() == waiting)?;
     let held_up = newest.status["waiting_commits"].as_f64();
-    // A round under way at that very moment is no standstill: somebody is held up, and for longer than that.
+    // A wait that the sample happens to meet is no blockage: commits must be held up, and for at least a second.
     let thread = newest.sample.threads.iter().find(|thread| thread.event.as_deref() == Some(waiting));
     let waited_us = thread.and_then(|thread| thread.waited_us);
     let since_begin = interval.waiting_for.as_deref() == Some(waiting) && waited_us.is_none();
@@ -81,7 +81,7 @@ pub(super) fn stands_still(interval: &Interval, newest: &Observation) -> Option<
     })
 }
 
-/// R17: what the log writer waited for.
+/// R17: waits of the log writer in the interval.
 fn waits_for(case: &Case<'_>, wait: &WaitedFor) -> Option<Finding> {
     let times = case.counters.event(wait.event)?;
     let share = times.total_s / case.counters.seconds;
@@ -95,13 +95,13 @@ fn waits_for(case: &Case<'_>, wait: &WaitedFor) -> Option<Finding> {
     })
 }
 
-/// R16: logs are too small.
+/// R16: the groups are too small.
 fn switches(case: &Case<'_>) -> Option<Finding> {
     let counters = case.counters;
     let switches = counters.statistic(Statistic::LogSwitches).filter(|switches| *switches >= SWITCHES)?;
     let each = counters.seconds / switches as f64;
     let target = case.interval.parameter("redo.archive_lag_target_s").filter(|target| *target > 0.0);
-    // Such switches are wanted.
+    // Not too frequent, or forced by the archive lag target.
     if each >= SWITCH_S || target.is_some_and(|target| each >= 0.9 * target) {
         return None;
     }
@@ -113,7 +113,7 @@ fn switches(case: &Case<'_>) -> Option<Finding> {
     (share >= SWITCH_WAITS || is_short).then(|| {
         let severity = if share >= SWITCH_WAITS { Severity::Warning } else { Severity::Notice };
         let rate = counters.per_second(Statistic::RedoSize);
-        // Larger logs shorten the waits of R17 as well: it comes before them.
+        // Larger groups also shorten the waits of R17, so R16 sorts before it.
         Finding::new(
             "R16",
             severity,

@@ -1,9 +1,9 @@
 //! Diagnosis: the decision rules R1 to R24, R30 to R33, as functions of the figures of an interval. Pure.
 //!
-//! A rule speaks with its evidence, what to do, and what would refute it, or is silent. What a rule needs and is not
-//! known keeps it silent: nothing is concluded from a lack. Thresholds are constants beside their rules, with the
-//! source. Of several findings the first is the cause: they are ordered by how much of the time of commits they explain
-//! ([`Finding::weight`]), and those that another one explains are left out.
+//! A rule reports its evidence, a remedy, and what would refute it, or stays silent. A rule that lacks a figure stays
+//! silent: a missing figure proves nothing. Thresholds are constants beside their rules, with the source. Findings are
+//! ordered by the share of the time of commits that they explain ([`Finding::weight`]), so the first is the cause; a
+//! finding that another one explains is dropped.
 
 mod commit;
 mod compared;
@@ -24,7 +24,6 @@ use serde::Serialize;
 use standfast_instruments::Observation;
 use std::fmt;
 
-/// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
@@ -39,7 +38,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// As shown.
+    /// The word shown in reports.
     pub fn word(self) -> &'static str {
         match self {
             Severity::Remark => "REMARK",
@@ -50,46 +49,40 @@ impl Severity {
     }
 }
 
-/// What a number of an evidence is.
+/// Unit of the value of an evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Unit {
     /// Microseconds; shown as milliseconds.
     #[serde(rename = "us")]
     Micros,
-    /// Seconds.
     #[serde(rename = "s")]
     Seconds,
-    /// Bytes.
     #[serde(rename = "bytes")]
     Bytes,
-    /// Bytes for each second.
     #[serde(rename = "bytes/s")]
     BytesPerSecond,
     /// A part of a whole, from 0 to 1; shown in percent.
     #[serde(rename = "ratio")]
     Share,
-    /// So many times.
+    /// A ratio of two values.
     #[serde(rename = "times")]
     Times,
-    /// For each second.
     #[serde(rename = "1/s")]
     PerSecond,
-    /// A count.
     #[serde(rename = "count")]
     Count,
-    /// None: it is in words.
+    /// No value: the evidence is in words.
     #[serde(rename = "")]
     Words,
 }
 
-/// What a finding rests on.
+/// A fact that a finding rests on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evidence {
-    /// What it is, or all of it in words.
+    /// Name of the value, or the whole evidence in words.
     pub what: String,
-    /// How much; null for words.
+    /// `None` for words.
     pub value: Option<f64>,
-    /// Its unit.
     pub unit: Unit,
 }
 
@@ -111,22 +104,20 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// What a rule says.
+/// What a rule reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// Which rule, as `R7`.
+    /// The rule, as `R7`.
     pub rule: &'static str,
     /// What is wrong, in a sentence.
     pub title: String,
-    /// How bad it is.
     pub severity: Severity,
-    /// The numbers.
     pub evidence: Vec<Evidence>,
     /// What to do.
     pub remedy: String,
-    /// What would show that it is not so.
+    /// What would refute the finding.
     pub refuted_by: String,
-    /// How much of the time of commits it explains, 0 to 1; more when commits stand still.
+    /// Share of the time of commits that it explains, 0 to 1; higher when commits stand still.
     pub weight: f64,
 }
 
@@ -136,7 +127,7 @@ impl Finding {
         Finding { rule, title: title.into(), severity, evidence: Vec::new(), remedy, refuted_by, weight }
     }
 
-    /// Adds a number; one that is not known is not mentioned.
+    /// Adds a value as evidence; an unknown one is omitted.
     fn with(mut self, what: impl Into<String>, value: Option<f64>, unit: Unit) -> Finding {
         if value.is_some() {
             self.evidence.push(Evidence { what: what.into(), value, unit });
@@ -160,28 +151,27 @@ impl Finding {
     }
 }
 
-/// Weight of what stops commits altogether.
+/// Weight when commits stand still.
 const STANDS_STILL: f64 = 2.0;
-/// Weight of what leaves commits without the protection that is configured.
+/// Weight when commits lack the configured protection.
 const UNPROTECTED: f64 = 1.5;
 /// Weight of what costs data or time only when something else happens.
 const ASIDE: f64 = 0.1;
 
-/// What the rules judge.
+/// The input of rules that need counts.
 struct Case<'c> {
     interval: &'c Interval,
-    /// Counts of the interval.
     counters: &'c Counters,
 }
 
 impl Case<'_> {
-    /// Standbys that commits are to wait for.
+    /// Standbys that commits are meant to wait for.
     fn sync_standbys(&self) -> impl Iterator<Item = &StandbyFigures> {
         self.interval.standbys.iter().filter(|standby| standby.is_sync())
     }
 }
 
-/// What is wrong, the cause first; nothing when nothing is. `newest`: what is known of the moment, which may be later
+/// Returns what is wrong, the cause first; empty when nothing is. `newest` is the present state, which may be later
 /// than the interval.
 pub fn diagnose(interval: &Interval, newest: &Observation) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -197,7 +187,7 @@ pub fn diagnose(interval: &Interval, newest: &Observation) -> Vec<Finding> {
     ordered(found)
 }
 
-/// The left one explains the right one.
+/// Pairs of rules: the first explains the second.
 const EXPLAINS: [(&str, &str); 23] = [
     ("R4", "R2"),
     ("R4", "R8"),
@@ -225,7 +215,7 @@ const EXPLAINS: [(&str, &str); 23] = [
 ];
 
 fn ordered(mut found: Vec<Finding>) -> Vec<Finding> {
-    // Rules with several sayings are told apart by a word behind; what is shown is the rule.
+    // A suffix tells the findings of one rule apart; only the rule is shown.
     let there: Vec<&str> = found.iter().map(|finding| finding.rule).collect();
     found.retain(|finding| {
         !EXPLAINS.iter().any(|(cause, effect)| finding.rule == *effect && there.contains(cause))

@@ -1,38 +1,39 @@
-//! Rules about the way between primary and standby.
+//! Rules about the network between primary and standby.
 
 use super::{ASIDE, Case, Finding, Severity, Unit};
 use crate::replication::StandbyFigures;
 use standfast_instruments::{CommitPart, Event, Statistic};
 
-/// A part of commits that is less of their time is not worth a word. Our own choice.
+/// Smallest share of the time of commits at which a part is reported. Our own choice.
 const PART_MIN: f64 = 0.2;
-/// R8: how many times the round trip of the link the network takes. Our own choice: histograms have powers of two.
+/// R8: network time over the round trip of the link. Our own choice: histograms have powers of two.
 const BEYOND: f64 = 3.0;
-/// R8: and how much longer, microseconds.
+/// R8: smallest difference of the two, microseconds.
 const BEYOND_US: f64 = 1_000.0;
-/// R8: so many segments sent again are no accident any more. Our own choice.
+/// R8: from this number on retransmitted segments are not accidental. Our own choice.
 const RESENT: u64 = 10;
-/// R8: and this share of all is loss that commits feel. Our own choice: one of a hundred waits 200 ms for its repetition.
+/// R8: share of retransmissions that commits notice. Our own choice: one segment in a hundred waits 200 ms for its
+/// retransmission.
 const RESENT_SHARE: f64 = 0.01;
 /// R12: the round trip from which synchronous transport hurts OLTP markedly, microseconds (S1: 5 ms).
 const LONG_US: f64 = 5_000.0;
-/// R14: a lag is worth a word from here on, bytes.
+/// R14, R15: smallest lag that is reported, bytes.
 const LAG_BYTES: f64 = 8_388_608.0;
-/// R14: and when so many seconds of redo are behind. Our own choice.
+/// R14: smallest lag, in seconds of generated redo. Our own choice.
 const LAG_S: f64 = 5.0;
-/// R14: a link is to carry the peak and this much more (S1).
+/// R14: a link should carry the peak times this factor (S1).
 const HEADROOM: f64 = 1.3;
-/// R14: socket buffers are to hold the product of bandwidth and delay so many times (S0).
+/// R14: socket buffers should hold this many times bandwidth x delay (S0).
 const BUFFER_DELAYS: f64 = 3.0;
 /// R15: share of the redo that a sender had to read from files. Our own choice.
 const FROM_FILES: f64 = 0.1;
-/// R15: below this it has only just begun, bytes.
+/// R15: with less read from files, bytes, it has only just begun.
 const FROM_FILES_BYTES: f64 = 4_194_304.0;
-/// R20: timeouts in the interval that are no accident any more.
+/// R20: from this number on timeouts in an interval are not accidental.
 const TIMEOUTS: u64 = 2;
-/// R20: a net timeout below this is too short, milliseconds (S0: 8 to 10 s at least).
+/// R20: a shorter net timeout is too short, milliseconds (S0: 8 to 10 s at least).
 const NET_TIMEOUT_MS: f64 = 10_000.0;
-/// R23: connections that broke in the interval and say that the network is not well. Our own choice.
+/// R23: broken connections in an interval that point to a network fault. Our own choice.
 const BREAKS: u64 = 3;
 
 pub(super) fn all(case: &Case<'_>) -> Vec<Finding> {
@@ -44,18 +45,18 @@ pub(super) fn all(case: &Case<'_>) -> Vec<Finding> {
     of_sync.chain(of_any).chain(from_files(case)).collect()
 }
 
-/// The round trip of the link without load: as the connection knows it, else the shortest tenth of what commits waited.
+/// Round trip of the unloaded link: from the connection, or else the shortest tenth of the network waits of commits.
 fn distance_us(case: &Case<'_>, standby: &StandbyFigures) -> Option<f64> {
     let network = case.counters.part(CommitPart::Network)?;
     let mean = network.mean_us?;
     standby.network_round_trip_us.or_else(|| {
         let shortest = network.percentile_above_zero_us(0.1)?;
-        // Within what buckets can tell apart the mean is the better figure.
+        // If the two differ by no more than buckets resolve, the mean is more precise.
         Some(if mean < BEYOND * shortest { mean } else { shortest })
     })
 }
 
-/// R8: the network takes much longer than its round trip, or loses what is sent.
+/// R8: the network takes much longer than its round trip, or loses segments.
 fn beyond_the_round_trip(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     let share = case.counters.share_of(CommitPart::Network).filter(|share| *share >= PART_MIN)?;
     let network = case.counters.part(CommitPart::Network)?;
@@ -147,7 +148,7 @@ fn bandwidth(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     )
 }
 
-/// R15: a sender has fallen out of the log buffer and reads files.
+/// R15: a sender has fallen behind the log buffer and reads files.
 fn from_files(case: &Case<'_>) -> Option<Finding> {
     let files = case.counters.statistic(Statistic::RedoReadForTransport)? as f64 * 1024.0;
     let memory = case.counters.statistic(Statistic::RedoReadMemoryForTransport)? as f64 * 1024.0;
@@ -175,7 +176,7 @@ fn from_files(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// R20: a destination is given up again and again because it does not answer in time.
+/// R20: a destination is degraded or stalled repeatedly because it does not answer in time.
 fn timeouts(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     let timeout = case.interval.destination_parameter(&standby.name, "net_timeout_ms");
     let is_short = timeout.is_some_and(|timeout| timeout < NET_TIMEOUT_MS);

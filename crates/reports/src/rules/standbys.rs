@@ -5,11 +5,11 @@ use crate::interval::Interval;
 use crate::replication::StandbyFigures;
 use standfast_instruments::Statistic;
 
-/// R19: a gap that takes longer than this to fill is slow, seconds. Our own choice.
+/// R19: a gap that takes longer to fill is slow, seconds. Our own choice.
 const GAP_S: f64 = 600.0;
-/// R22: an apply lag is worth a word from here on, bytes. Our own choice.
+/// R22: smallest apply lag that is reported, bytes. Our own choice.
 const LAG_BYTES: f64 = 16_777_216.0;
-/// R22: and when applying it takes longer than this, seconds. Our own choice; ApplyLagThreshold is 30.
+/// R22: shortest time to apply that lag, seconds. Our own choice; ApplyLagThreshold is 30.
 const LAG_S: f64 = 10.0;
 
 pub(super) fn all(interval: &Interval) -> Vec<Finding> {
@@ -40,7 +40,7 @@ fn gap(interval: &Interval, standby: &StandbyFigures) -> Option<Finding> {
     })
 }
 
-/// R22: nothing arrives.
+/// R22: no redo arrives.
 fn lost(interval: &Interval, standby: &StandbyFigures) -> Option<Finding> {
     let state = standby.state.as_deref()?;
     if standby.is_streaming() || !matches!(state, "connecting" | "resolving" | "failed") {
@@ -87,7 +87,7 @@ fn not_applied(_: &Interval, standby: &StandbyFigures) -> Option<Finding> {
     )
 }
 
-/// R22: what is received is applied too slowly.
+/// R22: received redo is applied too slowly.
 fn apply_lag(interval: &Interval, standby: &StandbyFigures) -> Option<Finding> {
     let lag = standby.apply_lag_end.filter(|lag| *lag as f64 >= LAG_BYTES)? as f64;
     let transport = standby.transport_lag_end.unwrap_or(0) as f64;
@@ -117,7 +117,7 @@ fn apply_lag(interval: &Interval, standby: &StandbyFigures) -> Option<Finding> {
     })
 }
 
-/// R22: redo leaves the primary too slowly, for no reason that another rule knows.
+/// R22: the transport lag grows, for no reason that another rule reports.
 fn transport_lag(interval: &Interval, standby: &StandbyFigures) -> Option<Finding> {
     let lag =
         standby.transport_lag_end.filter(|lag| *lag as f64 >= LAG_BYTES && standby.is_streaming())? as f64;
@@ -137,7 +137,7 @@ fn transport_lag(interval: &Interval, standby: &StandbyFigures) -> Option<Findin
     })
 }
 
-/// R22: its own figures are not known, so half of the rules cannot speak of it.
+/// R22: the standby's own figures are unknown, so half of the rules stay silent about it.
 fn silent(_: &Interval, standby: &StandbyFigures) -> Option<Finding> {
     let why = standby.silent.as_ref().filter(|why| standby.is_streaming() && *why != "it was not asked")?;
     Some(

@@ -1,4 +1,4 @@
-//! Each rule has a load at which it speaks first, and a neighbour of that at which it is silent.
+//! Each rule has a load at which it is the first finding, and a neighbouring load at which it is silent.
 
 use super::*;
 use crate::interval::{Interval, Period};
@@ -14,7 +14,7 @@ fn rules_of(load: &Load) -> Vec<&'static str> {
     found(&pair(load)).iter().map(|finding| finding.rule).collect()
 }
 
-/// A load with waits of the log writer that take this share of the time.
+/// A load in which the log writer waits for `event` for this share of the time.
 fn waiting(event: Event, share: f64) -> Load {
     let waits = 600;
     Load::healthy().events(event, waits, share * 600.0 / waits as f64 * 1e6)
@@ -31,7 +31,7 @@ fn slow_standby_log() -> Load {
         .part(CommitPart::RemoteWrite, 2_890.0)
 }
 
-/// Fast in general, with a slow hundredth.
+/// Mostly fast, with one in fifty slow.
 fn with_outliers(count: u64, mean_us: f64, outlier_us: f64) -> HistogramCounts {
     let mut all = counts(count - count / 50, mean_us);
     all.add(&counts(count / 50, outlier_us));

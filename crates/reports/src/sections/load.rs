@@ -1,4 +1,4 @@
-//! What it was, what was found, and how much was done.
+//! Identity, findings, and how much was done.
 
 use super::{unknown, with_notes, with_table};
 use crate::interval::Interval;
@@ -8,7 +8,6 @@ use crate::units::{UNKNOWN, count, duration, number, share, when, whole_bytes};
 use serde_json::Value;
 use standfast_instruments::{CommitPart, Event, Statistic, WaitClass};
 
-/// Identity and interval.
 pub fn identity(interval: &Interval) -> Section {
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
     let snapshot =
@@ -28,7 +27,7 @@ pub fn identity(interval: &Interval) -> Section {
     Section { facts, ..with_notes("Identity and interval", interval.flags.clone()) }
 }
 
-/// What the rules say.
+/// The findings of the rules.
 pub fn findings(interval: &Interval, findings: Vec<Finding>) -> Section {
     let note = match (findings.is_empty(), interval.counters.is_some()) {
         (false, _) => "The cause first.",
@@ -38,7 +37,7 @@ pub fn findings(interval: &Interval, findings: Vec<Finding>) -> Section {
     Section { findings, ..with_notes("Findings", vec![note.into()]) }
 }
 
-/// Load profile per second and per transaction.
+/// Load profile, per second and per transaction.
 pub fn load_profile(interval: &Interval) -> Section {
     let title = "Load profile";
     let Some(counters) = &interval.counters else { return unknown(title) };
@@ -66,7 +65,7 @@ pub fn load_profile(interval: &Interval) -> Section {
     with_table(title, "A transaction is a commit of a write.", Table { columns, rows })
 }
 
-/// Where the time went.
+/// Time model: where DB time was spent.
 pub fn time_model(interval: &Interval) -> Section {
     let title = "Time model";
     let Some(counters) = &interval.counters else { return unknown(title) };
@@ -96,7 +95,7 @@ pub fn time_model(interval: &Interval) -> Section {
     with_table(title, &note, Table { columns, rows })
 }
 
-/// Everything that counts.
+/// All statistics.
 pub fn statistics(interval: &Interval) -> Section {
     let title = "Statistics";
     let Some(counters) = &interval.counters else { return unknown(title) };
@@ -115,7 +114,7 @@ pub fn statistics(interval: &Interval) -> Section {
     with_table(title, "", Table { columns, rows: rows.collect() })
 }
 
-/// Settings that differ at the two ends.
+/// Settings that differ between the two ends.
 pub fn changed(interval: &Interval) -> Section {
     let title = "Changed parameters";
     if interval.changed.is_empty() {
@@ -132,7 +131,7 @@ pub fn changed(interval: &Interval) -> Section {
     with_table(title, "", Table { columns, rows: rows.collect() })
 }
 
-/// Bytes for each second.
+/// Bytes per second, without the `/s`.
 pub(super) fn rate(bytes: Option<u64>, seconds: f64) -> String {
     whole_bytes(bytes.map(|bytes| (bytes as f64 / seconds) as u64))
 }

@@ -1,4 +1,4 @@
-//! Commits, the redo log, and who reads and writes.
+//! Commits, the redo log, and I/O by function.
 
 use super::load::rate;
 use super::{unknown, with_notes, with_table};
@@ -59,7 +59,7 @@ fn commits_in_a_write(counters: &Counters) -> Option<f64> {
     (writes > 0).then(|| commits as f64 / writes as f64)
 }
 
-/// For how many commits the standby was last, and of how much of their time.
+/// The share of commits for which the standby answered last, and the shares of the waiting.
 fn critical_path(counters: &Counters) -> String {
     let remote = counters.part(CommitPart::Network).zip(counters.part(CommitPart::RemoteWrite));
     let commits =
@@ -74,7 +74,7 @@ fn critical_path(counters: &Counters) -> String {
     )
 }
 
-/// R3: what commits waited longer than for the local write alone.
+/// R3: bounds of the extra wait for standbys, beyond the local write alone.
 fn cost(counters: &Counters) -> String {
     let remote = counters.mean_us(Event::SyncRemoteWrite);
     let Some((local, remote)) = counters.mean_us(Event::LogFileParallelWrite).zip(remote) else {
@@ -87,7 +87,6 @@ fn cost(counters: &Counters) -> String {
     )
 }
 
-/// I/O by function.
 pub fn io(interval: &Interval) -> Section {
     let title = "I/O by function";
     let Some(counters) = &interval.counters else { return unknown(title) };
@@ -137,7 +136,6 @@ pub fn io(interval: &Interval) -> Section {
     with_table(title, note, Table { columns, rows })
 }
 
-/// Log switches.
 pub fn log_switches(interval: &Interval) -> Section {
     let title = "Log switches";
     let Some(counters) = &interval.counters else { return unknown(title) };

@@ -1,4 +1,4 @@
-//! Replication: each standby, as the primary sees it and as it says itself.
+//! Replication: each standby, as the primary sees it and as it reports itself.
 
 use super::with_notes;
 use crate::interval::Interval;
@@ -7,7 +7,7 @@ use crate::report::{Section, Table, left, right};
 use crate::units::{UNKNOWN, bytes, count, millis, number, share, whole_bytes};
 use standfast_instruments::Event;
 
-/// A section for each standby; one that says so without.
+/// One section per standby; a single section that says so when there is none.
 pub fn replication(interval: &Interval) -> Vec<Section> {
     if interval.standbys.is_empty() {
         return vec![with_notes("Replication", vec!["No destinations.".into()])];
@@ -61,7 +61,7 @@ fn one(interval: &Interval, standby: &StandbyFigures) -> Section {
     Section { facts, table: Some(waits(standby)), ..with_notes(&title, lags(standby)) }
 }
 
-/// What the thread that applies waited for most.
+/// The event that the apply thread waited for most.
 fn bottleneck(standby: &StandbyFigures) -> String {
     let Some(counters) = &standby.counters else { return UNKNOWN.to_owned() };
     let events = [
@@ -113,7 +113,7 @@ fn waits(standby: &StandbyFigures) -> Table {
     Table { columns, rows: events.into_iter().map(row).collect() }
 }
 
-/// How long a lag had which size, in a sentence.
+/// Sentences: for how many seconds each lag had which size.
 fn lags(standby: &StandbyFigures) -> Vec<String> {
     let mut names: Vec<&str> = standby.lags.iter().map(|lag| lag.name.as_str()).collect();
     names.sort_unstable();

@@ -7,10 +7,10 @@ use crate::report::{Section, Table, left, right};
 use crate::units::{UNKNOWN, count, millis, number, share};
 use standfast_instruments::{WaitClass, bucket_upper_us};
 
-/// Events of a list.
+/// Maximum events of a list.
 const TOP: usize = 10;
 
-/// Top ten of what sessions waited for.
+/// The ten events that sessions waited for most.
 pub fn foreground(interval: &Interval) -> Section {
     let title = "Top 10 foreground events";
     let Some(counters) = &interval.counters else { return unknown(title) };
@@ -18,7 +18,7 @@ pub fn foreground(interval: &Interval) -> Section {
     events(title, "% DB", all.collect(), counters.db_time_s())
 }
 
-/// What threads of the instance waited for.
+/// Waits of the instance's threads, idle ones excluded.
 pub fn background(interval: &Interval) -> Section {
     let title = "Background events";
     let Some(counters) = &interval.counters else { return unknown(title) };
@@ -67,7 +67,7 @@ fn events(
     with_table(title, note, Table { columns, rows: all.into_iter().take(TOP).map(row).collect() })
 }
 
-/// Columns of the histograms, with the first bucket that each no longer holds.
+/// Columns of the histograms, each with the bucket at which it ends (exclusive).
 const BOUNDS: [(&str, usize); 8] = [
     ("<64us", 7),
     ("<256us", 9),
@@ -79,7 +79,7 @@ const BOUNDS: [(&str, usize); 8] = [
     (">=1s", usize::MAX),
 ];
 
-/// How long waits were, in percent of each event.
+/// Distribution of the waits, in percent of each event.
 pub fn histograms(interval: &Interval) -> Section {
     let title = "Wait event histograms";
     let Some(counters) = &interval.counters else { return unknown(title) };
@@ -99,7 +99,7 @@ pub fn histograms(interval: &Interval) -> Section {
         });
         std::iter::once(event.event.clone()).chain(cells).collect()
     };
-    // Bounds are those of the buckets: 64 us and so on by fours are 1,024 us and so on where it says 1 ms.
+    // Column bounds are bucket bounds, powers of two: 64 us is exact, the column `1ms` ends at 1,024 us.
     debug_assert_eq!(bucket_upper_us(BOUNDS[0].1 - 1), Some(64));
     let columns = std::iter::once(left("event")).chain(BOUNDS.iter().map(|(name, _)| right(name))).collect();
     let rows = all.into_iter().map(row).collect();

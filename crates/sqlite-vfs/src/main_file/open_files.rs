@@ -1,4 +1,4 @@
-//! The protected files that are open in this process: how journals and logs find the database that they belong to.
+//! The protected files that are open in this process, by which rollback journals and WALs find their database.
 
 use super::MainFile;
 use crate::turn;
@@ -6,16 +6,16 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// Open protected files, by their numbers.
+/// Open protected files: number and address.
 static OPEN: Mutex<Vec<(u64, usize)>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Number of the file of ours whose lock SQLite asked for last on this thread; 0 is none.
+    /// Number of the shim's file whose lock SQLite requested last on this thread; 0 is none.
     static LOCKED_LAST: Cell<u64> = const { Cell::new(0) };
 }
 
 impl MainFile {
-    /// The file that is being opened gets a place that does not change: journals and logs find it from now on.
+    /// Gives a file that is being opened an address that does not change; journals and WALs find it from now on.
     pub fn opened(self) -> *mut MainFile {
         let id = self.id;
         let place = Box::into_raw(Box::new(self));
@@ -23,17 +23,17 @@ impl MainFile {
         place
     }
 
-    /// SQLite asks for a lock of the file itself (`xLock`).
+    /// Records that SQLite requests a lock of the file itself (`xLock`).
     pub fn lock_asked(&self) {
         LOCKED_LAST.set(self.id);
     }
 
-    /// The file of ours to which the log belongs that is opened now, or the journal; `database` is the path without its ending.
-    /// Each lock finds one log: there may be other connections to the same path that are not ours, because they were opened
-    /// before the database was protected.
+    /// Returns the shim's file to which the WAL or journal belongs that is opened now; `database` is the path without
+    /// the `-wal` or `-journal` ending. Each lock finds one WAL: other connections to the same path may not be the
+    /// shim's, because they were opened before the database was protected.
     ///
-    /// SQLite takes a lock of the database file right before, on the same thread. It has a function that finds the file by the
-    /// name of its journal, but that is defined only for names that SQLite has made, and a VFS on top of ours may open
+    /// Right before, SQLite takes a lock of the database file on the same thread. SQLite has a function that finds the
+    /// file by the name of its journal, but only for names that SQLite has made; a VFS stacked on the shim may open
     /// journals under names of its own.
     pub fn of_journal(database: &Path, is_log: bool, below: bool) -> Option<*const MainFile> {
         let last = LOCKED_LAST.get();
@@ -42,7 +42,7 @@ impl MainFile {
         }
         let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         let place = open.iter().find(|(id, _)| *id == last)?.1 as *const MainFile;
-        // SAFETY: it is taken off the list before it is freed, which needs the lock that is held here.
+        // SAFETY: the entry is removed from the list before the file is freed, which needs the lock that is held here.
         let main = unsafe { &*place };
         let same = main.database.file == database && main.below == below;
         if same && is_log {

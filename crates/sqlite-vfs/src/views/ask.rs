@@ -1,4 +1,4 @@
-//! One question over the control socket of an instance; docs/protocol.md has the bytes.
+//! One request over the control socket of an instance; docs/protocol.md defines the bytes.
 
 use standfast_session::Marker;
 use standfast_views::Table;
@@ -9,16 +9,16 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long an answer may take: the instance asks its standbys for theirs.
+/// Time limit of an answer: the instance queries its standbys for theirs.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Bytes of an answer that are taken.
+/// Maximum bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The rows of that view.
+/// Fetches the rows of a view.
 ///
 /// # Errors
-/// Why there are none, and what to do.
+/// A message with the reason and the remedy.
 pub(super) fn rows(marker: &Marker, view: &str) -> Result<Table, String> {
     let (name, directory) = (&marker.name, marker.directory.display());
     let end = Instant::now() + TIMEOUT;
@@ -73,10 +73,10 @@ fn is_timeout(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Sends the question and takes the answer to its end, within the time.
+/// Sends the request and reads the answer to its end, until `end`.
 fn exchange(socket: &Path, view: &str, end: Instant) -> Result<Vec<u8>, Trouble> {
     let mut stream = connect(socket).map_err(Trouble::Connect)?;
-    // Names of views hold nothing that JSON would have to escape.
+    // View names hold nothing that JSON would have to escape.
     let question = format!("{{\"op\":\"view\",\"name\":\"{view}\"}}\n");
     send(&stream, question.as_bytes()).map_err(Trouble::Io)?;
     let mut answer = Vec::new();
@@ -97,7 +97,7 @@ fn exchange(socket: &Path, view: &str, end: Instant) -> Result<Vec<u8>, Trouble>
     }
 }
 
-/// As `UnixStream::connect`, which would wait without a limit for an instance that is stopped and whose queue is full.
+/// Connects with a time limit; `UnixStream::connect` would wait without one for a stopped instance whose queue is full.
 fn connect(path: &Path) -> std::io::Result<UnixStream> {
     // SAFETY: a structure of integers, for which zeros are valid.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
@@ -112,7 +112,7 @@ fn connect(path: &Path) -> std::io::Result<UnixStream> {
     for (place, byte) in address.sun_path.iter_mut().zip(bytes) {
         *place = *byte as libc::c_char;
     }
-    // SAFETY: a plain system call; a result that is not negative is a new descriptor that nobody else owns.
+    // SAFETY: a plain system call; a result that is not negative is a new descriptor with no other owner.
     let socket = unsafe {
         let descriptor = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
         if descriptor < 0 {
@@ -121,7 +121,7 @@ fn connect(path: &Path) -> std::io::Result<UnixStream> {
         OwnedFd::from_raw_fd(descriptor)
     };
     let stream = UnixStream::from(socket);
-    // It counts for the connection as well.
+    // The send timeout limits the connection attempt as well.
     stream.set_write_timeout(Some(TIMEOUT))?;
     // SAFETY: an open socket, and an address of the size given that lives during the call.
     let connected = unsafe {
@@ -134,7 +134,7 @@ fn connect(path: &Path) -> std::io::Result<UnixStream> {
     if connected == 0 { Ok(stream) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Sends all of it. An instance that has gone must not end the application with SIGPIPE.
+/// Sends all bytes. An instance that has gone must not end the application with SIGPIPE.
 fn send(stream: &UnixStream, mut bytes: &[u8]) -> std::io::Result<()> {
     while !bytes.is_empty() {
         // SAFETY: an open socket, and bytes that live during the call.
@@ -160,8 +160,8 @@ fn refusal(marker: &Marker, line: &str) -> String {
     format!("instance {} ({}) answered: {what}{hint}", marker.name, marker.directory.display())
 }
 
-/// A text in a JSON object whose texts do not repeat its keys: enough for messages. Escapes of one letter are taken
-/// back; others are left as they are.
+/// Returns a text in a JSON object whose texts do not repeat its keys, which suffices for messages. Resolves escapes of
+/// one letter; others stay as they are.
 fn json_text(object: &str, key: &str) -> Option<String> {
     let (_, rest) = object.split_once(&format!("\"{key}\":\""))?;
     let mut text = String::new();
@@ -206,7 +206,7 @@ mod tests {
     fn who_does_not_answer_in_time_is_given_up() {
         let path = std::env::temp_dir().join(format!("standfast-ask-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
-        // Nobody accepts: the connection stands, the question is sent, and no answer comes.
+        // The listener never accepts: the connection is established, the request is sent, and no answer comes.
         let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let error = exchange(&path, "v$log", Instant::now() + Duration::from_millis(50)).unwrap_err();
         assert!(matches!(&error, Trouble::Io(error) if is_timeout(error)), "{error:?}");

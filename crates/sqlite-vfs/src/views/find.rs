@@ -1,4 +1,4 @@
-//! From a connection to the instance that protects one of its databases.
+//! Finds the instance that protects one of a connection's databases.
 
 use crate::bindings::{Sqlite3, Statement, code};
 use crate::host::Host;
@@ -8,12 +8,12 @@ use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The marker of the first database of the connection that is protected: `main`, then those attached, in their order.
+/// Returns the marker of the connection's first protected database: `main`, then the attached ones in their order.
 ///
-/// The databases may have been opened before the shim was loaded; so they are asked for by name, not by file.
+/// The databases may have been opened before the shim was loaded, so the lookup goes by name, not by open file.
 ///
 /// # Errors
-/// Why there is none, and what to do.
+/// A message with the reason and the remedy, when no marker can be used.
 ///
 /// # Safety
 /// `connection` must be an open connection of `host`, used by this thread.
@@ -51,7 +51,7 @@ fn marker_of(file: &Path) -> Result<Option<Marker>, String> {
     }
 }
 
-/// The files of all databases of the connection.
+/// Returns the files of all databases of the connection.
 ///
 /// # Safety
 /// As [`marker`].
@@ -59,26 +59,26 @@ unsafe fn files(host: &Host, connection: *mut Sqlite3) -> Result<Vec<PathBuf>, S
     const FILE: i32 = 2;
     let mut statement: *mut Statement = std::ptr::null_mut();
     let text = c"PRAGMA database_list";
-    // SAFETY: the connection is the caller's, the text a C string; statement is null or a statement afterwards.
+    // SAFETY: the connection is the caller's, the text a C string; afterwards `statement` is null or a statement.
     let prepared =
         unsafe { (host.prepare_v2)(connection, text.as_ptr(), -1, &raw mut statement, std::ptr::null_mut()) };
     let mut files = Vec::new();
     let mut result = prepared;
     while result == code::OK || result == code::ROW {
-        // SAFETY: a statement that was prepared and is not ended.
+        // SAFETY: a prepared statement that is not finalized.
         result = unsafe { (host.step)(statement) };
         if result == code::ROW {
-            // SAFETY: it stands on a row; the text lives until the next step.
+            // SAFETY: the statement is on a row; the text lives until the next step.
             let name = unsafe { (host.column_text)(statement, FILE) };
             // SAFETY: null or a C string.
             let bytes = if name.is_null() { &[][..] } else { unsafe { CStr::from_ptr(name) }.to_bytes() };
-            // Databases in memory have no name.
+            // In-memory databases have no file name.
             if !bytes.is_empty() {
                 files.push(PathBuf::from(OsStr::from_bytes(bytes)));
             }
         }
     }
-    // SAFETY: null, or a statement that is not ended.
+    // SAFETY: null, or a statement that is not finalized.
     unsafe { (host.finalize)(statement) };
     if result == code::DONE {
         Ok(files)

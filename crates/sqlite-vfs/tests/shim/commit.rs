@@ -1,4 +1,4 @@
-//! Commits: when they return, and what they wait for.
+//! When commits return, and what they wait for.
 
 use crate::fake::{FakeInstance, Loss};
 use crate::support::{Scratch, code, count, insert, open, protected, status, until};
@@ -18,7 +18,7 @@ fn a_commit_returns_when_it_is_durable_and_not_before() {
             insert(&open(&path)).unwrap();
             returned.store(true, SeqCst);
         });
-        // Early lock release: it is visible and its lock is free while it waits.
+        // Early lock release: the commit is visible and its lock is free while it waits.
         until("the commit waits without the lock", || {
             instance.segment.has_commit_waiters(3) && !instance.segment.owned(3)
         });
@@ -63,21 +63,21 @@ fn a_transaction_over_two_databases_waits_once_both_locks_are_free() {
                 .execute_batch("BEGIN; INSERT INTO main.t VALUES(1); INSERT INTO b.t VALUES(2); COMMIT")
                 .unwrap();
         });
-        // While both write locks are free: another writer can commit in the second database.
+        // While both write locks are free, another writer can commit in the second database.
         until("the commit waits for the first database", || {
             instance.segment.has_commit_waiters(3)
                 && !instance.segment.owned(3)
                 && !instance.segment.owned(70)
         });
         assert_eq!(count(&other), 1);
-        // The second is waited for when the first is there; released together both are there at once.
+        // The second wait begins once the first database is durable; here both become durable together.
         instance.hold(false);
         writer.join().unwrap();
     });
     assert!(!instance.segment.has_commit_waiters(3) && !instance.segment.has_commit_waiters(70));
 }
 
-/// SQLite ignores the results of second phases where it has made a super-journal.
+/// SQLite ignores the results of second phases when it has made a super-journal.
 #[test]
 fn a_transaction_with_two_rollback_journals_is_refused_before_it_commits() {
     let (scratch, instance, path) = protected("super-journal");
@@ -152,7 +152,7 @@ fn an_instance_that_vanishes_leaves_the_outcome_unknown_and_the_connection_usabl
     let (_scratch, mut instance, path) = protected("unknown");
     let connection = open(&path);
     insert(&connection).unwrap();
-    // Alive was asked less than a second ago, so this commit goes ahead.
+    // The last liveness check is less than a second old, so this commit proceeds.
     instance.kill();
     let error = insert(&connection).unwrap_err();
     assert_eq!(code(&error), ffi::SQLITE_IOERR_FSYNC);
@@ -184,7 +184,7 @@ fn a_commit_in_flight_survives_a_restart_of_the_instance() {
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || insert(moved).map(|_| ()).map_err(|error| code(&error)));
         until("the commit waits", || instance.segment.has_commit_waiters(3));
-        // It gives notice again each time that it has looked for the instance.
+        // The waiting commit notifies again after each check of the instance.
         instance.segment.take_dirty();
         until("the commit has looked", || !instance.segment.take_dirty().is_empty());
         let again = crate::fake::FakeInstance::start(&directory);
@@ -219,7 +219,7 @@ fn a_log_that_starts_again_is_waited_for_in_its_new_generation() {
         insert(&connection).unwrap();
     }
     let before = instance.segment.epoch(3);
-    // The instance checkpoints; here with the host's own VFS, around the shim.
+    // The instance checkpoints, here with the host's own VFS, bypassing the shim.
     let plain = rusqlite::Connection::open_with_flags_and_vfs(
         &path,
         rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE,
@@ -244,7 +244,8 @@ fn a_log_that_starts_again_is_waited_for_in_its_new_generation() {
     drop(scratch);
 }
 
-/// More pages than a cache of four holds, so that some are spilled; fewer than make a run that is written on the way.
+/// More pages than a cache of four holds, so that some are spilled; fewer than fill a run that is written before the
+/// commit.
 const BIG: &str = "INSERT INTO big WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<12)
      SELECT NULL, randomblob(3000) FROM n";
 
@@ -267,8 +268,8 @@ fn a_transaction_reads_its_own_frames_that_are_not_in_the_log_yet() {
     assert_eq!(total(&open(&path)), 36_000);
 }
 
-/// Frames of a transaction wait for its commit frame. Those of one that was rolled back must not be written when
-/// others have the lock, whatever its connection reads next.
+/// Frames of a transaction wait for its commit frame. Frames of a rolled-back transaction must not be written while
+/// another connection has the lock, whatever their own connection reads next.
 #[test]
 fn frames_of_a_transaction_that_was_rolled_back_never_reach_the_log() {
     let (_scratch, _instance, path) = protected("rolled-back");
@@ -277,7 +278,7 @@ fn frames_of_a_transaction_that_was_rolled_back_never_reach_the_log() {
     first.execute_batch(&format!("BEGIN IMMEDIATE; {BIG}; ROLLBACK")).unwrap();
     for round in 1..=3 {
         second.execute_batch(BIG).unwrap();
-        // Reads the pages that the other one has just written, where its own frames would have gone.
+        // Reads the pages that the other connection has just written, where the frames of this one would have gone.
         assert_eq!(total(&first), round * 36_000);
     }
     let verdict: String = open(&path).query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
@@ -294,14 +295,14 @@ fn a_commit_begun_in_shared_memory_that_was_replaced_is_never_acknowledged() {
         insert(&connection).unwrap();
         connection.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES(2)").unwrap();
         let instance = instance.restart_with_new_memory(loss, &path, 3);
-        // Nothing that is published now may count for a commit that nobody has announced.
+        // No position published from now on may acknowledge this commit, which was not announced in the new memory.
         instance.hold(true);
         let error = connection.execute_batch("COMMIT").unwrap_err();
         assert_eq!(code(&error), ffi::SQLITE_IOERR_FSYNC, "{loss:?}");
         assert!(status(&connection).contains("new shared memory"), "{loss:?}: {}", status(&connection));
         instance.hold(false);
         assert_eq!(count(&connection), 2, "committed and visible");
-        // The next transaction finds the new memory, and waits for it.
+        // The next transaction finds the new shared memory and waits in it.
         insert(&connection).unwrap();
         instance.hold(true);
         std::thread::scope(|scope| {
@@ -317,7 +318,7 @@ fn a_commit_begun_in_shared_memory_that_was_replaced_is_never_acknowledged() {
 fn a_commit_that_waits_in_shared_memory_that_is_replaced_ends_with_a_word() {
     for loss in LOSSES {
         let (_scratch, instance, path) = protected(&format!("replaced-wait-{loss:?}"));
-        // However long it is gone, it is not given up on.
+        // The commit waits, however long the instance is gone.
         let patient = standfast_session::SegmentConfig { commit_wait_ms: 60_000, ..crate::fake::CONFIG };
         instance.segment.set_running(true, &patient);
         instance.hold(true);
@@ -362,7 +363,8 @@ fn a_transaction_over_two_databases_is_not_acknowledged_when_one_of_them_lost_it
     assert_eq!((count(&open(&one)), count(&open(&two))), (1, 1));
 }
 
-/// How much longer the transaction of a commit got once it was durable, and that it remained one.
+/// Returns the time by which the transaction of a commit was lengthened after it was durable; checks that it is counted
+/// as one.
 fn end_of_transaction(instance: &FakeInstance, commit: impl FnOnce() + Send) -> u64 {
     let counts = || instance.segment.wait_counts(SessionWait::Transaction);
     let number = |counts: &WaitCounts| counts.buckets.iter().sum::<u64>();
@@ -385,9 +387,9 @@ fn end_of_transaction(instance: &FakeInstance, commit: impl FnOnce() + Send) -> 
 fn what_a_transaction_takes_behind_its_wait_is_counted_with_it() {
     let (_scratch, instance, path) = protected("ends");
     let writes = || assert_eq!(insert(&open(&path)).unwrap(), 1);
-    // On a busy machine the end of one may come so late that it is not taken for its end.
+    // On a busy machine the end of a transaction may come too late to be counted as its end.
     assert!((0..100).any(|_| end_of_transaction(&instance, writes) > 0));
-    // What the application reads now, or does while a statement is open, is no part of its transaction.
+    // The application's later reads, or pauses while a statement is open, are not part of its transaction.
     let pages = "WITH RECURSIVE row(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM row WHERE n < 50)
         INSERT INTO t SELECT randomblob(2000) FROM row";
     open(&path).execute_batch(pages).unwrap();

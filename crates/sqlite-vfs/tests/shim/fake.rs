@@ -1,5 +1,5 @@
-//! A stand-in for the instance: shared memory, lock file and markers as a real one makes them, and a thread
-//! that declares durable whatever the published wal-index shows. It captures nothing.
+//! A stand-in for the instance: shared memory, lock file and markers like those of a real one, and a thread that
+//! reports as durable whatever the published wal-index shows. It captures nothing.
 
 #![allow(dead_code, reason = "shared by the tests and an example, which use different parts")]
 #![allow(clippy::unwrap_used, reason = "the example includes a file of the tests")]
@@ -28,7 +28,7 @@ pub struct FakeInstance {
     lock: Option<File>,
 }
 
-/// What happened to the shared memory.
+/// How the shared memory was lost.
 #[derive(Clone, Copy, Debug)]
 pub enum Loss {
     Removed,
@@ -37,16 +37,16 @@ pub enum Loss {
 
 struct Shared {
     segment: Segment,
-    /// Notices are taken but nothing is declared durable.
+    /// Notifications are taken but nothing is reported durable.
     hold: AtomicBool,
     stop: AtomicBool,
-    /// Rounds in which something was declared durable.
+    /// Number of times that a position was published as durable.
     releases: AtomicU64,
     databases: Mutex<Vec<(u16, Arc<File>)>>,
 }
 
 impl FakeInstance {
-    /// Starts one in `directory`; its shared memory lies there too.
+    /// Starts a fake instance in `directory`, which also holds its shared memory.
     pub fn start(directory: &Path) -> FakeInstance {
         std::fs::create_dir_all(directory).unwrap();
         let id = directory.as_os_str().as_encoded_bytes().iter().rev().fold([7u8; 16], |mut id, byte| {
@@ -73,7 +73,7 @@ impl FakeInstance {
         FakeInstance { directory, segment, shared, id, thread: Some(thread), lock: Some(lock) }
     }
 
-    /// Of the database at `path`, which must exist.
+    /// Returns the marker of the database at `path`, which must exist.
     pub fn marker(&self, path: &Path, number: u16) -> Marker {
         Marker {
             instance: self.id,
@@ -92,7 +92,7 @@ impl FakeInstance {
     pub fn protect(&self, path: &Path, number: u16) {
         let mut shm = path.as_os_str().to_owned();
         shm.push("-shm");
-        // Kept open for ever: closing any descriptor of it would drop the locks of this process.
+        // Never closed: closing any descriptor of the file would drop the locks of this process.
         let shm = Arc::new(File::open(shm).unwrap());
         std::mem::forget(Arc::clone(&shm));
         self.segment.reset_hints(number);
@@ -119,13 +119,13 @@ impl FakeInstance {
         self.shared.releases.load(SeqCst)
     }
 
-    /// Stops without a word, as if killed.
+    /// Stops without cleanup, as if killed.
     pub fn kill(&mut self) {
         self.lock = None;
         self.stop_thread();
     }
 
-    /// Dies, and starts again with new shared memory because it finds none that it can use.
+    /// Dies, and starts again with new shared memory because the old one is unusable.
     pub fn restart_with_new_memory(mut self, loss: Loss, path: &Path, number: u16) -> FakeInstance {
         let segment = self.directory.join("segment");
         let directory = self.directory.clone();
@@ -137,7 +137,7 @@ impl FakeInstance {
                 file.write_all_at(&99u32.to_le_bytes(), 8).unwrap();
             }
         }
-        // What was killed says no more in its memory.
+        // A killed instance writes nothing more to its shared memory.
         std::mem::forget(self);
         let instance = FakeInstance::start(&directory);
         instance.protect(path, number);
@@ -174,7 +174,7 @@ fn run(shared: &Shared) {
         }
         if dirty.is_empty() || shared.hold.load(SeqCst) {
             segment.sleep(Duration::from_millis(if dirty.is_empty() { 1000 } else { 1 }));
-            // What was taken while held is not lost: releasing the hold marks everything dirty.
+            // Notifications taken while held are not lost: releasing the hold marks everything dirty.
             continue;
         }
         for (number, shm) in databases.iter().filter(|(number, _)| dirty.iter().any(|dirty| dirty == *number))
@@ -189,7 +189,7 @@ fn run(shared: &Shared) {
                     segment.wake(&mut sleepers);
                     shared.releases.fetch_add(1, SeqCst);
                 }
-                // A new generation has begun since: a notice will follow.
+                // A new generation has begun since: a notification will follow.
                 _ => {}
             }
         }

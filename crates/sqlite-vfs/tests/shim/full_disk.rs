@@ -1,4 +1,4 @@
-//! Frames that are kept to be written together, and a volume that is full at any of these writes.
+//! Frames kept in memory to be written together, and a volume that is full at any of these writes.
 
 use crate::support::{open, protected};
 use rusqlite::{Connection, ffi};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Once;
 
 thread_local! {
-    /// How many more writes of this thread succeed before one fails; `None`: all.
+    /// Number of further writes of this thread that succeed before one fails; `None` is all.
     static WRITES_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
@@ -34,7 +34,7 @@ unsafe extern "C" fn pwrite(file: c_int, data: *const c_void, bytes: usize, offs
     if is_full() { -1 } else { unsafe { libc::pwrite64(file, data, bytes, offset) } }
 }
 
-/// Writes of SQLite's VFS go through the functions above.
+/// Replaces the write calls of SQLite's VFS by the functions above.
 fn intercept() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -54,7 +54,7 @@ fn intercept() {
     });
 }
 
-/// A statement that is rolled back alone when the volume is full: it may violate the unique index.
+/// An insert that SQLite rolls back alone when the volume is full, because it may violate the unique index.
 fn insert(table: &str, rows: u32) -> String {
     format!(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
@@ -62,7 +62,7 @@ fn insert(table: &str, rows: u32) -> String {
     )
 }
 
-/// Rows in the files alone, without the index of those who have the database open.
+/// Returns the rows in a copy of the files alone, without the wal-index of the processes that have the database open.
 fn recovered(path: &Path) -> i64 {
     let copy = path.with_file_name("recovered.db");
     let wal = |path: &Path| format!("{}-wal", path.display());
@@ -86,7 +86,7 @@ fn full_disk_at_any_write_of_frames_reaches_their_transaction() {
     let connection = open(&path);
     connection.execute_batch("PRAGMA cache_size=4; PRAGMA cache_spill=4; CREATE UNIQUE INDEX u ON t(x); CREATE TABLE other(x); INSERT INTO t VALUES(1)").unwrap();
     let mut went_on = 0;
-    // What the first statement leaves is kept in some cases, and read by the next one.
+    // In some cases frames of the first statement are still in memory and read by the next one.
     for (writes, first) in (0..100).flat_map(|writes| (1..=8).map(move |first| (writes, first))) {
         connection.execute_batch("DELETE FROM t WHERE rowid > 1; DELETE FROM other").unwrap();
         let committed = 1;

@@ -1,4 +1,4 @@
-//! The functions taken from SQLite's table are those of their names.
+//! Each function taken from SQLite's table is the one of its name.
 
 use crate::support::{API, load};
 use rusqlite::ffi;

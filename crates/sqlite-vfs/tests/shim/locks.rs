@@ -1,4 +1,4 @@
-//! The queue for the write lock and the gate, through SQLite's own busy handling.
+//! The queue for the write lock and the checkpoint gate, through SQLite's own busy handling.
 
 use crate::fake::FakeInstance;
 use crate::support::{code, count, insert, open, protected, thread_id, until, until_asleep};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Barrier, atomic::AtomicU32, atomic::Ordering::SeqCst, mpsc};
 use std::time::{Duration, Instant};
 
-/// Eight connections execute `sql` until it was done `times` times; how often each of them did it.
+/// Eight connections execute `sql` until it has run `times` times; returns how often each ran it.
 fn eight_writers(path: &Path, timeout: Duration, sql: &str, times: u32) -> Vec<u32> {
     let (begun, start) = (AtomicU32::new(0), Barrier::new(8));
     let write = |connection: Connection| {
@@ -49,8 +49,8 @@ fn eight_writers_with_a_short_busy_timeout_all_get_their_turns() {
     assert_eq!(count(&open(&path)), 12_000);
 }
 
-/// The default busy handler counts its sleeps, not time: were a sleep in the queue shorter than asked for,
-/// it would give up after a few dozen of them.
+/// The default busy handler counts its sleeps, not time: if a sleep in the queue were shorter than requested, the
+/// handler would give up after a few dozen sleeps.
 #[test]
 fn a_busy_timeout_is_not_used_up_by_being_woken_in_vain() {
     let (_scratch, instance, path) = protected("timeout");
@@ -64,7 +64,7 @@ fn a_busy_timeout_is_not_used_up_by_being_woken_in_vain() {
             until("the other sleeps in the queue", || sleeps() > before || waiter.is_finished());
             assert!(!waiter.is_finished(), "{:?}", waiter.join());
             before = sleeps();
-            // Wakes the first in line, and the lock is still held.
+            // Wakes the first waiter while the lock is still held.
             instance.segment.open_gate(3);
         }
         holder.execute_batch("COMMIT").unwrap();
@@ -84,7 +84,7 @@ fn a_long_transaction_makes_others_wait_for_their_timeout_and_no_longer() {
     let waited = start.elapsed();
     assert!(waited >= Duration::from_millis(90) && waited < Duration::from_secs(20), "{waited:?}");
     other.busy_timeout(Duration::from_secs(5)).unwrap();
-    // Its place in the queue is still the one of before, which is not counted again; its sleeps are.
+    // Its place in the queue is still the earlier one, which is not counted again; its sleeps are counted.
     let before = instance.segment.counts().lock_sleeps;
     let moved = &mut other;
     std::thread::scope(|scope| {
@@ -97,7 +97,7 @@ fn a_long_transaction_makes_others_wait_for_their_timeout_and_no_longer() {
     assert!(!instance.segment.owned(3));
 }
 
-/// A writer that gave up must not stay first in line: the lock would be reserved for it time and again.
+/// A writer that gave up must not stay first in the queue: the lock would be reserved for it again and again.
 #[test]
 fn a_writer_that_gave_up_does_not_slow_the_others_down() {
     let (_scratch, instance, path) = protected("gave-up");
@@ -172,7 +172,7 @@ fn the_gate_holds_new_transactions_until_it_opens() {
         instance.segment.open_gate(3);
         let (inserted, ended, connection) = writer.join().unwrap();
         assert!(inserted == Ok(1) && ended >= opened, "{inserted:?} before the gate was opened");
-        // An instance that was stopped behind its gate: waited for once.
+        // The instance is stopped behind its gate: the session waits once.
         instance.segment.close_gate(3);
         let start = Instant::now();
         insert(&connection).unwrap();
@@ -207,7 +207,8 @@ impl Drop for InstanceWrites<'_> {
     }
 }
 
-/// Runs `sql` without a busy timeout while the instance has the write lock, which it gives up when the connection sleeps.
+/// Runs `sql` without a busy timeout while the instance has the write lock; the instance releases it once the
+/// connection sleeps.
 fn run_while_the_instance_writes(
     instance: &FakeInstance,
     path: &Path,
@@ -233,18 +234,18 @@ fn a_connection_without_a_busy_timeout_waits_for_the_instance_alone() {
     let (_scratch, instance, path) = protected("instance-writes");
     let mut connection = open(&path);
     run_while_the_instance_writes(&instance, &path, &mut connection, "INSERT INTO t VALUES(1)");
-    // A transaction that began before.
+    // In a transaction that began before.
     connection.execute_batch("BEGIN; SELECT * FROM t").unwrap();
     run_while_the_instance_writes(&instance, &path, &mut connection, "INSERT INTO t VALUES(2)");
     connection.execute_batch("COMMIT").unwrap();
-    // Behind the gate as well, where no other session is kept waiting for it.
+    // Also behind the gate, where no other session keeps the instance waiting.
     connection.execute_batch("BEGIN; SELECT * FROM t").unwrap();
     instance.segment.close_gate(3);
     run_while_the_instance_writes(&instance, &path, &mut connection, "INSERT INTO t VALUES(3)");
     connection.execute_batch("COMMIT").unwrap();
     instance.segment.open_gate(3);
     assert_eq!(count(&connection), 3);
-    // Another writer is not waited for.
+    // The connection does not wait for another writer.
     let other = open(&path);
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     assert_eq!(code(&insert(&connection).unwrap_err()), ffi::SQLITE_BUSY);
@@ -309,7 +310,7 @@ fn a_connection_with_an_open_cursor_commits_time_and_again() {
     };
     assert_eq!(copied(&other), 3);
     drop(rows);
-    // What others commit meanwhile still makes the snapshot of the cursor stale.
+    // Commits of other connections meanwhile still make the snapshot of the cursor stale.
     let mut rows = reading.query([]).unwrap();
     rows.next().unwrap().expect("a row");
     insert(&other).unwrap();
@@ -317,7 +318,7 @@ fn a_connection_with_an_open_cursor_commits_time_and_again() {
     assert_eq!(code(&error), ffi::SQLITE_BUSY_SNAPSHOT);
 }
 
-/// Methods of the file, as SQLite calls them, and the file.
+/// Returns the methods of the file, as SQLite calls them, and the file.
 fn methods(
     connection: &Connection,
     operation: i32,
@@ -380,7 +381,7 @@ fn without_a_busy_timeout_a_stale_hint_is_not_taken_for_the_lock() {
     assert_eq!(status, 0, "the child failed");
     assert!(instance.segment.owned(3), "by a session that has died");
     insert(&connection).unwrap();
-    // One that lives has been given the turn, and does not come for it.
+    // A live session is granted the lock and does not come for it.
     let idle = standfast_session::Session::attach(instance.segment, 3, std::process::id(), 1).unwrap();
     assert!(idle.try_turn());
     assert_eq!(code(&insert(&connection).unwrap_err()), ffi::SQLITE_BUSY);

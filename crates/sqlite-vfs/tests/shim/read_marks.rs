@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The wal-index of a database, open for ever: closing any descriptor of it would drop the locks of this process.
+/// The wal-index of a database, never closed: closing any descriptor of it would drop the locks of this process.
 struct WalIndex(&'static File);
 
 impl WalIndex {
@@ -30,7 +30,7 @@ impl WalIndex {
         self.word(24)
     }
 
-    /// The newest mark that serves a reader of all frames.
+    /// Returns the newest mark that a reader of all frames can use.
     fn mark(&self) -> u32 {
         (26..30).map(|index| self.word(index)).filter(|mark| *mark <= self.frames()).max().unwrap()
     }
@@ -40,7 +40,7 @@ fn without_the_shim(path: &Path) -> Connection {
     Connection::open_with_flags_and_vfs(path, OpenFlags::SQLITE_OPEN_READ_WRITE, c"unix").unwrap()
 }
 
-/// Writes 640 frames and more; how often the newest mark moved, which is never far behind.
+/// Writes at least 640 frames and returns how often the newest mark moved; checks that it is never far behind.
 fn marks_moved(connection: &Connection, index: &WalIndex) -> u32 {
     let (begin, mut moved) = (index.frames(), 0);
     while index.frames() < begin + 640 {
@@ -89,7 +89,7 @@ fn a_reader_keeps_its_snapshot_with_a_mark_that_is_behind_it() {
     assert!(mark < index.frames());
     writer.execute_batch("UPDATE t SET x = 2; INSERT INTO t SELECT zeroblob(900) FROM t").unwrap();
 
-    // Nobody holds the checkpoint lock here, as an instance would.
+    // Unlike with an instance, the checkpoint lock is free here.
     let foreign = without_the_shim(&path);
     let checkpoint = || foreign.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
     checkpoint();

@@ -1,4 +1,4 @@
-//! What a protected database refuses, and with which words; and that others are left alone.
+//! What a protected database refuses, with which messages; other databases are unaffected.
 
 use crate::fake::FakeInstance;
 use crate::support::{
@@ -18,7 +18,7 @@ fn a_database_without_a_marker_gets_the_hosts_own_file_methods() {
     insert(&connection).unwrap();
     let mode: String =
         connection.query_row("PRAGMA journal_mode=delete", [], |row| row.get(0)).unwrap_or_default();
-    // The connection that keeps the log of the test's databases open makes this busy, not refused.
+    // The connection that keeps the WAL of the test's databases open makes this busy, not refused.
     assert_ne!(mode, "refused");
     assert_eq!(vfs_name(&connection), vfs_name_of_unix(&path));
     for connection in [&connection, &memory] {
@@ -84,7 +84,7 @@ fn what_would_end_wal_mode_is_refused_by_name() {
     }
     assert_eq!(pragma("PRAGMA journal_mode").unwrap(), "wal".to_string().into());
     assert_eq!(pragma("PRAGMA journal_mode=wal").unwrap(), "wal".to_string().into());
-    // SQLite ignores this in WAL mode, in a VACUUM too.
+    // SQLite ignores page_size in WAL mode, also in a VACUUM.
     connection.execute_batch("PRAGMA page_size=1024; PRAGMA synchronous=off; VACUUM").unwrap();
     assert_eq!(pragma("PRAGMA page_size").unwrap(), 4096.into());
     insert(&connection).unwrap();
@@ -99,7 +99,7 @@ fn exclusive_locking_of_an_attached_database_is_caught_at_the_write() {
     let connection = open(&plain);
     connection.execute("ATTACH ?1 AS p", [path.to_str().unwrap()]).unwrap();
     connection.execute_batch("INSERT INTO p.t VALUES(1)").unwrap();
-    // Unqualified, this reaches all databases, but the file control only that of main.
+    // Unqualified, the PRAGMA applies to all databases, but SQLite sends the file control only to main.
     connection.execute_batch("PRAGMA locking_mode=EXCLUSIVE").unwrap();
     let result = connection.execute_batch("INSERT INTO p.t VALUES(2); INSERT INTO p.t VALUES(3)");
     assert!(result.is_err(), "a commit that nobody would have heard of");
@@ -136,7 +136,7 @@ fn without_an_instance_reading_works_and_writing_fails_after_the_wait_with_its_n
     assert!(text.contains("its instance fake") && text.contains(directory.to_str().unwrap()), "{text}");
     let role: String = connection.query_row("SELECT standfast_role()", [], |row| row.get(0)).unwrap();
     assert_eq!(role, "unknown");
-    // Started later: found without opening the database again.
+    // An instance started later is found without opening the database again.
     let instance = FakeInstance::start(&directory);
     instance.protect(&path, 3);
     insert(&connection).unwrap();
@@ -165,7 +165,7 @@ fn a_writer_that_waits_for_its_instance_goes_on_when_it_starts() {
             insert(moved).map(|_| ()).map_err(|error| code(&error))
         });
         until_asleep(told.recv().unwrap());
-        // One that waits for another instance, as long as is usual, gives up meanwhile.
+        // A connection that waits for another instance, with the usual limit, gives up meanwhile.
         assert_eq!(code(&insert(&other).unwrap_err()), ffi::SQLITE_READONLY_CANTLOCK);
         assert!(!writer.is_finished());
         assert_eq!(count(&open(&path)), 1, "written without an instance");
@@ -184,7 +184,7 @@ fn a_marker_that_cannot_be_used_makes_the_database_read_only() {
     assert_eq!(count(&connection), 1);
     assert_eq!(code(&insert(&connection).unwrap_err()), ffi::SQLITE_READONLY_CANTLOCK);
     assert!(status(&connection).contains("malformed marker file"));
-    // The instance writes it anew: the connection need not be opened again.
+    // The instance rewrites the marker: the connection need not be opened again.
     let instance = scratch.instance();
     instance.protect(&path, 3);
     insert(&connection).unwrap();
@@ -216,7 +216,7 @@ fn a_copy_with_the_marker_of_the_original_can_be_read_but_not_written() {
     drop(connection);
     std::fs::remove_file(marker_path(&copy)).unwrap();
     insert(&open(&copy)).unwrap();
-    // The original is not touched by any of it.
+    // The original is unaffected.
     insert(&open(&path)).unwrap();
     assert_eq!((count(&open(&copy)), count(&open(&path))), (2, 2));
 }
@@ -236,13 +236,13 @@ fn a_file_put_in_the_place_of_a_protected_one_is_refused_until_the_instance_take
     do_not_wait(&new);
     assert_eq!(code(&insert(&new).unwrap_err()), ffi::SQLITE_READONLY_CANTLOCK);
     assert!(status(&new).contains("Restart instance fake"), "{}", status(&new));
-    // The instance starts again; it is the one who could still have the old file open.
+    // The instance restarts: it could still have the old file open.
     instance.segment.set_running(false, &crate::fake::CONFIG);
     assert_eq!(code(&insert(&old).unwrap_err()), ffi::SQLITE_READONLY_CANTLOCK);
     instance.protect(&path, 3);
     instance.segment.set_running(true, &crate::fake::CONFIG);
     insert(&new).unwrap();
-    // The file that the other connection has open is served by nobody any more.
+    // No instance serves the file that the other connection has open.
     assert_eq!(code(&insert(&old).unwrap_err()), ffi::SQLITE_READONLY_CANTLOCK);
     assert!(status(&old).contains("close and reopen"), "{}", status(&old));
 }
@@ -259,7 +259,7 @@ fn a_connection_that_outlives_the_protection_says_so() {
     insert(&open(&path)).unwrap();
 }
 
-/// If it were not refused, the commit would wait for ever.
+/// Without the refusal, the commit would wait for ever.
 fn do_not_wait(connection: &Connection) {
     connection.query_row("PRAGMA standfast_commit_write=nowait", [], |_| Ok(())).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Connections that share a cache: SQLite calls one file for several of them, on several threads.
+//! Connections that share a cache: SQLite calls one file for several connections, on several threads.
 
 use crate::support::{Scratch, code, count, insert, open, protected, until};
 use rusqlite::{Connection, OpenFlags, ffi};
@@ -12,7 +12,7 @@ fn open_shared(path: &Path) -> Connection {
     connection
 }
 
-/// Inserts a row; a table that another connection of the cache has locked is tried again.
+/// Inserts a row; retries while another connection of the cache has the table locked.
 fn insert_in_turn(connection: &Connection) {
     loop {
         match insert(connection) {
@@ -32,7 +32,7 @@ fn a_commit_waits_while_who_opened_the_cache_last_writes_elsewhere() {
     instance.protect(&two, 70);
     let (first, second) = (open_shared(&one), open_shared(&one));
     second.execute("ATTACH ?1 AS other", [two.to_str().unwrap()]).unwrap();
-    // Both know the schemas, which are locked from here on.
+    // Both have read the schemas, which are locked from here on.
     first.query_row("SELECT count(*) FROM main.t", [], |_| Ok(())).unwrap();
     second.query_row("SELECT count(*) FROM main.t, other.t", [], |_| Ok(())).unwrap();
     second.execute_batch("BEGIN; INSERT INTO other.t VALUES(2)").unwrap();

@@ -1,4 +1,4 @@
-//! Another VFS on top of the shim, as vfstrace or multiplex: files of its own around ours, and names of its own.
+//! Another VFS on top of the shim, like vfstrace or multiplex, with file structures and file names of its own.
 
 use crate::support::{count, insert, protected, until};
 use rusqlite::{Connection, OpenFlags, ffi};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
 
 /// The shim.
 static BELOW: AtomicPtr<ffi::sqlite3_vfs> = AtomicPtr::new(std::ptr::null_mut());
-/// How many logs of the VFS on top are open with the methods of the shim, which does not sync them.
+/// Number of WALs of the VFS on top that are open with the methods of the shim, which does not sync them.
 static LOGS_OF_SHIM: AtomicU32 = AtomicU32::new(0);
 
 #[repr(C)]
@@ -25,8 +25,8 @@ unsafe extern "C" fn open(
     flags: c_int,
     out: *mut c_int,
 ) -> c_int {
-    // SAFETY: called by SQLite with memory for `Outer`, and a name that is null or a C string. The copy of the name, which has
-    // nothing before it and one zero behind it, is never freed, nor is the memory of the file below.
+    // SAFETY: called by SQLite with memory for `Outer`, and a name that is null or a C string. The copy of the name,
+    // which has nothing before it and one zero behind it, is never freed, nor is the memory of the file below.
     unsafe {
         let below = BELOW.load(SeqCst);
         let name = match name.is_null() {
@@ -39,7 +39,7 @@ unsafe extern "C" fn open(
         if result == ffi::SQLITE_OK {
             file.cast::<Outer>()
                 .write(Outer { base: ffi::sqlite3_file { pMethods: &raw const METHODS }, inner });
-            // The shim passes no sync of a log on; the file below would only see one with no descriptor behind it.
+            // Counted by its methods: the shim passes on no sync of a WAL that could be counted below.
             if flags & ffi::SQLITE_OPEN_WAL != 0
                 && (*(*inner).pMethods).xShmMap.is_some()
                 && is_of_shim(inner)
@@ -51,16 +51,16 @@ unsafe extern "C" fn open(
     }
 }
 
-/// Whether the methods are those of the shim, which the main file of a protected database has.
+/// Returns whether the methods are those of the shim, which the main file of a protected database has.
 ///
 /// # Safety
-/// An open file.
+/// `file` is an open file.
 unsafe fn is_of_shim(file: *mut ffi::sqlite3_file) -> bool {
     // SAFETY: as the caller promises; both are methods of an open file.
     unsafe { SHIM_WRITE.load(SeqCst) == (*(*file).pMethods).xWrite.unwrap() as *mut c_void }
 }
 
-/// How the shim writes.
+/// The shim's `xWrite`.
 static SHIM_WRITE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 macro_rules! forward {
@@ -127,8 +127,8 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
 fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: functions of SQLite; the new VFS lives as long as the process. Its other methods are those of the shim,
-        // which finds what it needs in the same fields.
+        // SAFETY: functions of SQLite; the new VFS lives as long as the process. Its other methods are those of the
+        // shim, which finds what it needs in the same fields.
         unsafe {
             let below = ffi::sqlite3_vfs_find(c"standfast".as_ptr());
             BELOW.store(below, SeqCst);
@@ -174,7 +174,7 @@ fn with_a_vfs_on_top_a_database_is_protected_and_says_so() {
         });
         instance.hold(false);
     });
-    // Names of rollback journals that SQLite has not made, beside an unprotected database.
+    // Rollback journals under names that SQLite has not made, beside an unprotected database.
     let plain = on_top(&scratch.path.join("plain.db"));
     plain.execute_batch("CREATE TABLE t(x); INSERT INTO t VALUES(1)").unwrap();
     assert_eq!((count(&plain), count(&direct)), (1, 2));

@@ -129,7 +129,7 @@ pub fn until_asleep(thread: libc::pid_t) {
     until("the thread sleeps", || {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"))
             .unwrap_or_else(|error| panic!("the thread has ended instead of waiting: {error}"));
-        // The name before it, in parentheses, may hold anything.
+        // The process name before it, in parentheses, may contain anything.
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         assert!(!matches!(state, None | Some('Z' | 'X')), "the thread has ended instead of waiting: {stat}");
         state == Some('S')

@@ -1,4 +1,4 @@
-//! Durable visibility: readers wait until what they see is durable.
+//! Durable visibility: readers wait until their snapshot is durable.
 
 use crate::support::{code, count, insert, open, protected, status, until};
 use rusqlite::ffi;
@@ -22,7 +22,7 @@ fn a_reader_that_asked_for_it_sees_only_what_is_durable() {
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || count(moved));
         until("the reader waits", || instance.segment.has_commit_waiters(3));
-        // Others go on: it holds no lock that anybody needs.
+        // The waiting reader holds no lock that writers need.
         insert(&writer).unwrap();
         assert!(!reader.is_finished());
         instance.hold(false);
@@ -66,7 +66,7 @@ fn open_durable(path: &std::path::Path) -> rusqlite::Connection {
     connection
 }
 
-/// Extended result code of a read, or how many rows it sees.
+/// Returns the number of rows that a read sees, or its extended result code.
 fn seen(connection: &rusqlite::Connection) -> Result<i64, i32> {
     connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).map_err(|error| code(&error))
 }
@@ -77,7 +77,7 @@ fn a_durable_reader_never_sees_a_commit_that_failed() {
     for state in [DatabaseState::Failed, DatabaseState::Stopped] {
         let (_scratch, instance, path) = protected(&format!("failed-commit-{state:?}"));
         insert(&open(&path)).unwrap();
-        // The first has the pages before the commit, the second those after it.
+        // `before` has the pages before the commit in its cache, `after` those after it.
         let (before, after, early) = (open_durable(&path), open(&path), open(&path));
         assert_eq!(seen(&before), Ok(1));
         instance.hold(true);
@@ -100,7 +100,7 @@ fn a_durable_reader_never_sees_a_commit_that_failed() {
         assert_eq!([seen(&before), seen(&before)], [lost; 2], "{state:?}: in a transaction");
         assert!(before.is_autocommit(), "SQLite has ended it");
         assert!(status(&before).contains("standfast_visibility=early"), "{}", status(&before));
-        // It was captured after all.
+        // The instance captured the commit after all.
         instance.segment.set_state(3, DatabaseState::Open);
         instance.segment.set_running(true, &crate::fake::CONFIG);
         instance.hold(false);

@@ -1,14 +1,15 @@
-//! Frames of the log as they are read: their heads, whether they belong to the generation, and the transactions that they form.
+//! Frames of the WAL as they are read: their headers, whether they belong to the generation, and the transactions that
+//! they form.
 
 use super::{Capture, CaptureError};
 use crate::wal_layout::{FrameHead, frame_offset};
 use standfast_types::{PageNo, WAL_FRAME_HEADER_BYTES};
 
-/// A transaction or a piece of one within the chunk.
+/// A transaction, or a part of one, within the chunk.
 pub(super) struct Span {
     /// Index of its first frame in the chunk.
     pub(super) first: usize,
-    /// Frames.
+    /// Number of frames.
     pub(super) count: usize,
     /// Database size in pages when the last frame is a commit frame.
     pub(super) commit_pages: Option<u32>,
@@ -36,8 +37,8 @@ impl Capture {
         Ok(head)
     }
 
-    /// That a frame below the published end belongs to this generation. One without a checksum does, as any other that
-    /// the index publishes; that it lacks something is remembered.
+    /// Checks that a frame below the published end belongs to this generation. A frame without a checksum does, like
+    /// any other that the index publishes; that it lacks one is recorded.
     fn accept(&mut self, frame: u32, head: &FrameHead) -> Result<(), CaptureError> {
         if head.is_unsummed() {
             self.unsummed = Some(self.unsummed.map_or(frame, |first| first.min(frame)));
@@ -47,7 +48,7 @@ impl Capture {
         Ok(())
     }
 
-    /// Frames from `at` up to and including the next commit frame, or all of the chunk.
+    /// Returns the frames from `at` up to and including the next commit frame, or to the end of the chunk.
     pub(super) fn next_span(
         &mut self,
         chunk: &[u8],

@@ -1,4 +1,5 @@
-//! Generations of the log: which pages the captured frames of this one hold, and what changes when a new one begins.
+//! Generations of the WAL: which pages the captured frames of the current one hold, and what changes when a new one
+//! begins.
 
 use super::{Capture, CaptureError};
 use crate::wal_index::WalIndexHeader;
@@ -6,10 +7,10 @@ use standfast_format::RecordBuilder;
 use standfast_types::WalPosition;
 
 impl Capture {
-    /// Learns which pages the captured frames of this generation hold.
+    /// Finds which pages the captured frames of this generation hold.
     ///
-    /// The log may have been restarted meanwhile: a reader of a log that is in the database file as a whole does not keep
-    /// a writer from it. Then all the captured frames are in the file, and the new generation has not been captured.
+    /// The WAL may have been reset meanwhile: a reader of a fully backfilled WAL does not keep a writer from that. Then
+    /// all captured frames are in the database file, and nothing of the new generation is captured.
     pub(super) fn load_pages(&mut self) -> Result<(), CaptureError> {
         let loaded = self.load_pages_of_generation();
         if matches!(loaded, Err(CaptureError::ForeignFrame { .. }))
@@ -32,7 +33,7 @@ impl Capture {
         Ok(())
     }
 
-    /// Everything up to `position` is in the redo by other means (recovery, a baseline). The next records
+    /// Sets the position: everything up to it is in the redo by other means (recovery, a full resync). The next records
     /// say so with a WAL generation record.
     ///
     /// # Errors
@@ -52,8 +53,8 @@ impl Capture {
 
     pub(super) fn enter_generation(&mut self, header: &WalIndexHeader) -> Result<(), CaptureError> {
         let left = WalPosition { salts: self.salts, frame: self.frame };
-        // A crash between the reset and the first new header: recovery brings the old generation back, all
-        // of which is captured and in the database file.
+        // A crash between the reset and the first new header: recovery brings the old generation back, all of which is
+        // captured and in the database file.
         let captured =
             self.previous.filter(|previous| previous.salts == header.salts()).map_or(0, |p| p.frame);
         self.previous = Some(left);
@@ -70,7 +71,8 @@ impl Capture {
         Ok(())
     }
 
-    /// The instance has rewritten the WAL after everything was captured: its first transaction was captured before.
+    /// Enters a WAL that the instance has rewritten after everything was captured: its first transaction holds nothing
+    /// new.
     fn enter_rewritten_log(&mut self, raw_salts: [u32; 2]) -> Result<(), CaptureError> {
         match self.first_pages.take(raw_salts) {
             Some(page_nos) => {
@@ -92,7 +94,7 @@ impl Capture {
         Ok(())
     }
 
-    /// Appends a record that says where capture stands, for recovery to start from.
+    /// Appends a record of where capture stands, for recovery to start from.
     pub fn anchor(&mut self, out: &mut Vec<u8>) {
         let restart = !self.generation_recorded;
         self.generation_recorded = true;

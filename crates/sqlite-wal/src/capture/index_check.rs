@@ -1,4 +1,4 @@
-//! Checks of what the wal-index and its last frame say before redo is made of it: numbers in shared memory may be anything.
+//! Checks of the wal-index and of its last frame before redo is made of them: numbers in shared memory may be anything.
 
 use super::frames::Span;
 use super::{Capture, CaptureError};
@@ -7,14 +7,14 @@ use crate::wal_index::WalIndexHeader;
 use crate::wal_layout::{FrameHead, frame_offset};
 use standfast_types::{PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, WalHeader};
 
-/// So many pages a commit may leave out of a database that it makes larger without its frame being looked at.
+/// Pages that a commit may add without writing them before its frame is checked.
 const SKIPPED_UNCHECKED: usize = 4096;
 
-/// That the numbers in `header`, which was read under the write lock, fit the log: its last frame is there, and ends a
-/// transaction that leaves as many pages as the index says.
+/// Checks that the numbers in `header`, which was read under the write lock, fit the WAL: its last frame exists, and
+/// ends a transaction that leaves as many pages as the index says.
 ///
 /// # Errors
-/// `BadIndex`, and when the log cannot be read.
+/// `BadIndex`, and when the WAL cannot be read.
 pub fn check_index(
     header: &WalIndexHeader,
     wal: &mut VfsFile,
@@ -44,8 +44,8 @@ pub fn check_index(
 }
 
 impl Capture {
-    /// A size that leaves out very many pages is believed only of a frame that is what was written: each of those pages
-    /// becomes redo.
+    /// Trusts a size that adds very many pages without writing them only if the frame is what was written, because each
+    /// of those pages becomes redo.
     pub(super) fn check_growth(
         &mut self,
         chunk: &[u8],
@@ -64,7 +64,7 @@ impl Capture {
         let mut start = [0; WAL_HEADER_BYTES];
         let log = if self.wal.read_at(&mut start, 0)? { WalHeader::of(&start) } else { None };
         let sums = log.map(|log| log.frame_sums(&mut self.wal, frame, frame)).transpose()?;
-        // One without a checksum is bounded by what the index says, which was written with it.
+        // A frame without a checksum is bounded by the size in the index, which was written with it.
         let size = self.index.settled_header().map(|header| header.database_pages());
         let is_what_was_written = if head.is_unsummed() {
             size == Some(pages)

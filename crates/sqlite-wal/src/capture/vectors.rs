@@ -6,21 +6,20 @@ use crate::wal_layout::image_offset;
 use standfast_format::{RecordBuilder, page_sum};
 use standfast_types::{PageNo, ReleasePosition, WAL_FRAME_HEADER_BYTES};
 
-/// A page that has changed within so many frames is likely to change soon again.
+/// A page that has changed within this many frames is likely to change again soon.
 const HOT_WITHIN: u32 = 256;
 
 /// Pages that a transaction adds without writing them, captured at once: less than a millisecond, and 20 KB of redo.
 const SKIPPED_AT_ONCE: u32 = 512;
 
-/// Where the image of a page before a frame comes from.
+/// Source of the image of a page before a frame.
 enum Base {
-    /// It did not exist, or cannot be trusted: code against zeros.
+    /// The page did not exist, or its image cannot be trusted: code against zeros.
     Zeros,
     /// The frame with this index in the chunk.
     Chunk(usize),
     /// This frame of the WAL.
     Wal(u32),
-    /// The database file.
     File,
 }
 
@@ -114,9 +113,9 @@ impl Capture {
         }
     }
 
-    /// Pages between the old and the new end that the transaction, which ends with `span`, did not write. There may be millions,
-    /// by intent or because another process has put that size into the wal-index, while other databases wait: so it returns false after
-    /// [`SKIPPED_AT_ONCE`] of them, and the next call goes on.
+    /// Captures the pages between the old and the new end that the transaction, which ends with `span`, did not write.
+    /// There may be millions, by intent or because another process has put that size into the wal-index, while other
+    /// databases wait. So it returns false after [`SKIPPED_AT_ONCE`] of them, and the next call continues.
     pub(super) fn capture_skipped_pages(
         &mut self,
         chunk: &[u8],
@@ -159,7 +158,7 @@ impl Capture {
         Ok(true)
     }
 
-    /// A page as a reader sees it at the captured position.
+    /// Reads a page as a reader sees it at the captured position.
     fn read_page(&mut self, page_no: PageNo, image: &mut [u8]) -> Result<(), CaptureError> {
         match self.pages.get(&page_no).copied() {
             Some(frame) => {

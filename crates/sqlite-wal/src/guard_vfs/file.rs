@@ -1,4 +1,4 @@
-//! An open file of the guard, and what it asks of the real file below.
+//! An open file of the guard, and its calls of the real file below.
 
 use super::state::GuardState;
 use crate::wal_index::{WalIndexHeader, WalIndexView};
@@ -20,12 +20,12 @@ pub(super) enum Kind {
 pub struct GuardFile {
     pub(super) base: ffi::sqlite3_file,
     pub(super) kind: Kind,
-    /// For Main its own; for Wal the main file's, null when unknown.
+    /// For Main: its own state. For Wal: that of the main file, null when unknown.
     pub(super) state: *mut GuardState,
     /// For Wal: the main file, null when unknown.
     pub(super) main: *mut GuardFile,
-    /// For Wal, of SQLite's own VFS, to sync a part; null for others. Closing it drops no lock: those are on the database
-    /// file and the wal-index.
+    /// For Wal, with SQLite's own VFS: syncs a part of the file; null for others. Closing it drops no lock: the locks
+    /// are on the database file and the wal-index.
     pub(super) part: *mut PartlySynced,
     pub(super) real: *mut ffi::sqlite3_file,
 }
@@ -36,12 +36,12 @@ impl GuardFile {
         unsafe { self.state.as_ref() }
     }
 
-    /// The frames on their way into this file, if it is a WAL whose transactions are known.
+    /// The frames on their way into this file, if it is a WAL whose state is known.
     pub(super) fn wal_frames(&self) -> Option<MutexGuard<'_, FrameRun>> {
         self.state().filter(|_| self.kind == Kind::Wal).map(GuardState::frames)
     }
 
-    /// What the index of this WAL publishes; `None` where that is not known.
+    /// The header that the index of this WAL publishes; `None` where that is not known.
     pub(super) fn index_header(&self) -> Option<WalIndexHeader> {
         // SAFETY: null or the open main file; a WAL is closed before its main file.
         unsafe { self.main.as_ref() }?.wal_index()?.settled_header()
@@ -54,7 +54,7 @@ impl GuardFile {
         (!region.is_null()).then(|| unsafe { WalIndexView::new(region) })
     }
 
-    /// The real xWrite.
+    /// Calls the real xWrite.
     pub(super) fn write_below(&self, offset: u64, data: &[u8]) -> Result<(), c_int> {
         // SAFETY: real is the open file below; data has its length.
         let code = unsafe {
@@ -65,7 +65,7 @@ impl GuardFile {
         if code == ffi::SQLITE_OK { Ok(()) } else { Err(code) }
     }
 
-    /// The real xShmLock, whatever is held.
+    /// Calls the real xShmLock, whatever locks are held for good.
     pub fn shm_lock(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
         // SAFETY: real is the open file below; methods of version 2 have xShmLock.
         unsafe {
@@ -76,7 +76,7 @@ impl GuardFile {
         }
     }
 
-    /// A page of this main database file; false when the file ends before it.
+    /// Reads a page of this main database file; false when the file ends before it.
     pub fn read_page(&self, out: &mut [u8], page_no: PageNo) -> Result<bool, c_int> {
         let offset = i64::from(page_no - 1) * out.len() as i64;
         // SAFETY: real is the open file below; out has the length that is passed.
@@ -92,7 +92,7 @@ impl GuardFile {
         }
     }
 
-    /// A region of the wal-index; null on error, and when there is none with this number.
+    /// The address of a region of the wal-index; null on error, and when no region has this number.
     pub fn shm_region(&self, number: c_int) -> *mut c_void {
         let mut region: *mut c_void = std::ptr::null_mut();
         // SAFETY: as for shm_lock; region receives the address. The size is the one that SQLite uses.

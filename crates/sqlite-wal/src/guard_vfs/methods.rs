@@ -1,7 +1,7 @@
-//! The file methods, but for those of the wal-index.
+//! The file methods, except those of the wal-index.
 //!
-//! SQLite calls the `extern` functions with a file that this VFS has opened, and with valid arguments as its documentation of
-//! the methods says.
+//! SQLite calls the `extern` functions with a file that this VFS has opened, and with valid arguments as its
+//! documentation of the methods says.
 
 use super::file::{GuardFile, Kind};
 use super::shm::{shm_barrier, shm_lock, shm_map, shm_unmap};
@@ -39,8 +39,8 @@ pub(super) static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
 };
 
 impl GuardFile {
-    /// Syncs what is in use of this WAL: what its index says, and what the open transaction of this connection has
-    /// written. `None` for other files, and where that is not known.
+    /// Syncs the part of this WAL that is in use: what its index publishes, and what the open transaction of this
+    /// connection has written. `None` for other files, and where that is not known.
     fn sync_used(&self) -> Option<std::io::Result<()>> {
         // SAFETY: null or a box that is owned by this file.
         let part = unsafe { self.part.as_ref() }?;
@@ -49,14 +49,14 @@ impl GuardFile {
         Some(part.sync_first(header.log_bytes()?.max(written)))
     }
 
-    /// Asks the [`AllMoved`] hook when SQLite syncs this main database file by itself. It does so only at the end of a checkpoint
-    /// that has moved everything that was in the log (`walCheckpoint`), and keeps the checkpoint lock.
+    /// Asks the [`AllMoved`] hook when SQLite syncs this main database file by itself. SQLite does so only at the end
+    /// of a checkpoint that has backfilled everything in the WAL (`walCheckpoint`), and keeps the checkpoint lock.
     fn may_say_all_moved(&self) -> bool {
         let Some(state) = self.state() else { return true };
         let hook = state.all_moved.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let Some(hook) = hook.as_ref() else { return true };
         match self.wal_index().map(|index| (index.attempted(), index.settled_header())) {
-            // A log that has grown meanwhile, or is about to, is not reset.
+            // A WAL that has grown meanwhile, or is about to, is not reset.
             Some((attempted, Some(header))) if header.frames() == attempted => hook(attempted),
             _ => true,
         }
@@ -108,7 +108,8 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     if guard.kind == Kind::Wal
         && let Some(state) = guard.state()
     {
-        // The index says how far the checkpoint goes: a snapshot that is opened now sees it. Before the hook, which may wait.
+        // The index now says how far the checkpoint goes, so a snapshot that is opened now sees it. Shared before the
+        // hook, which may wait.
         state.checkpoint_lock.share();
         let hook = state.before_backfill.lock().unwrap_or_else(PoisonError::into_inner);
         if hook.as_ref().is_some_and(|hook| !hook()) {
@@ -124,8 +125,8 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     code
 }
 
-/// The real xSync, and where tests make it fail.
-// SAFETY: called by the file methods below only, with a file that SQLite has opened through this VFS.
+/// Calls the real xSync, or syncs a part. Fails when the index is lost, and where tests make it fail.
+// SAFETY: called only by functions of this file, with a file that SQLite has opened through this VFS.
 unsafe fn sync_kind(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     // SAFETY: see the module.
     let kind = unsafe { (*file.cast::<GuardFile>()).kind };
@@ -214,7 +215,7 @@ unsafe extern "C" fn write(
     if guard.kind == Kind::Main
         && let Err(error) = fault::check(Fault::DatabaseWrite)
     {
-        // As SQLite's own VFS tells them apart.
+        // SQLite's own VFS makes the same distinction.
         let full = error.raw_os_error() == Some(libc::ENOSPC);
         return if full { ffi::SQLITE_FULL } else { ffi::SQLITE_IOERR_WRITE };
     }
@@ -237,20 +238,20 @@ unsafe extern "C" fn write(
     portion.map_or(ffi::SQLITE_OK, |after| unsafe { end_portion(file, after) })
 }
 
-/// Syncs what was written of the database and then, at leisure, leaves the disk to others.
+/// Syncs what was written of the database and then, when throttled, leaves the disk to others for a while.
 // SAFETY: as for `sync_kind`.
 unsafe fn end_portion(file: *mut ffi::sqlite3_file, after: AfterPortion) -> c_int {
     let begun = Instant::now();
     // SAFETY: see the module.
     let synced = unsafe { sync_kind(file, ffi::SQLITE_SYNC_NORMAL | ffi::SQLITE_SYNC_DATAONLY) };
     if after == AfterPortion::Pause {
-        // Nothing tells when the log writer has had its turn.
+        // There is no notification of the log writer's next write, so the pause is as long as the sync.
         std::thread::sleep(begun.elapsed().min(PAUSE_MAX));
     }
     synced
 }
 
-/// A file method that only goes on to the file below.
+/// A file method that only forwards to the file below.
 macro_rules! forward {
     ($name:ident, $method:ident, $missing:expr $(, $arg:ident: $ty:ty)*) => {
         unsafe extern "C" fn $name(file: *mut ffi::sqlite3_file $(, $arg: $ty)*) -> c_int {

@@ -1,7 +1,7 @@
-//! The wal-index: SQLite's locks in it, of which the instance holds some for good, and its mapped regions.
+//! The wal-index: SQLite's locks in it, some of which the instance holds for good, and its mapped regions.
 //!
-//! SQLite calls the `extern` functions with a file that this VFS has opened, and with valid arguments as its documentation of
-//! the methods says.
+//! SQLite calls the `extern` functions with a file that this VFS has opened, and with valid arguments as its
+//! documentation of the methods says.
 
 use super::file::GuardFile;
 use super::state::{BY_INNER, EXCLUSIVELY, NOT};
@@ -13,15 +13,17 @@ use std::sync::atomic::Ordering::SeqCst;
 
 const WRITE_LOCK: c_int = 0;
 const CHECKPOINT_LOCK: c_int = 1;
-/// Of those who read the database file without the log, which was all moved when their transactions began.
+/// The lock of readers that read the database file without the WAL, which was fully backfilled when their transactions
+/// began.
 pub const READ_FILE_LOCK: c_int = 3;
-/// Of those who read the log, one for each read mark: the first, and how many.
+/// The locks of readers of the WAL, one for each read mark: the first, and their number.
 const READ_MARK_LOCKS: (c_int, c_int) = (READ_FILE_LOCK + 1, 4);
-/// Of all who read.
+/// The locks of all readers: the first, and their number.
 pub const READ_LOCKS: (c_int, c_int) = (READ_FILE_LOCK, READ_MARK_LOCKS.1 + 1);
 
 impl GuardFile {
-    /// Takes the write lock, without waiting: exclusively, or, where others hold it shared, by the [inner lock](InnerLock).
+    /// Takes the write lock without waiting: exclusively, or, where others hold it shared, by the [inner
+    /// lock](InnerLock).
     pub fn take_write_lock(&self) -> c_int {
         self.tell_write_lock(true);
         let code = self.try_write_lock();
@@ -31,14 +33,13 @@ impl GuardFile {
         code
     }
 
-    /// Releases the write lock.
     pub fn drop_write_lock(&self) -> c_int {
         let code = self.give_write_lock();
         self.tell_write_lock(false);
         code
     }
 
-    /// See [`super::WriteLockTold`].
+    /// Calls [`super::WriteLockTold`].
     pub fn tell_write_lock(&self, held: bool) {
         if let Some(state) = self.state() {
             state.tell_write_lock(held);
@@ -64,7 +65,7 @@ impl GuardFile {
             Ok(true) => {}
             Ok(false) => return ffi::SQLITE_BUSY,
             Err(_) if is_refusing => return ffi::SQLITE_IOERR_SHMLOCK,
-            // Without it (a simulated file system, say) the lock is simply busy.
+            // Without an inner lock (on a simulated file system, say) the write lock is simply busy.
             Err(_) => return ffi::SQLITE_BUSY,
         }
         let code = if is_refusing { ffi::SQLITE_OK } else { self.shm_lock(WRITE_LOCK, 1, SHARED) };
@@ -123,8 +124,9 @@ pub(super) unsafe extern "C" fn shm_lock(
             }
             (offset, count) = (offset + 1, count - 1);
         }
-        // A checkpoint is about to begin the log anew. Who reads the file alone could not go on to write then, although
-        // nobody else has written, so that lock is taken with the others, unless this connection has it itself.
+        // A checkpoint is about to reset the WAL. A reader of the file alone could then not start to write, although no
+        // other connection has written. So the lock of those readers is taken with the others, unless this connection
+        // has it itself.
         if (offset, count) == READ_MARK_LOCKS && !state.reads_file.load(SeqCst) {
             (offset, count) = READ_LOCKS;
         }
@@ -163,7 +165,7 @@ pub(super) unsafe extern "C" fn shm_map(
         let code =
             methods.xShmMap.map_or(ffi::SQLITE_IOERR_SHMMAP, |map| map(guard.real, page, size, extend, out));
         if opening::is_leased() {
-            // Opened for reading, or not at all.
+            // SQLite has opened it for reading only, or not at all.
             methods.xShmUnmap.map(|unmap| unmap(guard.real, 0));
             *out = std::ptr::null_mut();
             return ffi::SQLITE_BUSY;
@@ -178,7 +180,7 @@ pub(super) unsafe extern "C" fn shm_map(
     }
 }
 
-/// Called when the connection closes: SQLite knows nothing of the locks that are held for good.
+/// Called when the connection closes. SQLite does not know the locks that are held for good, so this releases them.
 pub(super) unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, delete: c_int) -> c_int {
     // SAFETY: see the module.
     unsafe {

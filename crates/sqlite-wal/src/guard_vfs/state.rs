@@ -12,29 +12,30 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 /// Called before the WAL is synced for a checkpoint; false refuses the checkpoint.
 pub type BeforeBackfill = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// Called with the last frame moved when a checkpoint has moved all of the log into the database file, synced, and before the
-/// wal-index says so: from then on SQLite may reset the log. False keeps it from being said.
+/// Called with the last backfilled frame when a checkpoint has backfilled all of the WAL, has synced the database file,
+/// and is about to say so in the wal-index: from then on SQLite may reset the WAL. False keeps the index from saying
+/// so.
 pub type AllMoved = Box<dyn Fn(u32) -> bool + Send + Sync>;
 
-/// Called with true before this connection tries to take SQLite's write lock, and with false when it has not got it or has
-/// released it.
+/// Called with true before this connection tries to take SQLite's write lock, and with false when it did not get the
+/// lock or has released it.
 pub type WriteLockTold = Box<dyn Fn(bool) + Send + Sync>;
 
-/// What the guard knows of one open main database file; lives as long as the file is open.
+/// The state of one open main database file of the guard; lives as long as the file is open.
 #[derive(Default)]
 pub struct GuardState {
     pub write_held: AtomicBool,
     pub checkpoint_held: AtomicBool,
     pub(crate) checkpoint_lock: CheckpointLock,
-    /// SQLite's write lock is held shared for good: only a connection with the inner lock as well writes.
+    /// SQLite's write lock is held shared for good: a connection writes only with the inner lock as well.
     pub others_refused: AtomicBool,
     /// How the write lock is held: [`NOT`], [`EXCLUSIVELY`], [`BY_INNER`].
     pub(super) write_form: AtomicU8,
-    /// Found when it is needed first.
+    /// Created on first use.
     inner: Mutex<Option<InnerLock>>,
-    /// The database file.
+    /// The database file; empty when the VFS has no real files.
     path: PathBuf,
-    /// This connection reads the database file without the log.
+    /// This connection reads the database file without the WAL.
     pub(super) reads_file: AtomicBool,
     pub before_backfill: Mutex<Option<BeforeBackfill>>,
     pub all_moved: Mutex<Option<AllMoved>>,
@@ -46,21 +47,22 @@ pub struct GuardState {
     mapped: Mutex<MappedRegions>,
     /// Frames of the open transaction that are not in the WAL yet.
     frames: Mutex<FrameRun>,
-    /// Where those end that are.
+    /// File offset of the end of what the open transaction has written.
     pub(super) written: AtomicU64,
-    /// Frames of the log when a checkpoint was about to move some: at least those that it knows of. 0: it moved none.
+    /// Frames of the WAL when a checkpoint was about to backfill: at least those that it knows of. 0: it backfilled
+    /// none.
     pub seen: AtomicU32,
 }
 
-/// See [`GuardState::write_form`].
+/// A value of [`GuardState::write_form`]: not held.
 pub(super) const NOT: u8 = 0;
-/// As SQLite takes it.
+/// Held as SQLite takes it.
 pub(super) const EXCLUSIVELY: u8 = 1;
-/// The inner lock, and the lock shared.
+/// Held by the inner lock, with the write lock shared.
 pub(super) const BY_INNER: u8 = 2;
 
 impl GuardState {
-    /// Of the database file at `path`, which is empty when it is no file.
+    /// Creates the state of the database file at `path`, which is empty when the VFS has no real files.
     pub(super) fn new(path: PathBuf) -> GuardState {
         GuardState { path, ..GuardState::default() }
     }
@@ -73,7 +75,7 @@ impl GuardState {
         self.mapped.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The checkpoint lock was taken for good.
+    /// Called when the checkpoint lock was taken for good.
     pub fn checkpoint_lock_taken(&self) {
         self.checkpoint_lock.taken(&self.path);
     }
@@ -89,7 +91,7 @@ impl GuardState {
             None => InnerLock::of(&self.path)?,
         };
         let locked = found.try_lock();
-        // One that has lost its file is looked for again the next time.
+        // An inner lock that has lost its file is searched for again the next time.
         if locked.is_ok() {
             *inner = Some(found);
         }
@@ -108,7 +110,6 @@ impl GuardState {
         }
     }
 
-    /// See [`crate::guard::Guard::is_index_lost`].
     pub fn is_index_lost(&self) -> bool {
         mapped::any_is_lost() && self.mapped().is_lost()
     }

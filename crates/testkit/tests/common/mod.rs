@@ -1,4 +1,4 @@
-//! A seeded history of SQLite transactions on a simulated machine, and the check of what a crash left.
+//! A seeded history of SQLite transactions on a simulated machine, and a check of the state after a crash.
 
 use rusqlite::{Connection, OpenFlags, Result};
 use standfast_testkit::{Rng, SimMachine};
@@ -10,12 +10,12 @@ pub const DATABASE: &str = "/db/app.db";
 /// Content of the table: key to value.
 pub type Rows = BTreeMap<i64, Vec<u8>>;
 
-/// What the application knows when its history ended.
+/// State known to the application when its history ends.
 #[derive(Debug, Default)]
 pub struct Known {
     /// Rows after the last commit that returned.
     pub acknowledged: Rows,
-    /// Rows if the transaction that failed was committed nevertheless.
+    /// Rows if the failed transaction was committed nevertheless.
     pub attempted: Option<Rows>,
 }
 
@@ -30,7 +30,7 @@ pub fn connect(machine: &Arc<SimMachine>) -> Result<Connection> {
     Connection::open_with_flags_and_vfs(DATABASE, OpenFlags::default(), machine.vfs_name())
 }
 
-/// Runs up to `transactions` transactions on top of `rows`; ends early at the first error, as the power fails.
+/// Runs up to `transactions` transactions on top of `rows`; ends at the first error, because the power fails.
 pub fn run_history(
     machine: &Arc<SimMachine>,
     setup: Setup,
@@ -82,7 +82,7 @@ fn transactions_until_an_error(
 
 fn open(machine: &Arc<SimMachine>, setup: Setup, rng: &mut Rng) -> Result<Connection> {
     let connection = connect(machine)?;
-    // A small cache makes large transactions spill into the log before they commit.
+    // A small cache makes large transactions spill into the WAL before they commit.
     connection.execute_batch(&format!(
         "PRAGMA page_size = {}; PRAGMA cache_size = 4; PRAGMA wal_autocheckpoint = {};
          PRAGMA journal_mode = {}; PRAGMA synchronous = {};
@@ -113,8 +113,8 @@ fn change_rows(connection: &Connection, rng: &mut Rng, rows: &mut Rows) -> Resul
     Ok(())
 }
 
-/// Opens the database as after a reboot, lets SQLite recover it and returns its rows; the message says what is
-/// wrong with it.
+/// Opens the database as after a reboot, lets SQLite recover it and returns its rows; the error describes any
+/// corruption.
 pub fn recover(machine: &Arc<SimMachine>) -> std::result::Result<Rows, String> {
     read_rows(machine).map_err(|error| error.to_string())?
 }
@@ -134,7 +134,7 @@ fn read_rows(machine: &Arc<SimMachine>) -> Result<std::result::Result<Rows, Stri
     Ok(Ok(rows.collect::<Result<Rows>>()?))
 }
 
-/// Whether the recovered database is what the application was promised; the message says what is not.
+/// Checks that the recovered database holds every acknowledged commit, and at most the one whose COMMIT failed besides.
 pub fn check(machine: &Arc<SimMachine>, known: &Known) -> std::result::Result<Rows, String> {
     let rows = recover(machine)?;
     if rows == known.acknowledged || Some(&rows) == known.attempted.as_ref() {

@@ -1,35 +1,36 @@
-//! How fast archived logs go out while commits wait for other destinations: not so fast that their answers come late. Both
-//! share processors, disks and network cards here, and may share them there. Pure; all times in nanoseconds.
+//! Paces archived logs while commits wait for other destinations, so that the logs do not delay the answers of those
+//! destinations. Both kinds of traffic share processors, disks and network cards here, and may share them at the other
+//! end. Pure; all times in nanoseconds. Reasons: `docs/decisions/0022-pace-of-archivers.md`.
 
-/// What is judged at once.
+/// Shortest interval to judge.
 const ROUND_NS: u64 = 100_000_000;
-/// Answers that a judgement needs. Where fewer come in [`SILENCE_NS`], hardly a commit waits.
+/// Answers that a judgement needs. With fewer within [`SILENCE_NS`], hardly a commit waits.
 const ENOUGH: u32 = 20;
 const SILENCE_NS: u64 = 1_000_000_000;
-/// One answer in so many may be late.
+/// Up to one answer in this many may be late.
 const LATE_ONE_IN: u32 = 50;
-/// An answer is late that takes a quarter longer than usual, and so much: what a disk or a processor needs now and then.
+/// An answer is late if it takes 25 % longer than usual plus this, an allowance for disks and processors.
 const LATE_NS: f64 = 500_000.0;
-/// Slower than that a gap would never end, bytes a second.
+/// Lowest rate, bytes per second: below it a gap would never end.
 const LEAST: f64 = 16e6;
-/// What is usual is a mean of so many answers.
+/// The usual time is a moving mean of about this many answers.
 const MEMORY: f64 = 256.0;
 
-/// What an answer of one destination takes while no archived log goes out.
+/// Usual answer time of one destination while no archived log is sent.
 #[derive(Debug, Default)]
 pub struct Usual {
     /// 0: not known yet.
     mean_ns: f64,
 }
 
-/// See the module.
+/// Pace of the archivers, see the module.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// Bytes a second; `None`: as many as go.
+    /// Bytes per second; `None`: unlimited.
     rate: Option<f64>,
-    /// When the next piece may go.
+    /// When the next chunk may be sent.
     next_ns: u64,
-    /// When the last piece went.
+    /// When the last chunk was sent.
     sent_ns: u64,
     round: Round,
 }
@@ -43,10 +44,11 @@ struct Round {
 }
 
 impl Pace {
-    /// A commit's redo was answered by a destination for which commits wait, of which that is usual.
+    /// Records the answer to a commit's redo by a destination that commits wait for; `usual` is that destination's
+    /// usual answer time.
     pub fn answered(&mut self, now_ns: u64, took_ns: u64, usual: &mut Usual) {
         let took = took_ns as f64;
-        // Not known: the first answer while archived logs go out says what is bearable.
+        // Not known yet: the first answer, while archived logs are sent, becomes the reference.
         if usual.mean_ns == 0.0 {
             usual.mean_ns = took;
         }
@@ -58,7 +60,7 @@ impl Pace {
         self.round.late += u32::from(took > usual.mean_ns * 1.25 + LATE_NS);
     }
 
-    /// How long a piece of so many bytes has to wait.
+    /// How long the next `bytes` must wait.
     pub fn wait_ns(&mut self, now_ns: u64, bytes: u64) -> u64 {
         self.judge(now_ns);
         self.round.bytes += bytes;
@@ -94,13 +96,14 @@ mod tests {
     const MS: u64 = 1_000_000;
     const PIECE: u64 = 1 << 20;
 
-    /// A second in which pieces go as they may, and an answer takes `answer_ms` every millisecond. Bytes that went.
+    /// A second in which chunks go as fast as they may, with an answer every millisecond that took `answer_ms`. Returns
+    /// the bytes sent.
     fn second(pace: &mut Pace, usual: &mut Usual, from_ns: u64, answer_ms: impl Fn(u64) -> u64) -> u64 {
         let (mut went, mut free_ns) = (0, from_ns);
         for ms in 0..1000 {
             let now_ns = from_ns + ms * MS;
             pace.answered(now_ns, answer_ms(ms) * MS, usual);
-            // The network takes a piece every ten milliseconds.
+            // The network takes a chunk every ten milliseconds.
             if now_ns >= free_ns {
                 free_ns = now_ns + pace.wait_ns(now_ns, PIECE).max(10 * MS);
                 went += PIECE;
@@ -109,7 +112,7 @@ mod tests {
         went
     }
 
-    /// A second in which no archived log goes out and answers take so long.
+    /// A second in which no archived log is sent and answers take `answer_ms`.
     fn usual(pace: &mut Pace, answer_ms: u64) -> Usual {
         let mut usual = Usual::default();
         (0..1000).for_each(|ms| pace.answered((10_000 + ms) * MS, answer_ms * MS, &mut usual));

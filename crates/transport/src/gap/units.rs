@@ -1,34 +1,34 @@
-//! Which connection fetches what of a gap: archived logs in units, in order, each byte once. Pure.
+//! Assigns the units of a gap to connections: archived logs in order, in units, each byte once. Pure.
 //!
-//! Logs are begun in order, so that apply can go on as soon as the first is whole. No more than `per_log`
-//! connections work on one log; further ones begin the next. A unit whose connection is lost goes back and is fetched
-//! by another one; a log that turns out not to be whole is fetched again from its start.
+//! Logs are begun in order, so that apply can continue as soon as the first one is complete. At most `per_log`
+//! connections work on one log; further ones begin the next. A unit whose connection is lost is assigned to another
+//! one. A log that fails its check is fetched again from its start.
 
 use std::collections::BTreeSet;
 
-/// A piece of a log.
+/// A range of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
     /// Index of the log.
     pub log: usize,
     /// First byte in its file.
     pub offset: u64,
-    /// How many.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// How far a transfer is.
+/// Progress of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnitsProgress {
     /// Bytes of all logs.
     pub bytes: u64,
-    /// Bytes that have arrived, or were there.
+    /// Bytes that have arrived, or were held already.
     pub arrived: u64,
-    /// Logs that are whole.
+    /// Logs that are complete and checked.
     pub whole: usize,
 }
 
-/// See the module.
+/// Units of all logs of a gap, see the module.
 #[derive(Clone, Debug)]
 pub struct Units {
     unit_bytes: u64,
@@ -39,14 +39,14 @@ pub struct Units {
 #[derive(Clone, Debug)]
 struct Log {
     bytes: u64,
-    /// First byte that nobody has been given yet.
+    /// First byte that no connection has been assigned yet.
     next: u64,
-    /// Units that came back.
+    /// Units that were lost and must be assigned again.
     back: BTreeSet<(u64, u64)>,
     under_way: u32,
     arrived: u64,
     whole: bool,
-    /// How often it was fetched and was not whole.
+    /// How often the log arrived and failed its check.
     spoiled: u32,
 }
 
@@ -57,7 +57,7 @@ impl Log {
 }
 
 impl Units {
-    /// Of logs with these sizes; those that are `held` need not be fetched.
+    /// Creates the units of logs of these sizes; logs that are held need not be fetched.
     pub fn new(logs: impl IntoIterator<Item = (u64, bool)>, unit_bytes: u64, per_log: u32) -> Units {
         let log = |(bytes, held): (u64, bool)| {
             let there = if held { bytes } else { 0 };
@@ -67,7 +67,7 @@ impl Units {
         Units { unit_bytes: unit_bytes.max(1), per_log, logs: logs.into_iter().map(log).collect() }
     }
 
-    /// What to fetch next; `None` when all is given out, or as many connections work as may.
+    /// Assigns the next unit; `None` when all are assigned, or as many connections work as may.
     pub fn take(&mut self) -> Option<Unit> {
         let per_log = self.per_log;
         let free = |log: &Log| log.under_way < per_log && (log.next < log.bytes || !log.back.is_empty());
@@ -81,7 +81,7 @@ impl Units {
         Some(Unit { log: index, offset, bytes })
     }
 
-    /// A unit has arrived. True when all of its log have: it is to be looked at as a whole.
+    /// A unit has arrived. True when the whole log has: it must be checked now.
     pub fn arrived(&mut self, unit: &Unit) -> bool {
         let log = &mut self.logs[unit.log];
         log.under_way -= 1;
@@ -96,12 +96,12 @@ impl Units {
         log.back.insert((unit.offset, unit.bytes));
     }
 
-    /// Every block of a log has been found right.
+    /// Every block of the log has been checked.
     pub fn whole(&mut self, log: usize) {
         self.logs[log].whole = true;
     }
 
-    /// A log has arrived, and something in it is wrong: it is fetched anew. Returns how often that was so.
+    /// The log has arrived and failed its check: it is fetched again. Returns how often that has happened.
     pub fn spoiled(&mut self, log: usize) -> u32 {
         let log = &mut self.logs[log];
         (log.next, log.arrived, log.whole) = (0, 0, false);
@@ -109,12 +109,11 @@ impl Units {
         log.spoiled
     }
 
-    /// Whether all logs are whole.
+    /// Whether all logs are complete and checked.
     pub fn is_done(&self) -> bool {
         self.logs.iter().all(|log| log.whole)
     }
 
-    /// How far it is.
     pub fn progress(&self) -> UnitsProgress {
         UnitsProgress {
             bytes: self.logs.iter().map(|log| log.bytes).sum(),
@@ -163,8 +162,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever arrives in whatever order, is lost or turns out wrong: in the end every byte of every log has arrived
-        /// once since it was begun last, and never more connections than allowed have worked on one.
+        /// Whatever arrives in whatever order, is lost or fails its check: in the end every byte of every log has
+        /// arrived once since the log was last begun, and never more connections than allowed have worked on one log.
         #[test]
         fn every_byte_of_every_log_arrives_once(
             sizes in proptest::collection::vec((1u64..200, any::<bool>()), 1..8),
@@ -185,7 +184,7 @@ mod tests {
                     prop_assert!(same <= per_log as usize);
                 }
                 prop_assert!(!working.is_empty(), "nobody works, and it is not done");
-                // When the fates are used up, everything goes well.
+                // Once the fates are used up, every unit arrives.
                 let (which, fate) = fates.next().map_or((0, 9), |(at, fate)| (at.index(working.len()), fate));
                 let unit = working.swap_remove(which);
                 if fate == 0 {

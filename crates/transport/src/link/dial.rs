@@ -1,4 +1,4 @@
-//! Where connections are opened and accepted, and which of them must be encrypted.
+//! Opens and accepts connections, and decides which of them must be encrypted.
 
 use super::session::{HandshakeError, Session, told};
 use super::{Link, LinkEnd};
@@ -18,23 +18,23 @@ const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 /// First byte of a TLS record that opens a connection; a frame begins with another one.
 const TLS_HANDSHAKE: u8 = 22;
 
-/// Where the certificates of an instance come from; asked at every new connection, so that they can be replaced.
+/// Source of the certificates of an instance. Called for every new connection, so that certificates can be replaced.
 pub trait Identities: Send + Sync {
-    /// The one to show now.
+    /// Returns the certificate to show now.
     ///
     /// # Errors
     /// Text with cause and remedy.
     fn current(&self) -> Result<Arc<Identity>, String>;
 }
 
-/// How connections of an instance are protected. The address of the other end plays no part in it: every user of this
-/// machine has all its own addresses, and a tunnel or proxy on it lends them to others.
+/// How connections of an instance are protected. The address of the other end plays no part: every user of this machine
+/// has all its addresses, and a tunnel or proxy on it lends them to others.
 #[derive(Clone, Default)]
 pub struct Security {
-    /// Plain TCP is allowed: connections are opened without TLS, and accepted with it or without.
+    /// Plain TCP is allowed: connections are opened without TLS, and accepted with or without it.
     insecure: bool,
     certificates: Certificates,
-    /// Over TLS no other member is talked to, also when that is allowed; `None`: any.
+    /// Over TLS only these members are accepted, even if others are allowed; `None`: any.
     only: Option<Arc<[String]>>,
 }
 
@@ -43,7 +43,7 @@ enum Certificates {
     #[default]
     None,
     Own(Arc<dyn Identities>),
-    /// Of a host that joins: it has none, and knows whom to trust.
+    /// For a joining host, which has no certificate but knows which authority to trust.
     Joining(Arc<ClientConfig>),
 }
 
@@ -53,13 +53,13 @@ impl Security {
         Security { insecure: true, ..Security::default() }
     }
 
-    /// With certificates: TLS only, unless `insecure` says that connections are opened as plain TCP, and accepted as that, too.
+    /// With certificates: TLS only. With `insecure`, connections are opened as plain TCP and accepted as plain TCP too.
     pub fn with_certificates(identities: Arc<dyn Identities>, insecure: bool) -> Security {
         Security { insecure, certificates: Certificates::Own(identities), only: None }
     }
 
-    /// The same, for connections to these members alone: any other one that answers in their place, where an address has
-    /// changed hands, is not asked.
+    /// Restricts connections to these members: no request goes to another member that answers in their place because an
+    /// address has changed hands.
     #[must_use]
     pub fn only(self, names: impl IntoIterator<Item = String>) -> Security {
         Security { only: Some(names.into_iter().collect()), ..self }
@@ -77,11 +77,11 @@ impl fmt::Debug for Security {
     }
 }
 
-/// Connects to the first address of `address` that answers. Every connection that this crate opens is opened here.
-/// Over TLS the other end must be `expected`, if that is given.
+/// Connects to the first address of `address` that answers. Every connection that this crate opens is opened here. Over
+/// TLS the other end must be `expected`, if given.
 ///
 /// # Errors
-/// `Address`, `Insecure`, `Tls`, `Refused`, or what the network says about the last address tried.
+/// `Insecure`, `Certificate`, `Tls`, `Refused`, or `Address` with the network's error for the last address tried.
 pub(crate) fn connect(
     address: &str,
     security: &Security,
@@ -108,7 +108,7 @@ pub(crate) fn connect(
     Err(TransportError::Address { address: address.into(), source: last })
 }
 
-/// What TLS with the instance at `address` begins with; `None` when the connection is to be plain.
+/// Returns the TLS configuration for the instance at `address`; `None` for a plain connection.
 fn client_config(address: &str, security: &Security) -> Result<Option<Arc<ClientConfig>>, TransportError> {
     if security.insecure {
         return Ok(None);
@@ -131,7 +131,7 @@ fn secure_as_client(
     give_up: &dyn Fn() -> bool,
 ) -> Result<(), TransportError> {
     let failed = |what: String| TransportError::Tls { peer: address.into(), what };
-    // Not looked at by anybody: the name in the certificate is compared below.
+    // Not used: the name in the certificate is compared below.
     let name = ServerName::try_from("standfast").map_err(|error| failed(error.to_string()))?;
     let connection = ClientConnection::new(config, name).map_err(|error| failed(error.to_string()))?;
     agree(link, Connection::Client(connection), Instant::now() + TLS_TIMEOUT, give_up).map_err(failed)?;
@@ -175,7 +175,7 @@ fn agree(
     link.session.set(session).map_err(|_| "the connection is encrypted already".to_owned())
 }
 
-/// Whether an instance may listen at `address`.
+/// Checks that an instance may listen at `address`.
 ///
 /// # Errors
 /// `Insecure`, `Certificate`.
@@ -189,11 +189,11 @@ pub(crate) fn check_listen(address: &str, security: &Security) -> Result<(), Tra
     }
 }
 
-/// Agrees with who has connected on how to talk: TLS if it begins so, else plain TCP if that is allowed. Every connection
-/// that this crate accepts goes through here.
+/// Agrees with a peer that has connected on the kind of connection: TLS if the peer begins so, else plain TCP if that
+/// is allowed. Every connection that this crate accepts goes through here.
 ///
 /// # Errors
-/// `Refused` when plain TCP is not allowed, `Tls`, `Certificate`, `Io`.
+/// `Refused` when plain TCP is not allowed, or TLS is not possible without a certificate; `Tls`, `Certificate`, `Io`.
 pub(crate) fn accept(link: &LinkEnd, security: &Security, deadline: Instant) -> Result<(), TransportError> {
     if first_byte(link, deadline)? != TLS_HANDSHAKE {
         if security.insecure {
@@ -210,7 +210,7 @@ pub(crate) fn accept(link: &LinkEnd, security: &Security, deadline: Instant) -> 
     };
     let identity = identities.current().map_err(TransportError::Certificate)?;
     let failed = |what: String| TransportError::Tls {
-        // Without its port: what is said of a host is said once.
+        // Without the port, so that the alert log reports a host once.
         peer: link.peer_addr().map_or_else(|| "unknown address".into(), |address| address.ip().to_string()),
         what,
     };

@@ -1,8 +1,8 @@
 //! TLS on a socket that two threads use.
 //!
-//! One lock guards the library's connection, which holds the keys of both directions and does no I/O. It is held for
-//! computing only, never while the socket is waited for: the reader takes bytes from the socket before it locks, and
-//! writers hand over what the socket takes at once. So the longest that one half can hold the other up is the
+//! One lock guards the library's connection, which holds the keys of both directions and does no I/O. The lock is held
+//! for computing only, never while waiting for the socket: the reader takes bytes from the socket before it locks, and
+//! writers hand over only as much as the socket takes immediately. So one half delays the other at most for the
 //! encryption of [`SEALED_BYTES_MAX`] or the decryption of [`READ_BYTES_MAX`], some tens of microseconds.
 
 use crate::lock;
@@ -15,21 +15,21 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Encrypted bytes that wait for the socket at most. Redo beyond waits unencrypted, in memory it shares.
+/// Most encrypted bytes that wait for the socket. Redo beyond that waits unencrypted, in shared memory.
 const SEALED_BYTES_MAX: usize = 256 * 1024;
-/// Read from the socket at once, before and after the other end has introduced itself.
+/// Bytes per read from the socket, before and after the other end is authenticated.
 const FIRST_READ_BYTES: usize = 4 * 1024;
 const READ_BYTES_MAX: usize = 256 * 1024;
-/// How often a handshake asks whether it is to be given up.
+/// How often a handshake checks whether to give up.
 const GIVE_UP_POLL: Duration = Duration::from_millis(50);
-/// What the exported bytes are for.
+/// Label of the exported bytes.
 const EXPORT_LABEL: &[u8] = b"EXPORTER-standfast-join";
 
 pub(super) struct Session {
     connection: Mutex<Connection>,
     /// Only the reading thread uses it.
     inbound: Mutex<Inbound>,
-    /// Encrypted bytes wait for the socket.
+    /// Whether encrypted bytes wait for the socket.
     unsent: AtomicBool,
     read_bytes: AtomicUsize,
     peer_name: Option<String>,
@@ -59,7 +59,8 @@ impl From<Error> for HandshakeError {
 }
 
 impl Session {
-    /// Carries the handshake of `connection` out, which must be complete at `deadline` however slowly bytes trickle in.
+    /// Performs the handshake of `connection`, which must be complete at `deadline` even if the peer sends byte by
+    /// byte.
     pub fn agree(
         stream: &TcpStream,
         mut connection: Connection,
@@ -88,7 +89,7 @@ impl Session {
             match (&mut &*stream).read(&mut bytes) {
                 Ok(0) => return Err(HandshakeError::Io(ErrorKind::UnexpectedEof.into())),
                 Ok(count) => take_in(&mut connection, &bytes[..count]).map_err(|error| {
-                    // The other end is told why, if it still listens.
+                    // Tell the other end why, if it still listens.
                     let _ = hand_over(&mut connection, stream);
                     HandshakeError::Tls(error)
                 })?,
@@ -130,7 +131,7 @@ impl Session {
         !self.unsent.load(SeqCst)
     }
 
-    /// Encrypts and sends as much as goes without waiting; returns how many plain bytes were taken. They go to the
+    /// Encrypts and sends as much as possible without waiting; returns how many plain bytes were taken. They reach the
     /// socket before anything that is sent later, some of them perhaps only with the next `flush_now`.
     pub fn send_now(&self, stream: &TcpStream, slices: &[IoSlice<'_>]) -> Result<usize> {
         let mut copies = [IoSlice::new(&[]); SLICES_MAX];
@@ -153,7 +154,7 @@ impl Session {
         Ok(taken)
     }
 
-    /// Hands encrypted bytes that wait to the socket, without waiting; whether none are left.
+    /// Hands waiting encrypted bytes to the socket, without waiting; returns whether none are left.
     pub fn flush_now(&self, stream: &TcpStream) -> Result<bool> {
         if self.is_flushed() {
             return Ok(true);
@@ -179,14 +180,14 @@ impl Session {
                 return Ok(decrypted);
             }
             if inbound.fill(stream, self.read_bytes.load(Relaxed))? == 0 {
-                // Whether the other end said goodbye does not matter: frames say whether they are whole, and a stream
-                // has no end but a lost connection.
+                // A missing TLS close notification does not matter: frames carry their length, and a stream only ends
+                // by a lost connection.
                 return Ok(0);
             }
         }
     }
 
-    /// Fills `out` from what is there.
+    /// Fills `out` with plain bytes, without reading from the socket.
     fn decrypt(&self, inbound: &mut Inbound, stream: &TcpStream, out: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         let mut connection = lock(&self.connection);
@@ -207,7 +208,8 @@ impl Session {
             }
         }
         if connection.wants_write() {
-            // An answer of the library, such as to a new key: what the socket does not take goes with the next write.
+            // The library answers, for example a key update. Bytes that the socket does not take are sent with the next
+            // write.
             self.hand_over(&mut connection, stream)?;
         }
         Ok(filled)
@@ -219,9 +221,9 @@ impl Inbound {
         self.start == self.end
     }
 
-    /// One read of the socket; called when everything has been taken.
+    /// Reads from the socket once; called when the library has taken everything.
     fn fill(&mut self, stream: &TcpStream, bytes_max: usize) -> Result<usize> {
-        // A read that filled the buffer had more behind it.
+        // A read that filled the buffer probably left bytes behind.
         if self.end == self.bytes.len() && self.bytes.len() < bytes_max {
             self.bytes.resize((self.bytes.len() * 4).min(bytes_max), 0);
         }
@@ -230,7 +232,7 @@ impl Inbound {
         Ok(self.end)
     }
 
-    /// Gives the library as much as it takes at once.
+    /// Gives the library as many bytes as it takes at once.
     fn feed(&mut self, connection: &mut Connection) -> Result<()> {
         let mut rest = &self.bytes[self.start..self.end];
         connection.read_tls(&mut rest)?;
@@ -240,7 +242,7 @@ impl Inbound {
     }
 }
 
-/// What the library's error means for an operator.
+/// Returns the text for an operator about an error of the library.
 pub(super) fn told(error: &rustls::Error) -> String {
     use rustls::{AlertDescription as Alert, CertificateError, Error as Tls, InvalidMessage};
     let renew = "renew it there with `standfast cert renew`, and compare the clocks of both hosts";
@@ -281,7 +283,7 @@ fn take_in(connection: &mut Connection, mut bytes: &[u8]) -> std::result::Result
     Ok(())
 }
 
-/// Hands what the library wants to send to the socket; whether nothing is left.
+/// Hands the library's output to the socket; returns whether nothing is left.
 fn hand_over(connection: &mut Connection, stream: &TcpStream) -> Result<bool> {
     while connection.wants_write() {
         match connection.write_tls(&mut WithoutWaiting(stream)) {

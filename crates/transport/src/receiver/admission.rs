@@ -1,28 +1,29 @@
-//! Which new connections are served: bounds on those that have not yet said who they are. No clock and no sockets.
+//! Which new connections are served: limits for unauthenticated peers. No clock and no sockets.
 //!
-//! What a stranger can take is limited per address before it is limited in all, so that one address cannot keep the
-//! others out. An address from which a peer has introduced itself is *known*: bounds in all, which strangers from many
-//! addresses can reach together, do not count for it. Of the others, one that has fewer strangers than another address
-//! displaces one of that, and an address that seldom connects has a rate that those that often do cannot use up: a peer
-//! that connects for the first time gets in during a flood from fewer addresses than there are places. Strangers of this
-//! host, who have millions of loopback addresses, together get half of what there is for all.
+//! Limits apply per address before they apply in all, so that one address cannot keep the others out. An address from
+//! which a peer has authenticated is *known*: the limits in all, which unauthenticated peers from many addresses can
+//! reach together, do not apply to it. Of the other addresses, one that has fewer unauthenticated connections than
+//! another displaces one of that address. An address that seldom connects has a rate that frequently connecting
+//! addresses cannot use up. So during a flood from fewer addresses than there are places, a peer that connects for the
+//! first time gets in. Unauthenticated peers of this host, which have millions of loopback addresses, together get half
+//! of the limits in all.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-/// Bounds. Rates are in connections a second.
+/// Limits. Rates are in connections per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time that have not introduced themselves.
+    /// Unauthenticated connections at a time.
     pub strangers_max: usize,
-    /// The same, of one address.
+    /// Unauthenticated connections at a time, per address.
     pub strangers_per_address: usize,
-    /// New connections of one address, on average.
+    /// Mean rate of new connections, per address.
     pub rate_per_address: u32,
-    /// New connections in all, on average.
+    /// Mean rate of new connections, in all.
     pub rate: u32,
-    /// Seconds of either rate that may come at once.
+    /// Size of a burst: this many seconds of either rate at once.
     pub burst_seconds: u32,
 }
 
@@ -38,30 +39,30 @@ impl Default for Limits {
     }
 }
 
-/// Addresses about which something is remembered; others share one entry.
+/// Addresses with an entry of their own; all others share one entry.
 const ADDRESSES_MAX: usize = 1024;
-/// By how much a wrong guess delays what its address may do next.
+/// Delay of an address's next connections for each wrong guess.
 const PENALTY: Duration = Duration::from_secs(1);
-/// Addresses that are known.
+/// Most known addresses.
 const KNOWN_MAX: usize = 64;
-/// Connections a second of an address that seldom connects, and seconds of that which may come at once.
+/// Rate, in connections per second, of an address that seldom connects, and its burst in seconds.
 const SELDOM: u32 = 1;
 const SELDOM_BURST_SECONDS: u32 = 3;
 
-/// Why a connection is closed at once.
+/// Why a connection is closed immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnedAway {
-    /// Too many that have not introduced themselves.
+    /// Too many unauthenticated connections.
     Strangers,
-    /// Too many in too short a time.
+    /// Too many connections in too short a time.
     Rate,
 }
 
-/// See the module. Times are since any fixed moment.
+/// State of the limits, see the module. Times are since any fixed moment.
 pub(crate) struct Admission {
     limits: Limits,
     all: Pool,
-    /// Those from loopback addresses, which count among all, too.
+    /// Connections from loopback addresses; `all` counts them too.
     local: Pool,
     addresses: HashMap<IpAddr, Address>,
     /// Newest last.
@@ -75,11 +76,11 @@ struct Address {
     seldom: Pace,
 }
 
-/// Strangers that share bounds.
+/// Unauthenticated connections that share limits.
 #[derive(Default)]
 struct Pool {
     strangers: usize,
-    /// Of addresses that often connect, and of those that seldom do.
+    /// For addresses that often connect, and for addresses that seldom do.
     often: Pace,
     seldom: Pace,
 }
@@ -90,12 +91,11 @@ impl Pool {
     }
 }
 
-/// A connection is served.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
-    /// Until it has introduced itself.
+    /// Must be returned to the [`Admission`] when the peer is authenticated or gone.
     pub stranger: Stranger,
-    /// The oldest stranger counted for this address is to give its place up, see [`Stranger::is_of`].
+    /// The oldest unauthenticated connection counted for this address must be closed, see [`Stranger::is_of`].
     pub displaces: Option<IpAddr>,
 }
 
@@ -110,7 +110,8 @@ impl Admission {
         }
     }
 
-    /// Whether a connection from `from` is served. If so, it counts as a stranger until `introduced` or `left`.
+    /// Decides whether a connection from `from` is served. If so, it counts as unauthenticated until `introduced` or
+    /// `left`.
     pub fn admit(&mut self, now: Duration, from: IpAddr) -> Result<Admitted, TurnedAway> {
         let limits = self.limits;
         let own = network(from);
@@ -150,7 +151,7 @@ impl Admission {
         Ok(Admitted { stranger: Stranger { own, counted_as }, displaces })
     }
 
-    /// It has said who it is, and that was accepted.
+    /// The peer is authenticated and accepted.
     pub fn introduced(&mut self, stranger: Stranger) {
         let own = stranger.own;
         self.left(stranger);
@@ -161,7 +162,7 @@ impl Admission {
         self.known.push_back(own);
     }
 
-    /// It is gone.
+    /// The connection has ended.
     pub fn left(&mut self, stranger: Stranger) {
         self.all.strangers -= 1;
         self.local.strangers -= usize::from(stranger.own.is_loopback());
@@ -170,19 +171,20 @@ impl Admission {
         }
     }
 
-    /// Somebody there tried something that only a guess leads to: the next attempts have to wait.
+    /// A peer at this address tried something that only a guess leads to: its next connections are delayed.
     pub fn penalise(&mut self, now: Duration, from: IpAddr) {
         if let Some(address) = self.addresses.get_mut(&network(from)) {
             address.pace.paid_off = address.pace.paid_off.max(now) + PENALTY;
         }
     }
 
-    /// Whether a peer has introduced itself from there.
+    /// Whether a peer has authenticated from this address.
     pub fn is_known(&self, from: IpAddr) -> bool {
         self.known.contains(&network(from))
     }
 
-    /// The address with most strangers that is not known, and how many; `local`: among those of loopback.
+    /// Returns the address with the most unauthenticated connections that is not known, and their number; `local`:
+    /// among loopback addresses.
     fn heaviest(&self, local: bool) -> Option<(IpAddr, usize)> {
         let of_pool = |address: &IpAddr| !local || address.is_loopback();
         let strange =
@@ -190,13 +192,13 @@ impl Admission {
         strange.map(|(address, of)| (*address, of.strangers)).max_by_key(|(address, most)| (*most, *address))
     }
 
-    /// Strangers at the moment.
+    /// Number of unauthenticated connections.
     #[cfg(test)]
     pub fn strangers(&self) -> usize {
         self.all.strangers
     }
 
-    /// Under which address `own` is counted.
+    /// Returns the address under which `own` is counted.
     fn place(&mut self, now: Duration, own: IpAddr) -> IpAddr {
         if self.addresses.contains_key(&own) {
             return own;
@@ -208,7 +210,7 @@ impl Admission {
     }
 }
 
-/// A connection that has not introduced itself; given back with `introduced` or `left`.
+/// An unauthenticated connection; returned with `introduced` or `left`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stranger {
     own: IpAddr,
@@ -216,16 +218,16 @@ pub(crate) struct Stranger {
 }
 
 impl Stranger {
-    /// Whether it is counted for `address`.
+    /// Whether the connection is counted for `address`.
     pub fn is_of(&self, address: IpAddr) -> bool {
         self.counted_as == address
     }
 }
 
-/// Stands for all addresses for which there is no entry.
+/// Stands for all addresses without an entry of their own.
 const OTHERS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
-/// What one host has: an address of version 4, a network of 64 bits of version 6.
+/// Returns the address range of one host: an IPv4 address, or an IPv6 network of 64 bits.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) if !v6.is_loopback() => {
@@ -237,7 +239,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A rate with bursts: when everything counted so far is paid off.
+/// A rate with bursts. `paid_off`: when everything counted so far is within the rate.
 #[derive(Default)]
 struct Pace {
     paid_off: Duration,

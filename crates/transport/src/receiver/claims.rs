@@ -1,4 +1,4 @@
-//! Whether a peer is who it says, and may do what it asks for.
+//! Checks the identity and the rights of a peer.
 
 use crate::certificate::CertificateRight;
 use crate::error::{Refusal, RefuseCode};
@@ -9,7 +9,7 @@ use crate::standby::ReceiverService;
 use standfast_tls::unhex;
 use std::cell::Cell;
 
-/// Over TLS the name said must be the one in the certificate. Plain TCP proves nothing: there every name is as good.
+/// Checks that the claimed name is the one in the certificate. Plain TCP proves nothing: there every name is accepted.
 pub(super) fn is_called(link: &Link, claimed: &str) -> Result<(), Refusal> {
     match link.peer_name() {
         _ if !link.is_tls() => Ok(()),
@@ -25,12 +25,12 @@ pub(super) fn is_called(link: &Link, claimed: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a sender, which is who it says, may send redo here.
+/// Checks that a sender, whose name is proved, may send redo here.
 pub(super) fn may_send(link: &Link, service: &dyn ReceiverService, claimed: &str) -> Result<(), Refusal> {
     if link.is_tls() { service.authorise(claimed, Right::Send) } else { Ok(()) }
 }
 
-/// Whether a request may be answered; by what right, when it is for a certificate.
+/// Checks that a request may be answered; returns the right to a certificate when it requests one.
 pub(super) fn may_ask(
     link: &Link,
     service: &dyn ReceiverService,
@@ -62,23 +62,23 @@ pub(super) fn may_ask(
     Ok(None)
 }
 
-/// Whether a request that takes long to answer may be answered still.
+/// Repeats the check of a request that takes long to answer.
 pub(crate) struct Again<'a> {
     link: &'a Link,
     service: &'a dyn ReceiverService,
     request: &'a Request,
-    /// Of the rights that were asked.
+    /// Version of the rights at the last check.
     version: Cell<u64>,
 }
 
 impl<'a> Again<'a> {
-    /// It may be answered, or is about to be asked for the first time.
+    /// The request was accepted; the first [`Again::check`] checks it again.
     pub fn new(link: &'a Link, service: &'a dyn ReceiverService, request: &'a Request) -> Again<'a> {
-        // None that a service has: what changed right before counts, too.
+        // No service has this version: changes right before are found too.
         Again { link, service, request, version: Cell::new(u64::MAX) }
     }
 
-    /// Asks again when rights have changed.
+    /// Checks the request again if rights have changed.
     pub fn check(&self) -> Result<(), Refusal> {
         let version = self.service.rights_version();
         if self.version.replace(version) == version {
@@ -88,7 +88,7 @@ impl<'a> Again<'a> {
     }
 }
 
-/// What is needed for the answer to a request that is not for a certificate.
+/// Returns the right needed for a request that is not for a certificate.
 fn needed(request: &Request) -> Right {
     match request {
         Request::Snapshot { without_databases: true, only: None, .. } => Right::Receive,

@@ -1,6 +1,7 @@
-//! Archived logs of a gap on their way in: connections of their own ask the primary for units and put them into files.
+//! Receives the archived logs of a gap: separate connections request units from the primary and write them into files.
 //!
-//! The primary connects, so that it needs no address of its own, and the standby asks, since it knows what it has:
+//! The primary connects, so that it needs no address of its own. The standby requests, because it knows which units it
+//! lacks:
 //!
 //! ```text
 //!  primary's archiver                       standby
@@ -28,11 +29,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A log that was fetched so often and never was whole is damaged where it comes from.
+/// A log that fails its check after this many fetches is damaged at its source.
 const SPOILED_MAX: u32 = 3;
 
-/// The gap that is being resolved. The thread of the stream opens and closes it; the threads of the connections for
-/// archived logs work on it.
+/// The gap that is being resolved. The stream's thread opens and closes it; the threads of the connections for archived
+/// logs work on it.
 pub(crate) struct Fetch {
     gap: Gap,
     source: PeerIdentity,
@@ -49,13 +50,13 @@ struct Work {
     parts: HashMap<usize, Arc<dyn ArchivePart>>,
     links: HashMap<u64, LinkEnd>,
     next_link: u64,
-    /// Why it cannot be resolved.
+    /// Why the gap cannot be resolved.
     failed: Option<Refusal>,
     /// The stream is over.
     closed: bool,
 }
 
-/// What a connection is to do next.
+/// Next task of a connection.
 enum Task {
     Fetch(Unit, Arc<dyn ArchivePart>),
     /// Nothing is left to do.
@@ -111,7 +112,8 @@ impl Fetch {
         ReceiverEvent::GapResolved { gap, took: self.began.elapsed() }
     }
 
-    /// The stream is over, or the gap filled: ends the connections and returns when nobody works on it any more.
+    /// Ends the connections, because the stream is over or the gap is filled; returns when no thread works on it any
+    /// more.
     pub fn close(&self) {
         let mut work = lock(&self.work);
         work.closed = true;
@@ -145,7 +147,7 @@ impl Fetch {
         self.changed.notify_all();
     }
 
-    /// The next unit, waiting for one that may come back.
+    /// Returns the next unit; waits if a unit in progress may still be lost.
     fn next(&self) -> Result<Task, TransportError> {
         let mut work = lock(&self.work);
         loop {
@@ -180,14 +182,14 @@ impl Fetch {
         TransportError::Refused(refusal)
     }
 
-    /// A unit has come or not; whoever brings the last one of a log looks at it as a whole.
+    /// Ends a unit that has arrived or not. The connection that brings the last unit of a log checks the log.
     fn end_of(&self, unit: &Unit, came: Result<(), TransportError>) -> Result<(), TransportError> {
         let mut work = lock(&self.work);
         if let Err(error) = came {
             work.units.lost(unit);
             self.changed.notify_all();
             return Err(match error {
-                // The primary has it no more, or cannot read it: nor will another connection.
+                // The primary no longer has the log or cannot read it; another connection cannot either.
                 TransportError::Refused(refusal) => self.fail(&mut work, refusal),
                 other => other,
             });
@@ -217,7 +219,7 @@ impl Fetch {
     }
 }
 
-/// Serves a connection for archived logs until the gap is filled or it is lost.
+/// Serves a connection for archived logs until the gap is filled or the connection is lost.
 pub(super) fn serve(
     shared: &Shared,
     link: &LinkEnd,
@@ -229,7 +231,7 @@ pub(super) fn serve(
     let fetch = fetch.filter(|fetch| hello.archives_to.is_some_and(|to| fetch.takes(&hello.source, to)));
     let entered = fetch.and_then(|fetch| Some((fetch.enter(link)?, fetch)));
     let Some((id, fetch)) = entered else {
-        // Not for the alert log: an archiver may be faster than the gap is opened, or late, and comes again.
+        // Not for the alert log: an archiver may connect before the gap is opened, or too late, and connects again.
         let text =
             "no such gap is open here: it is about to be, or what it held has come, or its stream has ended";
         let refusal = Refusal::new(RefuseCode::Busy, text);
@@ -237,7 +239,7 @@ pub(super) fn serve(
             .write_json(FrameKind::Refuse, 0, &refusal)
             .map_err(TransportError::io("refusing an archiver"));
     };
-    // The stream goes first.
+    // The stream has priority over this thread.
     run_behind();
     let answer = ReceiverHello {
         standby: shared.service.identity(),
@@ -258,7 +260,7 @@ pub(super) fn serve(
         });
     fetch.leave(id);
     match fetched {
-        // Told to the thread of the stream, which ends it with that.
+        // The stream's thread finds this refusal and ends the stream with it.
         Err(TransportError::Refused(_)) => Ok(()),
         other => other,
     }
@@ -283,7 +285,7 @@ fn fetch_units(
     }
 }
 
-/// Asks for a unit and writes it into its place.
+/// Requests a unit and writes it to its place in the file.
 fn fetch_unit(
     log: &ArchivedLogInfo,
     unit: &Unit,

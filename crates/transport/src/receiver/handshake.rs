@@ -1,4 +1,4 @@
-//! The begin of every connection: a primary that wants to send, or a request.
+//! The begin of every connection: a handshake with a sender, or a request.
 
 use super::fetch::{self, Fetch};
 use super::slot::Unavailable;
@@ -28,14 +28,14 @@ struct Greeting<'a> {
     writer: FrameWriter<LinkEnd>,
     deadline: Instant,
     peer: String,
-    /// It is who it says and may do what it wants.
+    /// The peer is authenticated and has the right to its request.
     let_in: bool,
 }
 
 /// Serves one connection until it ends.
 pub(super) fn serve(shared: &Shared, id: u64, stream: &LinkEnd) {
     let timeout = shared.config.handshake_timeout;
-    // Without these the connection is only less lively.
+    // Without these options the connection is only slower, and a dead peer is noticed later.
     let _ = stream.prepare(timeout);
     let _ = stream.set_write_timeout(Some(timeout));
     let mut greeting = Greeting {
@@ -55,14 +55,15 @@ pub(super) fn serve(shared: &Shared, id: u64, stream: &LinkEnd) {
         Err(error @ (TransportError::Tls { .. } | TransportError::Certificate(_))) => {
             shared.counts.insecure.fetch_add(1, Relaxed);
             if matches!(error, TransportError::Certificate(_)) {
-                // In the clear, before any record of TLS, by which the other end knows what is wrong. A stranger learns no more.
+                // Sent in plain text, before any TLS record, so that the other end learns the cause. An unauthenticated
+                // peer learns no more.
                 let text = "this instance has no certificate that it can show; its alert log says why";
                 greeting.tell(&Refusal::new(RefuseCode::Tls, text));
             }
             greeting.report(Refusal::new(RefuseCode::Tls, error.to_string()));
         }
         Err(_) => {
-            // Not worth an alert: a port scanner, a health check, a peer that died. The count is there.
+            // Not worth an alert: a port scanner, a health check, a peer that died. The counter shows it.
             shared.counts.garbage.fetch_add(1, Relaxed);
         }
     }
@@ -80,15 +81,17 @@ impl Greeting<'_> {
             First::Sender(hello) => {
                 let service = &*shared.service;
                 claims::is_called(self.stream, &hello.source.name)?;
-                // Before anything else: who is newer.
+                // The first question about a sender: which end knows the newer incarnation.
                 let meeting = meet(&service.identity(), &hello.source);
-                // A primary that was replaced must learn it, listed or not: it is told who this instance is, no more.
+                // A primary that was replaced must learn it even if it is not on the allow-list: it gets the identity
+                // of this instance, no more.
                 if meeting != Meeting::Older {
                     claims::may_send(self.stream, service, &hello.source.name)?;
                 }
                 if let Meeting::Newer(newer) = meeting {
                     service.may_claim(&hello.source, &newer, self.stream.is_tls())?;
-                    // Whatever becomes of this connection: nothing of an older incarnation is acknowledged from here on.
+                    // Whatever becomes of this connection, nothing of an older incarnation is acknowledged from here
+                    // on.
                     service.superseded(&hello.source, &newer);
                     shared.slot.end_older(newer.number);
                 }
@@ -100,7 +103,7 @@ impl Greeting<'_> {
             }
             First::Request(request) => {
                 let right = claims::may_ask(self.stream, &*shared.service, &request)?;
-                // Who wants a certificate is a stranger until it has one.
+                // A client that requests a certificate stays unauthenticated until it has one.
                 if right.is_none() {
                     self.let_in();
                 }
@@ -114,14 +117,14 @@ impl Greeting<'_> {
         }
     }
 
-    /// It is who it says and may do what it wants.
+    /// The peer is authenticated and has the right to its request.
     fn let_in(&mut self) {
         self.let_in = true;
         self.shared.introduced(self.id);
         self.stream.allow_large_reads();
     }
 
-    /// A certificate that is not given costs the address time.
+    /// Delays the address of a client that is refused a certificate.
     fn note_guess(&self, error: TransportError, certificate: bool) -> TransportError {
         let not_allowed = |refusal: &Refusal| refusal.code == RefuseCode::NotAllowed;
         if certificate && matches!(&error, TransportError::Refused(refusal) if not_allowed(refusal)) {
@@ -139,7 +142,7 @@ impl Greeting<'_> {
             hello::expect(&frame, FrameKind::Request)?;
             return Ok(First::Request(hello::decode(&frame)?));
         }
-        // A peer that refuses before it was asked anything does not get its text into the log of this instance.
+        // The text of a peer that refuses before it was asked anything must not get into the alert log.
         if frame.header.kind == FrameKind::Refuse {
             return Err(TransportError::Protocol("a refusal where a greeting was expected".into()));
         }
@@ -151,7 +154,7 @@ impl Greeting<'_> {
         self.peer = format!("`{}` at {}", hello.source.name, self.peer);
         let identity = self.shared.service.identity();
         if !may_send(&identity, &hello.source) {
-            // Nothing of our log is touched, but the sender must learn who we are: it may be fenced.
+            // Our log is not touched, but the sender must learn our identity: it may be fenced.
             let answer = ReceiverHello {
                 standby: identity,
                 positions: None,
@@ -181,7 +184,7 @@ impl Greeting<'_> {
         )
     }
 
-    /// A connection for archived logs, beside a stream of the same primary.
+    /// Serves a connection for archived logs, beside a stream of the same primary.
     fn take_archives(&mut self, hello: &SenderHello) -> Result<(), TransportError> {
         self.peer = format!("archiver of `{}` at {}", hello.source.name, self.peer);
         let identity = self.shared.service.identity();
@@ -189,7 +192,7 @@ impl Greeting<'_> {
             return Err(TransportError::Refused(not_from_you(&identity, &hello.source)));
         }
         self.shared.service.admit(hello).map_err(TransportError::Refused)?;
-        // Without it the transfer is only slower.
+        // Without this buffer the transfer is only slower.
         let _ = self.stream.set_buffers(0, hello.receive_buffer_bytes);
         fetch::serve(self.shared, self.stream, &mut self.reader, &mut self.writer, hello)
     }
@@ -199,13 +202,14 @@ impl Greeting<'_> {
         hello: &SenderHello,
         log: &mut dyn StandbyLog,
     ) -> Result<(), TransportError> {
-        // A newer incarnation may have been met since the greeting began; from here on it ends this stream.
+        // A newer incarnation may have become known since the greeting began. If one becomes known later, it ends this
+        // stream.
         let now = self.shared.service.identity();
         if !may_send(&now, &hello.source) {
             return Err(TransportError::Refused(not_from_you(&now, &hello.source)));
         }
         log.admit(hello).inspect_err(|_| log.refuses()).map_err(TransportError::Refused)?;
-        // Of a stream that ended while its gap was open: normally that is done by then.
+        // For a stream that ended while its gap was open; normally that stream has done this itself.
         self.give_up_gap(log)?;
         let positions = positions(log).map_err(|error| standby_log(&*error))?;
         let (standby, sdu_bytes) = (self.shared.service.followed(), self.shared.config.sdu_bytes);
@@ -215,7 +219,7 @@ impl Greeting<'_> {
         self.writer
             .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
             .map_err(TransportError::io("greeting the primary"))?;
-        // The logs of a gap make a long message; the peer has introduced itself.
+        // The logs of a gap make a long message; the peer is authenticated.
         self.reader.allow_redo();
         let start: StreamStart = {
             let frame = hello::await_frame(&mut self.reader, self.deadline)?;
@@ -235,7 +239,7 @@ impl Greeting<'_> {
         let primary = hello.source.name.clone();
         self.event(&ReceiverEvent::Connected { primary: primary.clone(), from: start.from });
         self.shared.counts.streams.fetch_add(1, Relaxed);
-        // Without it the stream is only slower.
+        // Without this buffer the stream is only slower.
         let _ = self.stream.set_buffers(0, hello.receive_buffer_bytes);
         if let Some(fetch) = &gap {
             self.event(&fetch.found());
@@ -250,7 +254,7 @@ impl Greeting<'_> {
             *lock(&self.shared.fetch) = None;
             fetch.close();
         }
-        // When the log cannot be written any more, the next handshake or start does it.
+        // If the log can no longer be written, the next handshake or start does this.
         let _ = self.give_up_gap(log);
         let received = log.received_end();
         let reason = ended.to_string();
@@ -289,12 +293,12 @@ impl Greeting<'_> {
         self.report(refusal);
     }
 
-    /// For the alert log, as far as the budget of this peer goes.
+    /// Reports a refusal to the alert log, if the budget of this peer allows it.
     fn report(&self, refusal: Refusal) {
         let from = self.stream.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
         let about = self.shared.about(from, self.stream.peer_name());
         match self.shared.line(&about, &refusal.to_string()) {
-            // Of a peer that was let in the instance says it again when something else has happened meanwhile.
+            // For a peer that was let in, the instance decides whether to repeat the line.
             Line::Repeated if !self.let_in => {}
             Line::Said | Line::Repeated => {
                 self.event(&ReceiverEvent::Refused { peer: self.peer.clone(), refusal });
@@ -305,7 +309,7 @@ impl Greeting<'_> {
     }
 
     fn tell(&mut self, refusal: &Refusal) {
-        // The connection ends anyway; a peer that cannot be told will see that.
+        // The connection ends anyway; a peer that this does not reach notices.
         let _ = self.writer.write_json(FrameKind::Refuse, 0, refusal);
     }
 
@@ -314,7 +318,7 @@ impl Greeting<'_> {
     }
 }
 
-/// Whether the sender may be let near the log at all. The sender decides the rest, with both histories.
+/// Whether the sender may use the log at all. The sender decides the rest, with both histories.
 fn may_send(mine: &PeerIdentity, source: &PeerIdentity) -> bool {
     mine.role != crate::Role::Primary
         && matches!(meet(mine, source), Meeting::Same | Meeting::Newer(_))
@@ -370,7 +374,7 @@ fn positions(log: &dyn StandbyLog) -> Result<StandbyPositions, StationError> {
     })
 }
 
-/// Checks the sender's decision against what must never happen here: apply being undone, or a hole.
+/// Checks that the sender's decision neither undoes apply nor leaves a gap that is not announced.
 fn accept_start(
     held: &StandbyPositions,
     hello: &SenderHello,
@@ -393,7 +397,7 @@ fn accept_start(
     Err(TransportError::Refused(Refusal::new(RefuseCode::Protocol, text)))
 }
 
-/// A gap begins exactly where the redo ends that is held, and nothing of that is in doubt.
+/// Checks that a gap begins exactly where the held redo ends, and that none of the held redo is suspect.
 fn accept_gap(held: &StandbyPositions, start: &StreamStart, gap: &Gap) -> Result<(), TransportError> {
     let in_place = start.from == held.end.scn && start.keep == held.end.scn && start.log.first_scn == gap.to;
     let checked =

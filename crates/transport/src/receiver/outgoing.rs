@@ -1,5 +1,6 @@
-//! Acknowledgements on their way to the source. Where commits also wait for destinations of this standby, each says no
-//! more than those have acknowledged, and another one goes out when they have acknowledged more.
+//! Acknowledgements on their way to the source. If commits also wait for destinations of this standby, an
+//! acknowledgement covers only redo that these destinations have acknowledged; another one is sent when they have
+//! acknowledged more.
 
 use crate::ack::{Ack, AckSender};
 use crate::lock;
@@ -17,9 +18,9 @@ pub(super) struct Outgoing {
 struct Line {
     sender: AckSender,
     passing: Option<Arc<dyn Passing>>,
-    /// As it would be without other destinations.
+    /// The newest acknowledgement, not limited by other destinations.
     newest: Option<Ack>,
-    /// Received and hardened, as last said.
+    /// Received and hardened as last sent.
     said: (Scn, Scn),
 }
 
@@ -29,7 +30,7 @@ impl Outgoing {
         let line = Arc::new(Mutex::new(line));
         if let Some(passing) = &passing {
             let moved = line.clone();
-            // When it cannot be sent the connection is dead, which the stream's own thread sees.
+            // If it cannot be sent, the connection is dead, and the stream's own thread finds that out.
             passing.watch(Some(Arc::new(move || drop(lock(&moved).say_what_moved()))));
         }
         Outgoing { line, passing }
@@ -40,7 +41,7 @@ impl Outgoing {
         lock(&self.line).sender.send(frame)
     }
 
-    /// What sends whole frames beside the acknowledgements, from any thread.
+    /// Returns a function that sends whole frames beside the acknowledgements, from any thread.
     pub fn beside(&self) -> impl Fn(&[u8]) -> Result<()> + Send + Sync + 'static {
         let line = self.line.clone();
         move |frame| lock(&line).sender.send(frame)

@@ -1,4 +1,4 @@
-//! Who has the standby log: it lies in the slot, or one connection's thread has it.
+//! Holds the standby log, or lends it to the thread of one connection.
 
 use crate::identity::PeerIdentity;
 use crate::link::LinkEnd;
@@ -17,7 +17,7 @@ pub(crate) struct Slot {
 struct State {
     log: Option<Box<dyn StandbyLog>>,
     live: Option<Live>,
-    /// The instance stops in good order: streams end with that as their reason.
+    /// The instance shuts down cleanly: streams end with that as their reason.
     leaving: bool,
 }
 
@@ -26,14 +26,14 @@ struct Live {
     stream: LinkEnd,
 }
 
-/// Why the log cannot be had.
+/// Why the log is not available.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unavailable {
     /// There is none: this instance takes no redo.
     None,
-    /// The stream of another source of the same incarnation is live.
+    /// The stream of another source is open, whose incarnation is not older.
     Taken(String),
-    /// The connection before did not let go in time: it is writing.
+    /// The previous connection did not release it in time: it is writing.
     Slow,
 }
 
@@ -51,7 +51,7 @@ impl Slot {
         lock(&self.state).live.is_some()
     }
 
-    /// Takes the log for good, ending the stream that has it.
+    /// Takes the log permanently, ending the stream that has it.
     pub fn take_away(&self) -> Option<Box<dyn StandbyLog>> {
         let mut state = lock(&self.state);
         while let Some(live) = &state.live {
@@ -61,7 +61,7 @@ impl Slot {
         state.log.take()
     }
 
-    /// Ends the live stream when its source knows no incarnation as new as `number`.
+    /// Ends the open stream if its source knows no incarnation as new as `number`.
     pub fn end_older(&self, number: IncarnationNo) {
         let state = lock(&self.state);
         let is_older = |live: &&Live| live.source.current().is_none_or(|current| current.number < number);
@@ -70,7 +70,8 @@ impl Slot {
         }
     }
 
-    /// The same because the instance stops in good order, which the source is told, unless that takes until `deadline`.
+    /// Takes the log permanently for a clean shutdown. Reports it to the source of the stream, unless that takes until
+    /// `deadline`.
     pub fn leave(&self, deadline: Instant) -> Option<Box<dyn StandbyLog>> {
         let mut state = lock(&self.state);
         state.leaving = true;
@@ -82,13 +83,13 @@ impl Slot {
         state.log.take()
     }
 
-    /// Whether the instance stops in good order.
+    /// Whether the instance shuts down cleanly.
     pub fn is_leaving(&self) -> bool {
         lock(&self.state).leaving
     }
 
-    /// Lends the log to a stream for the length of `work`. An older stream of the same primary, which may be
-    /// half-open, or of an older incarnation, makes room first.
+    /// Lends the log to a stream for the duration of `work`. First ends an older stream of the same primary, which may
+    /// be half-open, or a stream of an older incarnation.
     pub fn lend<R>(
         &self,
         source: &PeerIdentity,
@@ -141,8 +142,8 @@ fn gives_way(old: &PeerIdentity, new: &PeerIdentity) -> bool {
     old.instance == new.instance || number(new) > number(old)
 }
 
-/// While it lives a stream has the log. Dropped also when that stream's thread panics: the log is lost then, but
-/// nobody waits for it.
+/// A stream has the log while this lives. It is also dropped when the stream's thread panics: the log is lost then, but
+/// no thread waits for it.
 struct Occupied<'a>(&'a Slot);
 
 impl Drop for Occupied<'_> {

@@ -1,4 +1,4 @@
-//! A live stream: frames in, redo to the standby log, acknowledgements out.
+//! An open stream: takes frames, writes redo to the standby log, sends acknowledgements.
 
 use super::Shared;
 use super::fetch::Fetch;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Acknowledgements that are sent while no frame comes are at least so far apart.
+/// Minimum interval between acknowledgements that answer no frame.
 const BETWEEN_FRAMES: Duration = Duration::from_millis(200);
 
 /// Receives until the stream ends; returns why.
@@ -52,7 +52,7 @@ pub(super) fn receive(
     let mut intake = Intake {
         shared,
         source: &hello.source.name,
-        // None that a service has: what changed since the greeting counts, too.
+        // No service has this version: changes since the greeting are found too.
         rights: u64::MAX,
         log,
         acks,
@@ -72,7 +72,7 @@ pub(super) fn receive(
         verified_known: 0,
         unpacker: Unpacker::new(hello.compression),
     };
-    // The sender speaks at least three times within its net timeout.
+    // The sender sends at least three frames within its net timeout.
     let mut heard = Instant::now();
     let (mut timeout, mut quiet) = (net_timeout, false);
     loop {
@@ -82,7 +82,7 @@ pub(super) fn receive(
         if shared.slot.is_leaving() {
             return TransportError::Protocol("this instance is being stopped".into());
         }
-        // Once it has been quiet for a part of the net timeout, a whole one more would end too late.
+        // After a first silent period, waiting for a whole net timeout again would end the stream too late.
         let wanted = if quiet || intake.is_behind() { BETWEEN_FRAMES } else { net_timeout };
         if wanted != timeout {
             timeout = wanted;
@@ -102,8 +102,8 @@ pub(super) fn receive(
     }
 }
 
-/// Why the stream has ended, when `error` is what was seen of it. An acknowledgement cannot be sent to an end that has closed the connection,
-/// and what that has said before is still to be read: perhaps why.
+/// Returns why the stream has ended, given the `error` seen here. An acknowledgement cannot be sent to an end that has
+/// closed the connection, but frames that it sent before, possibly with the reason, can still be read.
 fn last_word(reader: &mut FrameReader<LinkEnd>, error: TransportError) -> TransportError {
     use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     let TransportError::Io { source, .. } = &error else { return error };
@@ -111,7 +111,7 @@ fn last_word(reader: &mut FrameReader<LinkEnd>, error: TransportError) -> Transp
         return error;
     }
     let mut at = 0;
-    // No more comes than the system holds already.
+    // No more comes than the system has buffered already.
     loop {
         match reader.peek(at) {
             Ok(Some((frame, _))) if frame.header.kind == FrameKind::Refuse => {
@@ -143,7 +143,7 @@ fn silent(net_timeout: Duration) -> TransportError {
     TransportError::Protocol(format!("nothing heard for {:.1} s (net_timeout)", net_timeout.as_secs_f64()))
 }
 
-/// Over TLS certificates are asked for and given beside the redo.
+/// Opens the channel over which both ends request and grant certificates beside the redo. TLS only.
 fn open_channel(
     shared: &Shared,
     stream: &LinkEnd,
@@ -162,42 +162,44 @@ fn open_channel(
 
 struct Intake<'a> {
     shared: &'a Shared,
-    /// Name of the source, which it has proved over TLS.
+    /// Name of the source; proved over TLS.
     source: &'a str,
-    /// Version of the rights by which it was let in.
+    /// Version of the rights at the last check.
     rights: u64,
     log: &'a mut dyn StandbyLog,
     acks: Outgoing,
     /// `None` over plain TCP.
     channel: Option<OpenChannel>,
     ack_on_receipt: bool,
-    /// End of what this stream has delivered. What the log holds beyond is from before and not yet compared.
+    /// End of the redo that this stream has delivered. Redo that the log holds beyond it is from before and not
+    /// compared yet.
     position: Scn,
-    /// What is missing before the beginning of this stream, while it is.
+    /// The gap before the begin of this stream, while it is open.
     gap: Option<Arc<Fetch>>,
     /// Newest durable position of the primary.
     durable: Scn,
     /// End of the source's redo when the newest frame was sent.
     source_end: Option<Scn>,
-    /// Until when no commit is acknowledged without this standby, as that frame says.
+    /// Until when no commit is acknowledged without this standby, from the newest frame.
     waits_until: Option<Instant>,
     made: Made,
-    /// When what is being taken in came from the socket.
+    /// When the frames being taken came from the socket.
     came: Instant,
-    /// When the oldest redo that is acknowledged next was sent, by the primary's clock; without redo, the newest frame.
+    /// For the next acknowledgement: when the oldest redo that it answers was sent, on the primary's clock; without
+    /// redo, when the newest frame was sent.
     echo_us: u64,
     times: AckTimes,
-    /// How far apply was when the primary last heard of it, and when that was (as [`AckTimes::received_us`]).
+    /// The applied SCN as last reported to the primary, and when that was (as [`AckTimes::received_us`]).
     told: (Scn, u64),
-    /// Version of the stopped databases that the primary was told in this stream.
+    /// Version of the stopped databases last reported in this stream.
     stopped_known: u64,
-    /// Version of what verification has found that the primary was told in this stream.
+    /// Version of the verification findings last reported in this stream.
     verified_known: u64,
     unpacker: Unpacker,
 }
 
 impl Intake<'_> {
-    /// Takes all whole frames that have arrived: one write for all their redo, one acknowledgement.
+    /// Takes all complete frames that have arrived: one write for all their redo, one acknowledgement.
     fn take_all(&mut self, reader: &mut FrameReader<LinkEnd>) -> Result<(), TransportError> {
         self.may_send_still()?;
         let mut at = 0;
@@ -259,7 +261,7 @@ impl Intake<'_> {
         failed
     }
 
-    /// Checks a frame and notes what every frame carries.
+    /// Checks a frame and records the values that every frame carries.
     fn note(&mut self, frame: &Frame<'_>, expected: Scn, redo_came: bool) -> Result<Item, TransportError> {
         let header = frame.header;
         let item = match header.kind {
@@ -274,7 +276,7 @@ impl Intake<'_> {
             }),
             FrameKind::Refuse => return Err(TransportError::Refused(hello::decode(frame)?)),
             FrameKind::CertificateRequest | FrameKind::CertificateAnswer => {
-                // It has no time that could be answered.
+                // This frame has no time that could be answered.
                 if !redo_came {
                     self.echo_us = 0;
                 }
@@ -289,7 +291,7 @@ impl Intake<'_> {
         }
         if !matches!(item, Item::Switch(_)) {
             self.durable = self.durable.max(Scn(header.b));
-            // A confirmation behind redo is later than that.
+            // A confirmation after redo was sent later than that redo.
             if !redo_came {
                 self.echo_us = header.c;
             }
@@ -301,7 +303,8 @@ impl Intake<'_> {
         Ok(item)
     }
 
-    /// The right to send may be taken away while the stream is open. Plain TCP proves no name to ask about.
+    /// Checks again whether the source may send: the right may be revoked while the stream is open. Plain TCP proves no
+    /// name to check.
     fn may_send_still(&mut self) -> Result<(), TransportError> {
         let version = self.shared.service.rights_version();
         if self.channel.is_some() && self.rights != version {
@@ -315,7 +318,7 @@ impl Intake<'_> {
         if self.channel.is_none() {
             return Err(protocol("Members over plain TCP"));
         }
-        // As much as a Hello can say.
+        // The same limit as in a Hello.
         if frame.payload.len() > HELLO_BYTES_MAX {
             return Err(protocol("Members that are too many"));
         }
@@ -359,8 +362,8 @@ impl Intake<'_> {
         Ok(())
     }
 
-    /// Compares `redo` with what the log holds from before this stream. Returns what is new: nothing while both
-    /// are equal; from the first difference on everything, and then the log has been cut there.
+    /// Compares `redo` with the redo that the log holds from before this stream. Returns the new part: empty while both
+    /// are equal; from the first difference on everything, after truncating the log there.
     fn skip_held<'r, 's>(&mut self, redo: &'s [&'r [u8]]) -> Result<Cow<'s, [&'r [u8]]>, TransportError> {
         let held_end = self.log.received_end();
         if held_end == self.position {
@@ -390,7 +393,8 @@ impl Intake<'_> {
         Ok(())
     }
 
-    /// The next log begins at `position`. When what is held goes on here, it must go on in the same log.
+    /// Begins the next log at `position`. If the log holds redo beyond, that must continue in the same log; otherwise
+    /// it is truncated.
     fn switch(&mut self, log: &LogSwitch) -> Result<(), TransportError> {
         if self.log.received_end() > self.position {
             let held = self.log.log_containing(self.position);
@@ -402,26 +406,26 @@ impl Intake<'_> {
         self.log.switch(log).map_err(|error| failed(&error))
     }
 
-    /// Hardens what the primary has confirmed, when no redo carried it. The sender limits how often.
+    /// Hardens the confirmed position of the primary when no redo carried it. The sender limits how often.
     fn harden_confirmed(&mut self) -> Result<(), TransportError> {
         let confirmed = self.confirmed_at(self.position);
         if confirmed > self.log.confirmed() {
             let began = Instant::now();
             self.log.confirm(confirmed).map_err(|error| failed(&error))?;
-            // What comes meanwhile waits for this write as for any other.
+            // Frames that arrive meanwhile wait for this write as for any other.
             self.times.write_ns += u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.shared.counts.confirms.fetch_add(1, Relaxed);
         }
         Ok(())
     }
 
-    /// What may be taken for confirmed once the stream is delivered up to `end`. Redo held beyond is not
-    /// compared yet: it must not be confirmed, whatever the primary has.
+    /// Returns the position to treat as confirmed once the stream has delivered up to `end`. Redo held beyond is not
+    /// compared yet and must not be confirmed, whatever the primary has.
     fn confirmed_at(&self, end: Scn) -> Scn {
         self.durable.min(end).max(self.log.confirmed())
     }
 
-    /// When everything before this stream has come, what it brought counts.
+    /// Once the gap before this stream is filled, the redo of the stream counts.
     fn look_at_gap(&mut self) -> Result<(), TransportError> {
         let Some(fetch) = &self.gap else { return Ok(()) };
         if let Some(refusal) = fetch.failure() {
@@ -437,34 +441,35 @@ impl Intake<'_> {
         Ok(())
     }
 
-    /// Whether apply has so much left that the primary is told how it gets on, also when nothing else is to be said.
-    /// Nothing is ever applied at a far sync.
+    /// Whether apply is so far behind that its progress is reported to the primary without other cause. Never at a far
+    /// sync, which applies nothing.
     fn is_behind(&self) -> bool {
         let applied = self.log.applied();
         applied > Scn::ZERO && self.position.0.saturating_sub(applied.0) >= APPLY_BEHIND_BYTES
     }
 
-    /// A large frame may take long to come, or none at all. Apply goes on meanwhile, and the primary should not take it for late.
+    /// Reports the progress of apply between frames. A large frame may take long to arrive, or none may come; apply
+    /// continues meanwhile, and must not look stalled at the primary.
     fn tell_applied(&mut self) -> Result<(), TransportError> {
         let (applied, at_us) = self.told;
-        // A clock that was set back makes one come early, not none come.
+        // After the clock was set back, one report comes early; none is lost.
         let since = Duration::from_micros(self.times.received_us.abs_diff(at_us));
         if self.log.applied() == applied || since < BETWEEN_FRAMES {
             return Ok(());
         }
-        // Nothing that was sent is answered.
+        // This acknowledgement answers no frame.
         self.echo_us = 0;
         self.acknowledge(self.position)
     }
 
-    /// How far the redo is here without a gap, when the stream has come to `position`.
+    /// Returns the end of the redo held here without a gap, when the stream has come to `position`.
     fn held_until(&self, position: Scn) -> Scn {
         if self.gap.is_some() { self.log.contiguous_end() } else { position }
     }
 
     fn acknowledge(&mut self, received: Scn) -> Result<(), TransportError> {
         self.log.is_sound().map_err(|error| failed(&error))?;
-        // Nothing beyond a gap is acknowledged, in no mode: commits do not count a standby that has one.
+        // Nothing beyond a gap is acknowledged in any mode: commits do not count a standby with a gap.
         let (received, hardened) = (self.held_until(received), self.held_until(self.position));
         let applied = self.log.applied();
         self.told = (applied, self.times.received_us);
@@ -481,7 +486,7 @@ impl Intake<'_> {
     }
 }
 
-/// Redo that has been taken out of its frames and not yet written.
+/// Redo that has been taken out of its frames and not written yet.
 #[derive(Default)]
 struct Gathered<'f> {
     slices: Vec<Cow<'f, [u8]>>,
@@ -494,8 +499,7 @@ impl<'f> Gathered<'f> {
         self.slices.push(redo);
     }
 
-    /// Whether it is to be written before more is taken: what has arrived may be packed a thousand times smaller than
-    /// it is.
+    /// Whether to write before more frames are taken: redo may be a thousand times larger than its compressed form.
     fn is_enough(&self) -> bool {
         self.bytes >= BATCH_BYTES_MAX as u64
     }
@@ -509,7 +513,7 @@ impl<'f> Gathered<'f> {
 enum Item {
     Redo,
     Confirm,
-    /// Nothing of the redo.
+    /// Not part of the redo.
     Aside,
     Switch(LogSwitch),
 }

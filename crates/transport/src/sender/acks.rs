@@ -1,4 +1,4 @@
-//! The ack reader: acknowledgements in, and the time.
+//! The ack reader: reads acknowledgements and checks the timeouts.
 
 use super::current::Ended;
 use super::gap;
@@ -44,7 +44,8 @@ pub(super) fn run(shared: &Shared) {
     shared.reopen_link();
 }
 
-/// Asks the destination about the time every sixteenth of its net timeout.
+/// Timer for [`crate::Destination::tick`], every sixteenth of the net timeout (of `sync_latency` if that is shorter),
+/// within 20 ms and 1 s; and for the check for gaps.
 struct Ticks {
     next: Instant,
     apart: Duration,
@@ -61,7 +62,7 @@ impl Ticks {
         Ticks { next: Instant::now(), apart, next_poll }
     }
 
-    /// Returns why the connection is to be closed.
+    /// Returns why the connection must be closed, if so.
     fn tick(&mut self, shared: &Shared) -> Option<Ended> {
         let now = Instant::now();
         if now < self.next {
@@ -80,9 +81,9 @@ impl Ticks {
 }
 
 fn read_acks(shared: &Shared, acks: AckSide, clock: &mut Ticks) -> Ended {
-    // The channel is closed when this function returns.
+    // The channel closes when this function returns.
     let AckSide { mut reader, greeted_in, channel, mut listing } = acks;
-    // Reads end with every tick. If that cannot be set the socket is dead and the read says so.
+    // Reads end with every tick. If the timeout cannot be set, the socket is dead and the read reports it.
     let _ = reader.inner().set_read_timeout(Some(clock.apart));
     let mut remote = RemoteTimes::new(greeted_in);
     loop {
@@ -107,7 +108,7 @@ fn read_acks(shared: &Shared, acks: AckSide, clock: &mut Ticks) -> Ended {
     }
 }
 
-/// Takes all whole frames that have arrived; only the newest acknowledgement counts, they are cumulative.
+/// Takes all complete frames that have arrived. Acknowledgements are cumulative: only the newest one is used.
 fn take_frames(
     shared: &Shared,
     reader: &mut FrameReader<LinkEnd>,
@@ -160,13 +161,13 @@ fn certificate(channel: Option<&OpenChannel>, frame: &Frame<'_>) -> Result<(), T
     }
 }
 
-/// The same moment by two clocks.
+/// The same moment on two clocks.
 struct Arrived {
     at_ns: u64,
     at_us: u64,
 }
 
-/// Positions, and what is told of the standby's times.
+/// Returns the positions of an acknowledgement, and its report of the standby's times.
 fn note_ack(
     shared: &Shared,
     frame: &Frame<'_>,
@@ -199,7 +200,7 @@ fn note_ack(
         stats.shortest_way.store(remote.shortest_ns() / 1000 + 1, Relaxed);
         answer
     } else {
-        // Nothing that was sent is answered.
+        // This acknowledgement answers no frame.
         RemoteAnswer { arrived_ns: arrived.at_ns, write_ns: times.write_ns, ..RemoteAnswer::default() }
     };
     if times.write_ns > 0 {

@@ -25,7 +25,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why there is no stream.
 pub(super) enum Failure {
     Lost(String),
-    /// Of this instance, not of the destination.
+    /// A failure of this instance, not of the destination.
     Own(String),
     Refused(Refusal),
     Fenced {
@@ -35,7 +35,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// What the other end is told.
+    /// The refusal to send to the other end, if any.
     fn refusal(&self) -> Option<Refusal> {
         match self {
             Failure::Refused(refusal) => Some(refusal.clone()),
@@ -64,7 +64,7 @@ impl From<SourceError> for Failure {
     }
 }
 
-/// Connects, agrees with the standby where to go on, and sets the stream up.
+/// Connects, agrees with the standby on where to continue, and sets the stream up.
 pub(super) fn establish(shared: &Shared) -> Result<Option<Arc<OpenGap>>, Failure> {
     if let Some(refusal) = shared.source.objection(&shared.config.destination.name) {
         return Err(Failure::Refused(refusal));
@@ -81,13 +81,14 @@ pub(super) fn establish(shared: &Shared) -> Result<Option<Arc<OpenGap>>, Failure
         return Err(abandon(shared, Failure::Lost("the sender is stopped".into())));
     }
     shared.with_destination(|at, now| at.connected(now));
-    // Before anything that the handshake says: what becomes void meanwhile ends the stream before its first frame.
+    // Read before the handshake sends anything: a change of the source meanwhile then ends the stream before its first
+    // frame.
     let epoch = shared.source.epoch();
     let agreed = shake_hands(shared, &stream).map_err(|failure| abandon(shared, failure))?;
     let Agreed { start, held, acks, sdu_bytes } = agreed;
     let packer = Packer::new(shared.config.shape.compression)
         .map_err(|error| abandon(shared, Failure::Own(format!("compression cannot begin: {error}"))))?;
-    // A log that begins right here may be unknown to the standby: it is announced (again).
+    // The standby may not know a log that begins exactly here: announce it (again).
     let announced =
         if start.log.first_scn == start.first() { Scn(start.first().0 - 1) } else { start.log.first_scn };
     let captured = shared.source.captured();
@@ -123,7 +124,7 @@ struct Agreed {
     sdu_bytes: usize,
 }
 
-/// The smaller one of both ends; what is not said is as large as the protocol allows.
+/// Returns the smaller value of both ends; 0 means as large as the protocol allows.
 fn sdu(ours: u32, theirs: u32) -> usize {
     let said = |bytes: u32| if bytes == 0 { BATCH_BYTES_MAX } else { bytes as usize };
     said(ours).min(said(theirs)).clamp(1, BATCH_BYTES_MAX)
@@ -148,7 +149,7 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
         via: shared.source.via(),
         delay_ms: shared.config.delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
         logs: shared.source.logs(),
-        // Who listens on plain TCP could be anybody.
+        // A plain TCP listener is not authenticated and is sent no member names.
         peers: if stream.is_tls() { shared.source.peers() } else { Vec::new() },
         members: if stream.is_tls() { shared.source.members() } else { Vec::new() },
         issuer: if stream.is_tls() { shared.source.issuer() } else { None },
@@ -184,7 +185,7 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
             Ok(Agreed { start, held, acks, sdu_bytes: sdu(shape.sdu_bytes, peer.sdu_bytes) })
         }
         Err(failure) => {
-            // The standby's alert log should say it too; it does not matter if it cannot be told.
+            // The standby's alert log should show it too; a failed send does not matter.
             if let Some(refusal) = failure.refusal() {
                 let _ = writer.write_json(FrameKind::Refuse, 0, &refusal);
             }
@@ -193,7 +194,7 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
     }
 }
 
-/// Over TLS certificates are asked for and given beside the acknowledgements.
+/// Opens the channel over which both ends request and grant certificates beside the acknowledgements. TLS only.
 fn open_channel(shared: &Shared, stream: &LinkEnd, renews: bool) -> Option<OpenChannel> {
     let peer = stream.peer_name()?;
     let (sender, stream) = (shared.me.clone(), stream.clone());
@@ -229,12 +230,12 @@ fn decide(
     };
     match (resolve(&view, peer), peer.positions) {
         (Verdict::Start { from, keep }, Some(held)) => {
-            // Redo that may have to be compared comes over the stream.
+            // Redo that the standby may have to compare must come over the stream.
             let in_place = from == held.end.scn && from == keep;
             let gap = if in_place { gap::find(shared, from)? } else { None };
             let first = gap.as_ref().map_or(from, |gap| gap.to);
             let log = source.log_containing(first).ok_or_else(|| no_log(first))?;
-            // The log after the last archived one begins where that ends; anything else is no gap that can be met.
+            // The gap is usable only if a log begins exactly where the last archived log ends.
             let gap = gap.filter(|gap| log.first_scn == gap.to);
             let log =
                 if gap.is_some() { log } else { source.log_containing(from).ok_or_else(|| no_log(from))? };

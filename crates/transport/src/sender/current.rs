@@ -1,4 +1,4 @@
-//! The connection of a sender, and what those before it sent.
+//! The current connection of a sender, and the segment counts of the ones before.
 
 use super::AckSide;
 use crate::error::Refusal;
@@ -7,34 +7,34 @@ use crate::sys::Segments;
 
 /// Why a stream ended.
 pub(super) enum Ended {
-    /// The connection, or what is read for it, does not work.
+    /// The connection failed.
     Lost(String),
-    /// All works; from here on another stream is needed.
+    /// Nothing failed, but another stream is needed.
     Anew(String),
-    /// The standby will not go on.
+    /// One end refused to continue.
     Refused(Refusal),
 }
 
-/// The connection as the two threads hand it over: the feeder makes it and fills in `reader`; the ack reader
-/// takes that, and empties `stream` when it is done with the connection.
+/// The connection as the two threads share it: the feeder makes it and sets `reader`; the ack reader takes `reader`,
+/// and clears `stream` when it has finished with the connection.
 #[derive(Default)]
 pub(super) struct Current {
     pub(super) stream: Option<LinkEnd>,
     pub(super) reader: Option<AckSide>,
-    /// Why this end closed it.
+    /// Why this end closed the connection.
     pub(super) reason: Option<Ended>,
-    /// Sent over the connections before this one.
+    /// Segments sent over the connections before this one.
     segments_before: Segments,
 }
 
 impl Current {
-    /// The connection is over for both threads.
+    /// Ends the connection for both threads.
     pub(super) fn end(&mut self) {
         self.segments_before = self.segments();
         self.stream = None;
     }
 
-    /// Sent over this connection and those before it.
+    /// Returns the segments sent over this connection and the ones before.
     pub(super) fn segments(&self) -> Segments {
         let now = self.stream.as_ref().map(|stream| stream.segments());
         self.segments_before + now.unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The feeder: connects, and sends what the log writer could not send itself.
+//! The feeder: connects, and sends the redo that the log writer could not send itself.
 
 use super::Shared;
 use super::connect::{self, Failure};
@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
-/// A durable position is told without redo when nothing was sent for so long: under load the next batch tells
-/// it, at rest the standby's readers see the last commit this much later.
+/// A confirmation without redo is sent once no frame was sent for this long. Under load the next batch carries the
+/// durable position; at rest, readers of the standby see the last commit this much later.
 const CONFIRM_AFTER: Duration = Duration::from_millis(2);
-/// While redo stays unconfirmed for longer, its local write hangs and there is no hurry to look again.
+/// Redo that stays unconfirmed for longer waits for a slow local write; the feeder then polls less often.
 const CONFIRM_SLOWLY_AFTER: Duration = Duration::from_millis(100);
-/// One read of a log.
+/// Bytes per read of a log.
 const LOGGED_BYTES: usize = 1024 * 1024;
-/// How long a full socket may keep the feeder from looking at anything else.
+/// Longest wait for a full socket before the feeder checks everything else.
 const WRITABLE_POLL: Duration = Duration::from_millis(500);
 
 pub(super) fn run(shared: &Shared) {
@@ -55,13 +55,13 @@ pub(super) fn run(shared: &Shared) {
 }
 
 enum Step {
-    /// Something went out; there may be more.
+    /// Something was sent; there may be more.
     Sent,
     /// The socket is full.
     Blocked(LinkEnd),
-    /// Nothing to do for so long, unless woken.
+    /// Nothing to do for this long, unless woken.
     Idle(Duration),
-    /// The ack reader has let go of the connection.
+    /// The ack reader has dropped the connection.
     Down,
 }
 
@@ -75,7 +75,7 @@ fn feed(shared: &Shared) {
         match step {
             Ok(Step::Sent) => {}
             Ok(Step::Blocked(stream)) => {
-                // What it returns does not matter: the next step finds out.
+                // The result does not matter: the next step finds out.
                 let _ = stream.wait_writable(WRITABLE_POLL);
             }
             Ok(Step::Idle(wait)) => std::thread::park_timeout(wait),
@@ -91,15 +91,15 @@ fn feed(shared: &Shared) {
     }
 }
 
-/// Does the next thing there is to do; an error is why the connection must be closed.
+/// Takes the next step. An error says why the connection must be closed.
 fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, Ended> {
     let sending = |error: std::io::Error| Ended::Lost(format!("sending failed: {error}"));
-    // Not the destination's failure; the next handshake says what it means.
+    // This is no failure of the destination; the next handshake finds out what it means.
     let reading = |error: SourceError| Ended::Anew(format!("reading own redo failed: {error}"));
     if !wire.flush().map_err(sending)? {
         return Ok(Step::Blocked(wire.stream().clone()));
     }
-    // Read before the redo: what is offered later may begin another log.
+    // Read before the redo: redo that is offered later may begin another log.
     let mut upto = Scn(shared.offered.load(SeqCst)).max(shared.source.sendable());
     let (pieces, read) = next_redo(shared, wire.sent, upto).map_err(reading)?;
     for log in shared.source.switches(wire.announced, upto) {
@@ -138,11 +138,12 @@ fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, Ended> {
     Ok(Step::Sent)
 }
 
-/// Redo from `from` on, out of the log buffer or else the logs, and which; empty when there is none before `upto`.
+/// Returns redo from `from` on, from the log buffer or else from the logs, and which of the two; empty when there is
+/// none before `upto`.
 fn next_redo(shared: &Shared, from: Scn, upto: Scn) -> Result<(Vec<Piece>, Statistic), SourceError> {
     let (memory, logs) = (Statistic::RedoReadMemoryForTransport, Statistic::RedoReadForTransport);
     if upto <= from {
-        // It has caught up, also when nothing follows for hours.
+        // The destination has caught up, even if no redo follows for hours.
         note_feeding(shared, false, from);
         return Ok((Vec::new(), memory));
     }
@@ -167,7 +168,7 @@ fn note_feeding(shared: &Shared, from_logs: bool, at: Scn) {
     }
 }
 
-/// What of `pieces` lies between `from` and `upto`.
+/// Returns the part of `pieces` between `from` and `upto`.
 fn clip(mut pieces: Vec<Piece>, from: Scn, upto: Scn) -> Vec<Piece> {
     if pieces.first().is_some_and(|piece| piece.first() < from)
         || pieces.last().is_some_and(|piece| piece.end() > upto)
@@ -178,8 +179,9 @@ fn clip(mut pieces: Vec<Piece>, from: Scn, upto: Scn) -> Vec<Piece> {
     pieces
 }
 
-/// What the next frame says about the source, and that everything read from it until now is still its stream: a position
-/// of another epoch would confirm, or redo of another one be taken for, what the destination holds of this one.
+/// Returns the positions that the next frame carries. Fails if the epoch has changed since the stream began: everything
+/// read from the source until now then may not belong to this stream. A durable position of another epoch could confirm
+/// redo that the destination holds of this one, and redo of another epoch could be taken for redo of this one.
 pub(super) fn told(shared: &Shared, wire: &Wire) -> Result<Told, Ended> {
     let told = Told {
         durable: shared.source.durable(),
@@ -195,7 +197,7 @@ pub(super) fn told(shared: &Shared, wire: &Wire) -> Result<Told, Ended> {
     }
 }
 
-/// Nothing to send: tells the durable position when it is due, and how long to wait otherwise.
+/// Handles an idle stream: sends the durable position when it is due, else returns how long to wait.
 fn idle(shared: &Shared, wire: &mut Wire, told: Told) -> std::io::Result<Step> {
     let quiet = Instant::now().saturating_duration_since(wire.last_sent);
     let news = told.durable.min(wire.sent) > wire.told_durable;

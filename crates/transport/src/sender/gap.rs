@@ -1,7 +1,7 @@
-//! The primary's end of a gap: archivers answer the standby, which asks for archived logs over connections of their own.
+//! The primary's end of a gap: archivers answer the standby, which requests archived logs over separate connections.
 //!
-//! They live as long as the stream beside them. A connection that is lost is made anew; the standby asks again for what
-//! had not come.
+//! Archivers live as long as the stream beside them. An archiver reconnects after a lost connection; the standby then
+//! requests the units again that have not arrived.
 
 use super::Shared;
 use super::connect::Failure;
@@ -24,13 +24,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of a frame of a unit.
+/// Payload bytes of one frame of a unit.
 const PIECE_BYTES: u64 = 1 << 20;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Archivers that send at a time, for all destinations of an instance together (`archive_processes`).
+/// The pool of archivers that may send at the same time, for all destinations of an instance (`archive_processes`).
 #[derive(Debug)]
 pub struct Archivers {
     free: Mutex<u32>,
@@ -39,22 +39,23 @@ pub struct Archivers {
 }
 
 impl Archivers {
-    /// So many.
+    /// A pool of `count` archivers.
     pub fn new(count: u32) -> Arc<Archivers> {
         Arc::new(Archivers { free: Mutex::new(count), freed: Condvar::new(), pace: Mutex::default() })
     }
 
-    /// A destination for which commits wait, of which that is usual, has answered after `took_ns`.
+    /// Records that a destination that commits wait for has answered after `took_ns`; `usual` is that destination's
+    /// usual answer time.
     pub(super) fn answered(&self, now_ns: u64, took_ns: u64, usual: &mut Usual) {
         lock(&self.pace).answered(now_ns, took_ns, usual);
     }
 
-    /// How long a piece of so many bytes has to wait, so that commits need not.
+    /// How long the next `bytes` must wait so that answers to commits are not delayed.
     fn holds_back(&self, bytes: u64) -> Duration {
         Duration::from_nanos(lock(&self.pace).wait_ns(monotonic_ns(), bytes))
     }
 
-    /// Waits for one; `None` when `give_up` says so first.
+    /// Waits for a free archiver; `None` when `give_up` returns true first.
     fn take(&self, give_up: &dyn Fn() -> bool) -> Option<Busy<'_>> {
         let mut free = lock(&self.free);
         while *free == 0 {
@@ -69,7 +70,7 @@ impl Archivers {
     }
 }
 
-/// An archiver at work.
+/// A busy archiver; drop frees it.
 struct Busy<'a>(&'a Archivers);
 
 impl Drop for Busy<'_> {
@@ -168,7 +169,7 @@ impl OpenGap {
     }
 }
 
-/// The gap of a standby that holds redo up to `from`, when it has one that is worth archivers.
+/// Returns the gap of a standby that holds redo up to `from`, if it is worth archivers.
 pub(super) fn find(shared: &Shared, from: Scn) -> Result<Option<Gap>, Failure> {
     let settings = &shared.config.archive.settings;
     if settings.connections == 0 || !shared.shares_logs.load(SeqCst) {
@@ -185,8 +186,8 @@ pub(super) fn find(shared: &Shared, from: Scn) -> Result<Option<Gap>, Failure> {
     Ok(Gap::find(from, &chain, end_crc, settings))
 }
 
-/// What a primary finds when it looks now and then: a standby that is fed from the logs and so far behind that archivers
-/// bring it up sooner. Returns why its stream is to begin anew.
+/// Checks whether a standby that is fed from the logs is so far behind that archivers are faster. Returns why its
+/// stream must begin again. Called periodically.
 pub(super) fn poll(shared: &Shared) -> Option<String> {
     let behind = matches!(shared.phase(), crate::Phase::CatchingUp) && lock(&shared.gap).is_none();
     let sent = lock(&shared.wire).as_ref().map(|wire| wire.sent)?;
@@ -195,7 +196,7 @@ pub(super) fn poll(shared: &Shared) -> Option<String> {
     Some(format!("logs {low} to {high} are missing there: they are sent over connections of their own"))
 }
 
-/// The standby holds everything up to `hardened` without a hole.
+/// Reports the gap as resolved once `hardened`, the position that the standby holds without a gap, has reached its end.
 pub(super) fn hardened(shared: &Shared, hardened: Scn) {
     let resolved = {
         let mut open = lock(&shared.gap);
@@ -215,7 +216,7 @@ pub(super) fn beside(shared: &Shared, open: Option<Arc<OpenGap>>, feed: impl FnO
     std::thread::scope(|scope| {
         for number in 0..open.found.connections {
             let archiver = std::thread::Builder::new().name(format!("arc{number}-{name}"));
-            // With fewer it takes longer.
+            // With fewer archivers it only takes longer.
             let _ = archiver.spawn_scoped(scope, move || {
                 shared.observer.enter_thread(&format!("arc{number}-{name}"));
                 archive(shared, open);
@@ -227,9 +228,9 @@ pub(super) fn beside(shared: &Shared, open: Option<Arc<OpenGap>>, feed: impl FnO
     *lock(&shared.gap) = None;
 }
 
-/// One archiver: a connection after the other, until the gap or its stream is over.
+/// Runs one archiver: one connection after the other, until the gap or its stream is over.
 fn archive(shared: &Shared, open: &OpenGap) {
-    // Commits that are made meanwhile go first.
+    // Commits have priority over this thread.
     run_behind();
     let mut pause = FIRST_PAUSE;
     while !open.is_over() {
@@ -269,7 +270,7 @@ fn converse(
     link.prepare(timeout).map_err(&preparing)?;
     link.set_write_timeout(Some(timeout)).map_err(&preparing)?;
     let shape = shared.config.shape;
-    // Without them it is only slower.
+    // Without these buffers it is only slower.
     let _ = link.set_buffers(shape.send_buffer_bytes, shape.receive_buffer_bytes);
     let (mut reader, mut writer) = (FrameReader::new(link.clone()), FrameWriter::new(link.clone()));
     let hello = SenderHello {
@@ -303,7 +304,7 @@ fn converse(
                 hello::expect(&frame, FrameKind::Fetch)?;
                 frame.header
             }
-            // The others fetch what is left, or a log is looked at.
+            // The other connections are fetching the rest, or the standby is verifying a log.
             Err(FramingError::TimedOut) if !open.is_over() => continue,
             Err(error) => return Err(error.into()),
         };
@@ -365,7 +366,7 @@ fn send_unit(
     writer.write(end, &[]).map_err(&sending)
 }
 
-/// Says that a log cannot be sent, here and there, and leaves it out of every further gap.
+/// Reports to both ends that a log cannot be sent, and excludes it from later gaps.
 fn unusable(
     shared: &Shared,
     log: &ArchivedLogInfo,
@@ -378,7 +379,7 @@ fn unusable(
         shared.report(&SenderEvent::ArchiveUnusable { sequence, reason });
     }
     let refusal = Refusal::new(RefuseCode::Source, text);
-    // A peer that cannot be told sees the end of the connection.
+    // A peer that this does not reach sees the end of the connection.
     let _ = writer.write_json(FrameKind::Refuse, 0, &refusal);
     TransportError::Refused(refusal)
 }

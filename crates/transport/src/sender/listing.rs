@@ -1,4 +1,5 @@
-//! Who may do what, as the destination of an open stream was told; and whether it may still receive redo itself.
+//! The rights of members as reported to the destination of an open stream, and whether that destination may still
+//! receive redo.
 
 use super::Shared;
 use super::current::Ended;
@@ -8,40 +9,40 @@ use crate::link::LinkEnd;
 use crate::rights::MemberRights;
 use standfast_format::FrameKind;
 
-/// Of one stream.
+/// State of one stream.
 pub(super) struct Listing {
     stream: LinkEnd,
-    /// [`crate::RedoSource::rights_version`] that was looked at.
+    /// [`crate::RedoSource::rights_version`] at the last check.
     version: u64,
     said: Vec<MemberRights>,
-    /// The other end takes a list over the stream.
+    /// The other end accepts a list over the stream.
     takes: bool,
 }
 
 impl Listing {
-    /// Of a stream that has begun with the list `said`.
+    /// For a stream that began with the list `said`.
     pub fn new(stream: LinkEnd, said: Vec<MemberRights>, takes: bool) -> Listing {
-        // None that a source has: what changed since this connection was begun counts, too.
+        // No source has this version: changes since the connection began are found too.
         Listing { stream, version: u64::MAX, said, takes }
     }
 
-    /// Says what has changed. Returns why the stream has to end: the destination may not have redo any more, or hears of the
-    /// list only by another stream.
+    /// Sends the list if it has changed. Returns why the stream must end: the destination has lost the right to receive
+    /// redo, or accepts the list only with a new stream.
     pub fn look(&mut self, shared: &Shared) -> Option<Ended> {
         let version = shared.source.rights_version();
         if version == self.version {
             return None;
         }
         self.version = version;
-        // What else stands against a stream is seen where it is brought about.
+        // Any other objection is handled where it arises.
         let objection = shared.source.objection(&shared.config.destination.name);
         if let Some(refusal) = objection.filter(|refusal| refusal.code == RefuseCode::NotAllowed) {
-            // Its alert log should say it, too; it does not matter if it cannot be told.
+            // The destination's alert log should show it too; a failed send does not matter.
             let told = encode(FrameKind::Refuse, 0, &refusal);
             let _ = told.map(|frame| shared.send_beside(&self.stream, &frame));
             return Some(Ended::Refused(refusal));
         }
-        // Who listens on plain TCP could be anybody.
+        // A plain TCP listener is not authenticated and is sent no member names.
         if !self.stream.is_tls() {
             return None;
         }
@@ -56,7 +57,7 @@ impl Listing {
                 "the list of members has changed: the stream begins anew with it".into(),
             ));
         };
-        // When it cannot be sent the stream is dead, which its own threads see.
+        // If it cannot be sent, the stream is dead, and its own threads find that out.
         let _ = shared.send_beside(&self.stream, &frame);
         None
     }

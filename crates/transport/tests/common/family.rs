@@ -1,4 +1,4 @@
-//! Certificates of a family that all tests of one program share.
+//! Certificates of a family, shared by all tests of one program.
 
 use standfast_tls::{Authority, Clock, FixedClock, Identity, Request};
 use standfast_transport::{Identities, Security};
@@ -27,12 +27,12 @@ impl Identities for Replaceable {
     }
 }
 
-/// With that identity; `tls_only`: no plain connection is opened or accepted.
+/// Security with that identity; `tls_only`: no plain connection is opened or accepted.
 pub fn with(identity: Arc<Identity>, tls_only: bool) -> Security {
     Security::with_certificates(Arc::new(Replaceable(Mutex::new(identity))), !tls_only)
 }
 
-/// Of a member of the family.
+/// Security of a member of the family.
 pub fn member(name: &str, tls_only: bool) -> Security {
     with(identity_at(authority(), name, NOW), tls_only)
 }

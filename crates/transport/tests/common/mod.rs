@@ -1,5 +1,5 @@
-//! An instance in memory: a redo source, a standby log and what they saw. Everything that can be waited for is
-//! waited for with a condition, at most `TIMEOUT`.
+//! An instance in memory: a redo source, a standby log and what they recorded. Tests wait for conditions, each at most
+//! `TIMEOUT`.
 #![allow(dead_code)] // Each test file uses a part of it.
 #![allow(clippy::unwrap_used)] // Not in functions marked as tests, but tests all the same.
 
@@ -52,14 +52,14 @@ impl<T> Watched<T> {
         drop(self.when(what, ready));
     }
 
-    /// As `wait`, and then nothing changes while the value is looked at.
+    /// Waits until `ready`, then keeps the value locked while the caller reads it.
     pub fn when(&self, what: &str, mut ready: impl FnMut(&mut T) -> bool) -> MutexGuard<'_, T> {
         let (guard, timeout) = self
             .changed
             .wait_timeout_while(self.value.lock().unwrap(), TIMEOUT, |value| !ready(value))
             .unwrap();
         if timeout.timed_out() {
-            // Threads that use the value go on, so that the test fails, and does not wait for them for ever.
+            // Other threads that use the value continue, so that the test fails instead of waiting for them.
             drop(guard);
             panic!("not so within {TIMEOUT:?}: {what}");
         }
@@ -84,7 +84,7 @@ pub fn identity(name: &str, role: Role, incarnations: &[Incarnation]) -> PeerIde
     }
 }
 
-/// Redo that is different at every position and by `salt`.
+/// Redo that is different at every position and for every `salt`.
 pub fn redo(at: Scn, bytes: usize, salt: u8) -> Vec<u8> {
     (at.0..at.0 + bytes as u64).map(|at| (at.wrapping_mul(2_654_435_761) >> 7) as u8 ^ salt).collect()
 }
@@ -100,14 +100,14 @@ pub fn database(id: u16, pages: usize, scn: Scn) -> (DatabaseInfo, Vec<u8>, Scn)
     (info, redo(Scn(u64::from(id)), pages * 512, 9), scn)
 }
 
-/// What a sender reported.
+/// Records what a sender reports.
 #[derive(Default)]
 pub struct Observer {
     pub events: Watched<Vec<SenderEvent>>,
     pub acknowledgements: Watched<u64>,
-    /// Newer incarnations that were met.
+    /// Newer incarnations met.
     pub superseded: Watched<Vec<Incarnation>>,
-    /// What the sender's threads count.
+    /// Counts of the sender's threads.
     pub instruments: Arc<Instruments>,
 }
 
@@ -143,7 +143,7 @@ impl Observer {
         self.events.change(Vec::clear);
     }
 
-    /// Waits until the sender has published something that `ready` likes.
+    /// Waits until the sender has published a state that satisfies `ready`.
     pub fn wait_sender(&self, what: &str, sender: &Sender, ready: impl Fn(&Sender) -> bool) {
         self.acknowledgements.wait(what, |_| ready(sender));
     }
@@ -154,7 +154,7 @@ pub struct Service {
     pub identity: Watched<PeerIdentity>,
     pub source: Option<Arc<MemorySource>>,
     pub events: Watched<Vec<ReceiverEvent>>,
-    /// Newer incarnations that were met.
+    /// Newer incarnations met.
     pub superseded: Watched<Vec<Incarnation>>,
 }
 
@@ -204,23 +204,23 @@ impl ReceiverService for Service {
     }
 }
 
-/// Whether the tests around this module run over TLS: then they are in a module of that name.
+/// Whether the tests around this module run over TLS: they are then in a module of that name.
 fn over_tls() -> bool {
     module_path!().contains("over_tls")
 }
 
-/// Of a sender called `name`.
+/// Security of a sender called `name`.
 pub fn sender_security(name: &str) -> Security {
     if over_tls() { family::member(name, true) } else { Security::insecure() }
 }
 
 pub fn receiver_config(listen: &str) -> ReceiverConfig {
-    // Peers made by hand speak plain TCP.
+    // Handmade peers speak plain TCP.
     let security = if over_tls() { family::member("oslo", false) } else { Security::insecure() };
     ReceiverConfig { listen: listen.into(), security, ..ReceiverConfig::default() }
 }
 
-/// A standby that listens on any port.
+/// Starts a standby that listens on any port.
 pub fn listen(service: &Arc<Service>, standby: &Standby) -> Receiver {
     listen_at("127.0.0.1:0", service, standby)
 }
@@ -344,7 +344,7 @@ impl Pair {
         Pair { source, sender, observer, service, standby, receiver }
     }
 
-    /// Waits until the standby holds the primary's whole stream, and compares.
+    /// Waits until the standby holds the primary's whole stream, and compares the two.
     pub fn caught_up(&self) {
         let end = self.source.end();
         let standby = self
@@ -356,7 +356,7 @@ impl Pair {
     }
 }
 
-/// A peer made by hand.
+/// A handmade peer, which sends its frames itself.
 pub struct ByHand {
     pub reader: FrameReader<TcpStream>,
     pub writer: FrameWriter<TcpStream>,
@@ -406,7 +406,7 @@ impl ByHand {
         }
     }
 
-    /// Goes through a whole handshake as `source`.
+    /// Performs a whole handshake as `source`.
     pub fn begin(address: SocketAddr, source: &MemorySource) -> ByHand {
         ByHand::begin_with(address, source, 60_000)
     }
@@ -438,7 +438,7 @@ impl ByHand {
     }
 }
 
-/// An instance that lists no peer.
+/// An instance with no peer on its allow-list.
 pub struct Unlisting(pub Arc<Service>);
 
 impl ReceiverService for Unlisting {

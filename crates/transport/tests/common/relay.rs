@@ -1,11 +1,11 @@
-//! A way to a standby on which connections break.
+//! A relay to a standby whose connections break.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Passes the first connection, and cuts some of the later ones after a number of bytes.
+/// Passes the first connection, and cuts some later ones after a number of bytes.
 pub struct Relay {
     address: SocketAddr,
     cut: Arc<AtomicU64>,
@@ -18,7 +18,7 @@ impl Relay {
         let address = listener.local_addr().unwrap();
         let cut = Arc::new(AtomicU64::new(0));
         let counted = cut.clone();
-        // Not joined: it waits for connections until the process of the test ends.
+        // Not joined: it waits for connections until the test process ends.
         std::thread::spawn(move || {
             for (number, near) in (0..).zip(listener.incoming()) {
                 let (near, Ok(far)) = (near.unwrap(), TcpStream::connect(target)) else { continue };
@@ -40,7 +40,7 @@ impl Relay {
         self.address
     }
 
-    /// Connections that were cut.
+    /// Number of connections cut.
     pub fn cut(&self) -> u64 {
         self.cut.load(SeqCst)
     }

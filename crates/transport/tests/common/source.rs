@@ -11,9 +11,9 @@ pub struct SourceState {
     /// The stream from `Scn::START` on.
     pub bytes: Vec<u8>,
     pub durable: Scn,
-    /// What lies before is no longer in the log buffer.
+    /// Redo before this is no longer in the log buffer.
     pub buffer_from: Scn,
-    /// What lies before is gone.
+    /// Redo before this is gone.
     pub oldest: Scn,
     pub logs: Vec<LogSwitch>,
     /// Everything may be sent, offered or not.
@@ -22,9 +22,9 @@ pub struct SourceState {
     pub logged_upto: Scn,
     pub epoch: u64,
     pub databases: Vec<(DatabaseInfo, Vec<u8>, Scn)>,
-    /// Logs that are archived: all but the one being filled, when this is set.
+    /// When set, all logs but the one being filled are archived.
     pub archiving: bool,
-    /// Sequences of archived logs that are removed, damaged where they lie, and that arrive other than they are.
+    /// Sequences of archived logs: removed; damaged on disk (`damaged`); changed in transit (`changed`).
     pub removed: Vec<u64>,
     pub damaged: Vec<u64>,
     pub changed: Vec<u64>,
@@ -101,7 +101,7 @@ impl MemorySource {
         self.0.read(SourceState::end)
     }
 
-    /// Captures `bytes`, and makes them durable.
+    /// Captures `bytes` and makes them durable.
     pub fn write(&self, bytes: &[u8]) {
         self.0.change(|state| {
             state.bytes.extend_from_slice(bytes);
@@ -109,7 +109,7 @@ impl MemorySource {
         });
     }
 
-    /// As a log writer: captures, offers, makes durable.
+    /// Acts as the log writer: captures, offers, makes durable.
     pub fn commit(&self, sender: &Sender, bytes: &[u8]) -> Offer {
         let offer = self.capture(sender, bytes);
         self.harden();
@@ -201,7 +201,7 @@ impl RedoSource for MemorySource {
             if from < state.buffer_from || from > state.end() {
                 return None;
             }
-            // Pieces of 100 bytes, the first of which may begin before `from`.
+            // Chunks of 100 bytes, the first of which may begin before `from`.
             let mut first = Scn(from.0 - (from.0 - state.buffer_from.0) % 100);
             let mut pieces = Vec::new();
             while first < upto {

@@ -18,26 +18,26 @@ pub struct StandbyState {
     pub cuts: Vec<(Scn, Scn)>,
     pub starts: Vec<StreamStart>,
     pub notices: u64,
-    /// Writes that have begun, and that have ended.
+    /// Writes that have begun (`begun`) and ended (`writes`).
     pub begun: u64,
     pub writes: u64,
-    /// Bytes of the largest one.
+    /// Bytes of the largest write.
     pub largest_write: usize,
-    /// Version and content of what is told of stopped databases.
+    /// Version and content of the stopped databases to report.
     pub stopped: (u64, Vec<StoppedDatabase>),
-    /// Who else has to have redo.
+    /// Destinations that must also have the redo.
     pub passing: Option<Arc<dyn Passing>>,
     /// Writes block while this is set.
     pub hold: bool,
     /// Writes fail while this is set.
     pub broken: bool,
-    /// The gap that is open.
+    /// The open gap.
     pub gap: Option<MemoryGap>,
-    /// The last that was said of what has come: so far, of so much.
+    /// Last arguments of [`StandbyLog::heard`]: delivered, end of the source.
     pub heard: Option<(Scn, Scn)>,
-    /// Archived logs that have come, over all gaps.
+    /// Archived logs that have arrived, over all gaps.
     pub archived: Vec<(ArchivedLogInfo, Vec<u8>)>,
-    /// Gaps that were opened, filled and given up.
+    /// Gaps opened, filled and abandoned.
     pub opened: u32,
     pub filled: u32,
     pub given_up: Vec<GivenUp>,
@@ -45,7 +45,7 @@ pub struct StandbyState {
 
 pub struct MemoryGap {
     pub gap: Gap,
-    /// What the stream has brought beyond it.
+    /// Redo that the stream has brought beyond the gap.
     pub beyond: Vec<u8>,
 }
 
@@ -57,7 +57,7 @@ impl StandbyState {
         }
     }
 
-    /// End without a hole.
+    /// End of the redo without a gap.
     pub fn contiguous(&self) -> Scn {
         let mut at = self.first + self.bytes.len() as u64;
         while let Some((log, _)) =

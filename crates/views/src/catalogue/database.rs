@@ -1,4 +1,4 @@
-//! The instance as a whole.
+//! Views of the instance as a whole.
 
 use super::{INSTANCE, RESETLOGS_CHANGE, RESETLOGS_TIME, View, integer, text};
 

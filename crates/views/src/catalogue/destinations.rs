@@ -1,4 +1,4 @@
-//! Destinations.
+//! Views of destinations.
 
 use super::{INSTANCE, SOURCE, View, integer, text};
 

@@ -1,4 +1,4 @@
-//! How far standbys are behind.
+//! Views of the lags of standbys.
 
 use super::{INSTANCE, View, integer, text};
 

@@ -1,4 +1,4 @@
-//! Redo logs and archived logs.
+//! Views of redo logs and archived logs.
 
 use super::{Column, INSTANCE, RESETLOGS_CHANGE, RESETLOGS_TIME, THREAD, View, integer, text};
 

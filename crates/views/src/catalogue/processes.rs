@@ -1,4 +1,4 @@
-//! Threads of instances, under the names of the processes that do the same elsewhere.
+//! Views of the threads of instances, under the names of the Oracle processes that do the same.
 
 use super::{Column, INSTANCE, THREAD, View, integer, text};
 

@@ -1,4 +1,4 @@
-//! Wait events, statistics, metrics.
+//! Views of wait events, statistics and metrics.
 
 use super::{Column, INSTANCE, View, integer, real, text};
 

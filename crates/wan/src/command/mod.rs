@@ -12,8 +12,8 @@ use arguments::{ExecArgs, SetArgs, StatsArgs};
 use std::os::unix::process::CommandExt;
 
 impl WanCommand {
-    /// Carries it out and returns the exit code: 0 ok, 1 failed, 2 usage, 3 released too late, 4 refused; with a
-    /// command its own.
+    /// Carries out the command and returns the exit code: 0 ok, 1 failed, 2 usage, 3 released too late, 4 refused;
+    /// `run` and `exec` with a command return that command's code.
     pub fn main(self) -> u8 {
         let done = match self {
             WanCommand::Run(args) => run::main(&args),
@@ -45,12 +45,12 @@ fn set(args: SetArgs) -> Result<u8> {
     tell(&args.links.name, &Request::Set { links: args.links.links, change })
 }
 
-/// Becomes the command; returns only when it cannot.
+/// Replaces this process with the command; returns only an error.
 fn exec(args: &ExecArgs) -> WanError {
     let become_it = || {
         let (nodes, _) = place::find(&args.name)?;
         let node = wan::find_node(&nodes, &args.node)?;
-        // Required on the command line.
+        // clap requires the command, so the default is not used.
         let (program, words) =
             args.command.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
         let source = namespace::command(&node.namespace, program)?.args(words).exec();
@@ -74,7 +74,7 @@ fn stats(args: &StatsArgs) -> Result<u8> {
     Ok(late(&stats, args.fail_late))
 }
 
-/// The exit code that the lateness gives.
+/// The exit code for the lateness.
 fn late(stats: &crate::emulator::Stats, most: Option<Nanos>) -> u8 {
     match most {
         Some(most) if stats.late.p99 > most as f64 / 1e9 => {

@@ -19,7 +19,7 @@ use std::process::{Child, ExitStatus};
 /// Emulates until a signal, `wan stop`, or the end of the command; returns the exit code.
 pub fn main(args: &RunArgs) -> Result<u8> {
     let ready = args.ready_fd.map(ready_file).transpose()?;
-    // Before any thread is made, so that none of them is interrupted instead.
+    // Before any thread starts, so that all of them inherit the signal mask.
     let signals = Signals::catch().doing(|| "catch signals".into())?;
     let wan = Wan::start(args.config()?)?;
     announce(&wan, ready, args)?;
@@ -44,9 +44,9 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     }
 }
 
-/// Takes over the descriptor that the caller has opened for us.
+/// Takes over the descriptor that the caller opened for this process.
 fn ready_file(number: i32) -> Result<File> {
-    // SAFETY: only asks whether the descriptor is open.
+    // SAFETY: only queries whether the descriptor is open.
     let open = number > 2 && unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0;
     if !open {
         return Err(WanError::usage(
@@ -54,12 +54,12 @@ fn ready_file(number: i32) -> Result<File> {
             "open it for the command: standfast wan run lab --ready-fd 3 3>FILE",
         ));
     }
-    // SAFETY: the caller opened it for this purpose, nothing else here uses it, and it is taken once. Descriptors of
-    // our own do not exist yet.
+    // SAFETY: the caller opened it for this purpose, nothing else here uses it, and it is taken once. This process has
+    // no descriptors of its own yet.
     Ok(unsafe { OwnedFd::from_raw_fd(number) }.into())
 }
 
-/// Tells everybody who waits for it that the nodes can be used.
+/// Announces on all configured channels that the nodes can be used.
 fn announce(wan: &Wan, ready: Option<File>, args: &RunArgs) -> Result<()> {
     if let Some(mut file) = ready {
         file.write_all(b"ready\n").doing(|| "write to the descriptor of --ready-fd".into())?;
@@ -87,7 +87,7 @@ fn notify(path: &std::ffi::OsStr) -> io::Result<()> {
     UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address).map(|_| ())
 }
 
-/// Waits for the end and returns the exit code so far. With a command, signals are for it to decide about.
+/// Waits for the end and returns the exit code so far. With a command, signals are passed on to it.
 fn wait(wan: &Wan, signals: &Signals, mut child: Option<&mut Child>) -> Result<u8> {
     loop {
         let descriptors = [signals.as_fd(), wan.stop_asked().as_fd()];

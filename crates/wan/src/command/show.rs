@@ -5,7 +5,7 @@ use crate::link::State;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// Prints to stdout; a reader that went away ends the process.
+/// Prints to stdout; ends the process when the reader has closed it.
 pub fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
@@ -13,9 +13,9 @@ pub fn print(text: &str) {
     }
 }
 
-/// Prints statistics as a document.
+/// Prints statistics as JSON.
 pub fn json(stats: &Stats) {
-    // Plain numbers and texts: there is nothing in it that could not be written.
+    // Numbers and texts only: serialisation does not fail.
     print(&format!("{:#}\n", serde_json::to_value(stats).unwrap_or_default()));
 }
 
@@ -28,7 +28,6 @@ pub fn time(seconds: f64) -> String {
     }
 }
 
-/// Statistics as a table.
 pub fn table(stats: &Stats) -> String {
     let mut out = format!(
         "{:<10}{:<9}{:>9}{:>12}{:>9}{:>8}{:>8}{:>8}{:>10}{:>10}\n",

@@ -1,6 +1,6 @@
-//! The comparisons of the tables about synchronous transport, made with `standfast report --compare`: no standby, one with a
-//! log of two members of which one is slow, and the same with the fast member alone. What commits lose is to show as
-//! remote write, and the network is to be the same in both.
+//! Reproduces the documented comparisons about synchronous transport with `standfast report --compare`: no standby, a
+//! standby with a log of two members of which one is slow, and the same standby with the fast member alone. The time
+//! that commits lose must appear as remote write, and the network part must be the same in both.
 
 use std::time::Duration;
 
@@ -15,25 +15,25 @@ use crate::{Result, interrupt};
 /// Round trip, milliseconds.
 const RTT_MS: f64 = 1.0;
 const MEGABITS: f64 = 1000.0;
-/// Sessions, bytes of a transaction and bytes a second.
+/// Sessions, bytes per transaction and bytes per second.
 const LOAD: (usize, usize, f64) = (8, 1 << 10, 200e3);
 const INTERVAL: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_secs(1);
 const SLOW_MEMBER: &str = "slow";
 const SLOW: &str = "log-write:/slow/=sleep:10@1+";
-/// How much of what commits wait longer the remote write must explain.
+/// Share of the added commit time that the remote write must explain.
 const EXPLAINED: f64 = 0.8;
-/// How much of what commits gain with the fast log may be in the network, which is the same.
+/// Largest change of the network part, as a share of what commits gain with the fast log: the network is the same.
 const SAME: f64 = 0.05;
 
-/// Means of a commit in two intervals, milliseconds.
+/// Mean times per commit in two intervals, milliseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Compared {
-    /// `log file sync`.
+    /// The wait event `log file sync`.
     sync: (f64, f64),
-    /// Its part remote write.
+    /// The part remote write.
     remote_write: (f64, f64),
-    /// Its part network.
+    /// The part network.
     network: (f64, f64),
 }
 
@@ -42,7 +42,7 @@ impl Compared {
         let figure = |list: &str, name: &str| {
             let mut all = comparison[list].as_array()?.iter();
             let figure = all.find(|figure| figure["name"] == name)?;
-            // Without a standby there is no such part.
+            // Without a standby the part is absent.
             let mean = |side: &str| figure[side].as_f64().unwrap_or(0.0);
             Some((mean("before"), mean("after")))
         };
@@ -54,19 +54,19 @@ impl Compared {
     }
 }
 
-/// See the module.
+/// The three comparisons; None when the report lacks a figure.
 #[derive(Debug, Serialize)]
 pub struct Tables {
-    /// No standby, then the slow one.
+    /// No standby, then the slow standby log.
     none_slow: Option<Compared>,
-    /// The slow one, then the fast one.
+    /// The slow standby log, then the fast one.
     slow_fast: Option<Compared>,
-    /// No standby, then the fast one.
+    /// No standby, then the fast standby log.
     none_fast: Option<Compared>,
 }
 
 impl Tables {
-    /// How many do not have the shape of the documented ones.
+    /// Number of comparisons without the documented shape.
     pub(super) fn wrong(&self) -> f64 {
         let change = |(before, after): (f64, f64)| after - before;
         let longer = |one: &Compared| {
@@ -89,7 +89,7 @@ impl Tables {
     }
 }
 
-/// Makes the three.
+/// Makes the three comparisons.
 pub(super) fn tables(labs: &Labs<'_>) -> Result<Tables> {
     let lab = open_as_it_is(labs, &[NEAR, FAR], link(RTT_MS, MEGABITS))?;
     let mut pair = Pair::start(labs, &lab)?;
@@ -117,7 +117,7 @@ pub(super) fn tables(labs: &Labs<'_>) -> Result<Tables> {
     Ok(tables)
 }
 
-/// Snapshots at the begin and at the end of some time.
+/// Takes snapshots at the begin and the end of an interval.
 fn interval(pair: &Pair<'_>) -> Result<[i64; 2]> {
     interrupt::pause(SETTLE)?;
     let from = pair.primary().snapshot()?;

@@ -1,8 +1,7 @@
-//! What the instruments cost: commits a second of the program as it is, and of one from which they were left out at
-//! compile time.
+//! Cost of the instruments: commits per second of the normal build and of a build that omits them at compile time.
 //!
-//! Both pairs run at the same time and take turns, a slice each, with the application of the other one stopped: what is looked
-//! for is smaller than what a machine does from one second to the next.
+//! Both pairs run in parallel and alternate in short slices, with the application of the other pair stopped: the cost
+//! is smaller than the variation of a machine from one second to the next.
 
 use std::time::{Duration, Instant};
 
@@ -19,31 +18,31 @@ use crate::{Context, Result, interrupt};
 
 const REMEDY: &str =
     "there is no build without instruments: run `make figures GROUP=instruments`, which makes one";
-/// Sessions, and bytes of a transaction.
+/// Sessions; below, bytes per transaction.
 const CLIENTS: usize = 8;
 const BYTES: usize = 128;
 const SLICE: Duration = Duration::from_millis(200);
-/// Slices of each pair in a round.
+/// Slices of each pair per round.
 const SLICES: usize = 120;
 
-/// Redo a second, which is as many bytes for each commit in both, slice by slice.
+/// Redo per second in each slice; a commit has the same number of redo bytes in both builds.
 #[derive(Debug, Default, Serialize)]
 pub struct Cost {
-    /// As it is.
+    /// The normal build.
     pub with: Vec<f64>,
-    /// Without instruments.
+    /// The build without instruments.
     pub without: Vec<f64>,
 }
 
 impl Cost {
-    /// How many commits a second are missing, in percent: the median of neighbouring slices.
+    /// Commits per second that are missing, in percent: the median over neighbouring slices.
     pub(super) fn percent(&self) -> f64 {
         let pairs = self.with.iter().zip(&self.without);
         median(&pairs.map(|(with, without)| (1.0 - with / without) * 100.0).collect::<Vec<_>>())
     }
 }
 
-/// Measures both in turns; who begins changes.
+/// Measures both in turns, alternating which one is first.
 pub(super) fn cost(labs: &Labs<'_>, rounds: usize) -> Result<Cost> {
     let directory = need(&labs.context.programs.uninstrumented, REMEDY)?;
     let (program, extension) = (directory.join("standfast"), directory.join("libstandfast.so"));
@@ -70,7 +69,7 @@ pub(super) fn cost(labs: &Labs<'_>, rounds: usize) -> Result<Cost> {
     Ok(found)
 }
 
-/// A pair with its application, which has warmed up and stands still.
+/// A pair with its application, warmed up and stopped.
 fn loaded(mut pair: Pair<'_>, warmup: Duration) -> Result<(Load, Pair<'_>)> {
     pair.create_standby(None)?;
     pair.ship(Mode::SyncAffirm, &[])?;
@@ -78,11 +77,11 @@ fn loaded(mut pair: Pair<'_>, warmup: Duration) -> Result<(Load, Pair<'_>)> {
     let load = pair.load(CLIENTS, BYTES, None)?;
     interrupt::pause(warmup)?;
     load.stand_still(true);
-    // In the order in which they end.
+    // In drop order: the application ends first.
     Ok((load, pair))
 }
 
-/// Bytes of redo a second while the application goes on for a moment.
+/// Bytes of redo per second while the application runs for one slice.
 fn slice((load, pair): &(Load, Pair<'_>)) -> Result<f64> {
     let before = pair.of_primary("captured")?;
     load.stand_still(false);

@@ -1,4 +1,5 @@
-//! Faults that are put into a pair, and what `standfast diagnose` says of it first; of a pair that is well it says nothing.
+//! Injects faults into a pair and checks the first finding of `standfast diagnose`; for a healthy pair there must be
+//! none.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -14,19 +15,19 @@ use super::super::transport::pair::{Pair, open_as_it_is};
 use crate::systems::{Found, Mode};
 use crate::{Result, interrupt};
 
-/// Seconds that are diagnosed.
+/// Seconds that `diagnose` observes.
 const SECONDS: u64 = 5;
-/// Threads for each processor that keep others from it.
+/// Threads per processor that occupy it.
 const SPINNERS: usize = 6;
 
-/// What was said of a fault.
+/// The findings about one fault.
 #[derive(Debug, Serialize)]
 pub struct Diagnosed {
-    /// What was wrong.
+    /// The fault.
     pub fault: &'static str,
-    /// The rule that names it, and words of what it says where it has several sayings; `None`: nothing was wrong.
+    /// The expected rule, and words of its title where the rule has several; None for a healthy pair.
     pub expected: Option<(&'static str, &'static str)>,
-    /// What was found, the first finding first.
+    /// The findings in order.
     pub found: Vec<Found>,
 }
 
@@ -39,7 +40,7 @@ impl Diagnosed {
     }
 }
 
-/// How many were not named, or not first.
+/// Number of faults that were not named, or not first.
 pub(super) fn wrong(all: &[Diagnosed]) -> f64 {
     all.iter().filter(|one| !one.is_right()).count() as f64
 }
@@ -63,21 +64,21 @@ struct Scene {
     megabits: f64,
     loss_percent: f64,
     settings: &'static [(&'static str, u64)],
-    /// `STANDFAST_FAULT` of primary and standby.
+    /// Values of `STANDFAST_FAULT` for primary and standby.
     faults: (Option<&'static str>, Option<&'static str>),
     mode: Mode,
-    /// Directory of a second member of the standby's log, within its own.
+    /// Directory of a second member of the standby's log, within the standby's directory.
     second_member: Option<&'static str>,
-    /// Attributes of the destination, beside its mode.
+    /// Attributes of the destination besides its mode.
     attributes: &'static str,
-    /// Sessions, bytes of a transaction and bytes a second.
+    /// Sessions, bytes per transaction and bytes per second.
     load: (usize, usize, f64),
-    /// Seconds under load before it is diagnosed.
+    /// Seconds under load before the diagnosis.
     before_s: u64,
     then: Then,
 }
 
-/// Well: a near standby and a load that it carries.
+/// A healthy pair: a near standby and a load that the link carries.
 const WELL: Scene = Scene {
     fault: "none: a near standby, SYNC AFFIRM",
     expected: None,
@@ -234,7 +235,7 @@ const SCENES: [Scene; 23] = [
     },
 ];
 
-/// Threads that compute, on all processors.
+/// Busy threads on all processors.
 struct Spinners {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -261,13 +262,13 @@ impl Drop for Spinners {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         for thread in self.threads.drain(..) {
-            // It has nothing to tell.
+            // A panic in it does not matter.
             let _ = thread.join();
         }
     }
 }
 
-/// Puts in all faults, one after the other.
+/// Injects all faults, one after the other.
 pub(super) fn diagnosed(labs: &Labs<'_>) -> Result<Vec<Diagnosed>> {
     SCENES.iter().map(|scene| scene.diagnose(labs)).collect()
 }
@@ -285,7 +286,7 @@ impl Scene {
         pair.ship_with(self.mode, self.attributes)?;
         pair.await_follower(self.mode)?;
         let (sessions, bytes, rate) = self.load;
-        // Not stopped in order: in some scenes commits stand still.
+        // Never stopped cleanly: in some scenes commits are blocked.
         let _load = pair.load(sessions, bytes, Some(rate))?;
         interrupt::pause(Duration::from_secs(self.before_s))?;
         let mut _taken = None;

@@ -1,5 +1,5 @@
-//! What a failover would lose and how long it would take, as both ends say before it, against a real one: the link is cut,
-//! the primary killed, the standby becomes primary.
+//! The loss and the duration of a failover, as both ends estimate them before it, against a real failover: the link is
+//! cut, the primary is killed, the standby becomes primary.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,20 +16,20 @@ use crate::systems::{Instance, Mode, standfast};
 use crate::{Result, interrupt};
 
 const LOOK: Duration = Duration::from_millis(500);
-/// What nobody can tell apart: the command's own start, and a commit more or less, seconds.
+/// Errors of at most this many seconds count as none: the start of the command itself, and one commit more or less.
 const SAME_S: f64 = 0.1;
 
-/// A pair, and what it is doing when the primary is lost.
+/// A pair, and its state when the primary is lost.
 struct Scene {
     what: &'static str,
     megabits: f64,
     rtt_ms: f64,
     mode: Mode,
-    /// Sessions, bytes of a transaction and bytes a second.
+    /// Sessions, bytes per transaction and bytes per second; None for as fast as possible.
     load: (usize, usize, Option<f64>),
-    /// How long there is load before.
+    /// Duration of the load before the primary is lost.
     before: Duration,
-    /// Apply stands still under load, and has done half of what it then finds when the primary is lost.
+    /// Apply is stopped during the load, and has applied half of its backlog when the primary is lost.
     backlog: bool,
 }
 
@@ -66,16 +66,16 @@ const SCENES: [Scene; 3] = [
 /// One failover.
 #[derive(Debug, Serialize)]
 pub struct Rehearsed {
-    /// What was going on.
+    /// The scene.
     pub what: &'static str,
-    /// Acknowledged commits lost, seconds: as the primary said, and as it was.
+    /// Time covered by the acknowledged commits that were lost, seconds: the primary's estimate, and the real value.
     pub loss_s: (Option<f64>, f64),
-    /// Duration, seconds: as the primary said, as the standby said, and as it was.
+    /// Duration, seconds: the primary's estimate, the standby's estimate, and the real value.
     pub took_s: (Option<f64>, Option<f64>, f64),
 }
 
 impl Rehearsed {
-    /// How far what was said is off at most, percent of what was.
+    /// Largest error of an estimate, in percent of the real value.
     pub(super) fn off(&self) -> f64 {
         let off = |said: Option<f64>, was: f64| match said.map(|said| (said - was).abs()) {
             None => f64::INFINITY,
@@ -87,17 +87,17 @@ impl Rehearsed {
     }
 }
 
-/// Fails over in all scenes, so often in each.
+/// Fails over `rounds` times in each scene.
 pub(super) fn rehearsed(labs: &Labs<'_>, rounds: usize) -> Result<Vec<Vec<Rehearsed>>> {
     SCENES.iter().map(|scene| (0..rounds).map(|_| scene.rehearse(labs)).collect()).collect()
 }
 
-/// How far the median of a scene is off.
+/// Median error of a scene.
 pub(super) fn off(rehearsed: &[Rehearsed]) -> f64 {
     median(&rehearsed.iter().map(Rehearsed::off).collect::<Vec<_>>())
 }
 
-/// Both ends, looked at now and then.
+/// Both ends, polled periodically.
 #[derive(Default)]
 struct Watched {
     primary: Side,
@@ -160,10 +160,10 @@ impl Scene {
         self.judge(&pair, config, &watched, took)
     }
 
-    /// Apply goes on, and has half of its backlog left.
+    /// Restarts apply and waits until half of its backlog is left.
     fn apply_half(&self, pair: &Pair<'_>, watched: &mut Watched) -> Result<()> {
         pair.await_hardened(pair.of_primary("captured")?)?;
-        // Both ends are on one disk here: what the primary still does to it would be missing after its loss.
+        // Both ends are on one disk here: disk work that the primary still has to do would stop with its loss.
         pair.archive()?;
         pair.primary().checkpoint()?;
         watched.look(pair)?;
@@ -175,7 +175,7 @@ impl Scene {
         })
     }
 
-    /// What was lost is counted in the two databases; the new primary takes commits.
+    /// Counts the lost commits in the two databases, and checks that the new primary takes commits.
     fn judge(&self, pair: &Pair<'_>, config: Config, watched: &Watched, took: f64) -> Result<Rehearsed> {
         let copy = pair.standby()?.copy_of(pair.database());
         let lost = rows(pair.database())?.saturating_sub(rows(&copy)?);
@@ -195,7 +195,7 @@ impl Scene {
     }
 }
 
-/// What the applications of a load have written.
+/// Number of rows that the applications of a load have written.
 fn rows(database: &Path) -> Result<u64> {
     standfast::rows(database, "body")
 }

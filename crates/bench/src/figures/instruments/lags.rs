@@ -1,5 +1,5 @@
-//! The lags that the primary shows, against the truth: the link is cut under a steady load, healed, and cut again while
-//! nothing is written.
+//! The lags that the primary shows, against the real lags: the link is cut under a steady load, healed, and cut again
+//! while nothing is written.
 
 use std::time::{Duration, Instant};
 
@@ -11,41 +11,42 @@ use super::super::transport::pair::{Pair, open_as_it_is};
 use crate::systems::Mode;
 use crate::{BenchError, Result, interrupt};
 
-/// Round trip, milliseconds, and the load: bytes a second, of a transaction, and sessions.
+/// Round trip, milliseconds.
 const RTT_MS: f64 = 10.0;
+/// Load: bytes per second, bytes per transaction, and sessions.
 const LOAD: (f64, usize, usize) = (200e3, 1 << 10, 4);
 const MEGABITS: f64 = 100.0;
-/// How long the link is cut, and between two looks.
+/// Duration of the cut; below, the pause between two polls.
 const CUT: Duration = Duration::from_secs(12);
 const LOOK: Duration = Duration::from_millis(500);
-/// A lag may be off by this much, seconds, or by a tenth of it.
+/// A lag may be off by this many seconds, or by this share of the real lag.
 const OFF: (f64, f64) = (1.0, 0.1);
 
-/// What was shown and what was true, seconds.
+/// Lags shown by the primary and real lags, seconds.
 #[derive(Debug, Default, Serialize)]
 pub struct Lags {
-    /// Under load: shown (`None`: unknown) and true.
+    /// Under load while the link is cut: shown (None: unknown) and real.
     pub cut: Vec<(Option<f64>, f64)>,
-    /// What was shown at last after the link was healed; nothing is lacking then.
+    /// Shown at the end, after the link was healed and the standby has everything.
     pub healed: Option<f64>,
-    /// What was shown while the link was cut and nothing written: it is not known whether anything is lacking.
+    /// Shown while the link is cut and nothing is written: whether the standby lacks redo must be unknown.
     pub idle: Vec<Option<f64>>,
 }
 
 impl Lags {
-    /// How many looks were off by more than they may.
+    /// Number of values that are off by more than allowed.
     pub(super) fn wrong(&self) -> f64 {
         let off = |(shown, truth): &(Option<f64>, f64)| {
             shown.is_none_or(|shown| (shown - truth).abs() > OFF.0.max(truth * OFF.1))
         };
         let healed = usize::from(self.healed.is_none_or(|shown| shown > OFF.0));
-        // Once the primary has noticed, which takes its net timeout.
+        // Known until the primary notices the cut, which takes its net timeout.
         let known = self.idle.last().is_none_or(Option::is_some);
         (self.cut.iter().filter(|look| off(look)).count() + healed + usize::from(known)) as f64
     }
 }
 
-/// Measures all.
+/// Measures all lags.
 pub(super) fn lags(labs: &Labs<'_>) -> Result<Lags> {
     let lab = open_as_it_is(labs, &[NEAR, FAR], link(RTT_MS, MEGABITS))?;
     let mut pair = Pair::start(labs, &lab)?;
@@ -81,7 +82,7 @@ pub(super) fn lags(labs: &Labs<'_>) -> Result<Lags> {
     Ok(found)
 }
 
-/// `transport_lag_s` of the standby.
+/// `transport_lag_s` of the standby in the primary's status.
 fn shown(pair: &Pair<'_>) -> Result<Option<f64>> {
     let destination = pair.destination()?;
     match &destination["transport_lag_s"] {

@@ -1,4 +1,4 @@
-//! Group `instruments`: what the instruments say of a commit, against the stopwatch of the application.
+//! Group `instruments`: what the instruments report about a commit, against the stopwatch of the application.
 
 mod compared;
 mod cost;
@@ -17,27 +17,27 @@ use crate::process::Scratch;
 use crate::suite::Missing;
 use crate::{Context, Result};
 
-/// A measurement, or why there is none.
+/// A measurement, or the reason why there is none.
 type Outcome<T> = std::result::Result<T, Missing>;
 
-/// Everything of the group.
+/// Results of the whole group.
 #[derive(Debug, Serialize)]
 pub struct InstrumentsResult {
-    /// Commits of different numbers of clients over different distances.
+    /// Commits of different numbers of clients over different round trips.
     pub commits: Outcome<Vec<parts::Commits>>,
-    /// Commits with a delay put in one place.
+    /// Commits with a delay injected in one place.
     pub delayed: Outcome<Vec<parts::Delayed>>,
-    /// What is shown of a standby's lag, and what is true.
+    /// Shown and real lags of a standby.
     pub lags: Outcome<lags::Lags>,
-    /// What is said of a failover before it, and what is true.
+    /// Estimates before a failover and the real values.
     pub failovers: Outcome<Vec<Vec<failover::Rehearsed>>>,
-    /// `standfast report --compare` of what synchronous transport costs.
+    /// `standfast report --compare` about the cost of synchronous transport.
     pub tables: Outcome<compared::Tables>,
-    /// What `standfast diagnose` says of faults.
+    /// Findings of `standfast diagnose` about injected faults.
     pub diagnosed: Outcome<Vec<diagnosis::Diagnosed>>,
     /// The dashboard of a large instance in a browser.
     pub page: Outcome<page::Page>,
-    /// Commits a second with instruments and without.
+    /// Commits per second with and without instruments.
     pub cost: Outcome<cost::Cost>,
 }
 

@@ -1,4 +1,4 @@
-//! How long the dashboard takes to show its first data in a browser, with many databases and sessions.
+//! Time until the dashboard shows its first data in a browser, with many databases and sessions.
 
 use std::process::Command;
 
@@ -14,15 +14,15 @@ const REMEDY: &str =
     "run `make figures GROUP=instruments`, which names the test of the page (tests/browser/run)";
 const DATABASES: u32 = 1000;
 const SESSIONS: u32 = 500;
-/// The exit code of the test where there is no browser.
+/// Exit code of the test when there is no browser.
 const NO_BROWSER: i32 = 77;
 
-/// What the test printed.
+/// Output of the test.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Page {
     databases: u32,
     sessions: u32,
-    /// From the address to the first data, seconds.
+    /// From the request of the address to the first data, seconds.
     page_s: Vec<f64>,
 }
 

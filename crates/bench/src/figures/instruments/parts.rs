@@ -1,5 +1,5 @@
-//! The parts of a commit: do they add up to what the application's stopwatch says, and does a delay that is put in one
-//! place appear in that place's part?
+//! The parts of a commit: whether they add up to what the application's stopwatch shows, and whether a delay that is
+//! injected in one place appears in the part of that place.
 
 use serde::Serialize;
 use standfast_instruments::{CommitPart, Sample};
@@ -11,23 +11,23 @@ use crate::redo_load::Config;
 use crate::systems::Mode;
 use crate::{BenchError, Result, interrupt};
 
-/// Clients and distances, milliseconds.
+/// Numbers of clients; below, round trips in milliseconds.
 const CLIENTS: [usize; 3] = [1, 8, 40];
 const RTTS: [f64; 3] = [0.0, 1.0, 10.0];
-/// Bytes of a transaction.
+/// Bytes per transaction.
 const BYTES: usize = 256;
-/// What a delay takes, milliseconds.
+/// Length of an injected delay, milliseconds.
 const DELAY_MS: f64 = 10.0;
 const SLOW_DISK: &str = "log-write=sleep:10@1+";
-/// The log writer is kept from its work, as by a processor that has other things to do.
+/// Delays the log writer, as a busy processor would.
 const SLOW_CAPTURE: &str = "capture=sleep:10@1+";
-/// Megabits a second of the link: more than commits need.
+/// Megabits per second of the link: more than commits need.
 const MEGABITS: f64 = 1000.0;
 
-/// Mean microseconds of a commit.
+/// Mean times per commit in microseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Anatomy {
-    /// By the application's stopwatch.
+    /// Measured by the application.
     pub stopwatch_us: f64,
     /// By part, in the order of [`CommitPart::ALL`].
     pub parts_us: Vec<f64>,
@@ -43,19 +43,18 @@ impl Anatomy {
     }
 }
 
-/// Commits of so many clients over such a distance, one anatomy a round.
+/// Commits of some clients over some round trip, one anatomy per round.
 #[derive(Debug, Serialize)]
 pub struct Commits {
     /// Sessions.
     pub clients: usize,
     /// Round trip, milliseconds.
     pub rtt_ms: f64,
-    /// What was found.
     pub found: Vec<Anatomy>,
 }
 
 impl Commits {
-    /// How far the sum of the parts is from the stopwatch, in percent of that.
+    /// Distance of the sum of the parts from the stopwatch, in percent of the latter.
     pub(super) fn apart(&self) -> f64 {
         let apart = |one: &Anatomy| (one.sum() / one.stopwatch_us - 1.0).abs() * 100.0;
         median(&self.found.iter().map(apart).collect::<Vec<_>>())
@@ -65,18 +64,16 @@ impl Commits {
 /// Commits without and with a delay in one place, in turns.
 #[derive(Debug, Serialize)]
 pub struct Delayed {
-    /// Where the delay was.
+    /// Where the delay was injected.
     pub place: &'static str,
-    /// The part that it belongs to.
+    /// The part to which the delay belongs.
     pub part: CommitPart,
-    /// Without it.
     pub without: Vec<Anatomy>,
-    /// With it.
     pub with: Vec<Anatomy>,
 }
 
 impl Delayed {
-    /// How much of what commits took longer is not in the part that it belongs to, in percent.
+    /// Share of the added commit time that is not in the part to which it belongs, in percent.
     pub(super) fn stray(&self) -> f64 {
         let mean =
             |all: &[Anatomy], of: &dyn Fn(&Anatomy) -> f64| median(&all.iter().map(of).collect::<Vec<_>>());
@@ -86,14 +83,14 @@ impl Delayed {
     }
 }
 
-/// The largest of a measure; not a number when any is not.
+/// Largest value of `of`; NaN when any value is NaN.
 pub(super) fn worst<T>(all: &[T], of: fn(&T) -> f64) -> f64 {
     all.iter()
         .map(of)
         .fold(0.0, |worst, one| if worst.is_nan() || one.is_nan() { f64::NAN } else { worst.max(one) })
 }
 
-/// Measures all numbers of clients over all distances.
+/// Measures all numbers of clients over all round trips.
 pub(super) fn commits(labs: &Labs<'_>, rounds: usize) -> Result<Vec<Commits>> {
     let mut all = Vec::new();
     for rtt_ms in RTTS {
@@ -110,7 +107,7 @@ pub(super) fn commits(labs: &Labs<'_>, rounds: usize) -> Result<Vec<Commits>> {
     Ok(all)
 }
 
-/// Measures with delays in all places.
+/// Measures with a delay in each place.
 pub(super) fn delayed(labs: &Labs<'_>, rounds: usize) -> Result<Vec<Delayed>> {
     let (near, far) = (lab(labs, 0.0)?, lab(labs, DELAY_MS)?);
     let none = Faults::default();
@@ -142,7 +139,7 @@ fn lab<'l>(labs: &'l Labs<'l>, rtt_ms: f64) -> Result<Lab<'l>> {
     open_as_it_is(labs, &[NEAR, FAR], link_or_wire(rtt_ms, MEGABITS))
 }
 
-/// Fault points of both ends, and a session that keeps the lock from others.
+/// Fault points of both ends, and how long a further session holds the write lock.
 #[derive(Clone, Copy, Default)]
 struct Faults {
     primary: Option<&'static str>,

@@ -1,4 +1,4 @@
-//! `net advise` about emulated links.
+//! `net advise` on emulated links.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,32 +18,33 @@ use crate::Result;
 use crate::figures::measured::outcome;
 use crate::suite::Missing;
 
-/// Time of each of the tests of an advice.
+/// Duration of each test of an advice.
 const TEST: &str = "500ms";
-/// A link may be late by so much, in seconds: no round trip of the table is so near to a bound of a verdict.
+/// Allowed lateness of the emulator, in seconds: every round trip in the table is further than that from a bound of a
+/// verdict.
 const LATE: f64 = 1e-3;
-/// A congestion control that answers to loss: one that ignores it makes a good link of a lossy one. It is the one that
-/// every kernel has and every namespace may choose.
+/// A congestion control that reacts to loss, because one that ignores it makes a lossy link look good. Every kernel has
+/// this one, and every namespace may select it.
 const CONGESTION: &str = "reno";
-/// Where the far disk is that has nothing to do with a verdict: the disk of this machine may be busy.
+/// Place of the far disk's file when the verdict does not depend on the disk: the disk of this machine may be busy.
 const MEMORY: &str = "/dev/shm";
 
-/// One link.
+/// Verdict on one link.
 #[derive(Debug, Serialize)]
 pub struct Judged {
-    /// Its name in the table.
+    /// Name of the link in the table.
     pub name: &'static str,
     /// Why the expected verdict is right.
     pub why: &'static str,
-    /// What was wrong; None when nothing was.
+    /// Difference from the expected verdict; None when there is none.
     pub wrong: Outcome<Option<String>>,
-    /// Runs that were discarded since the emulator was late.
+    /// Runs that were discarded because the emulator was late.
     pub discarded: u32,
-    /// What the tool said.
+    /// Output of the tool.
     pub advice: Value,
 }
 
-/// Asks about all links of the table.
+/// Runs `net advise` on all links of the table.
 pub(super) fn advise(labs: &Labs<'_>) -> Result<Vec<Judged>> {
     LINKS.iter().map(|link| judged(labs, link)).collect()
 }
@@ -77,7 +78,7 @@ fn ask(labs: &Labs<'_>, link: &Link) -> Result<(Value, u32)> {
     if let Some(bytes) = link.receive_ceiling {
         lab.set_ceiling(FAR, "tcp_rmem", bytes)?;
     }
-    // Goes away after the server: what is declared first is dropped last.
+    // Declared before the server, so that it is dropped after it.
     let slow = link.slow_disk.then(|| SlowDisk::of(&labs.context.base)).transpose()?;
     let memory = memory_file().filter(|_| !link.slow_disk);
     let server = match &memory {
@@ -95,19 +96,19 @@ fn ask(labs: &Labs<'_>, link: &Link) -> Result<(Value, u32)> {
     Ok((found.value, found.discarded))
 }
 
-/// A file in memory, where the kernel takes direct writes to such.
+/// A file in memory, if the kernel allows direct writes to it.
 fn memory_file() -> Option<PathBuf> {
     let directory = Path::new(MEMORY);
     let probe = directory.join(format!("standfast-bench-probe-{}", std::process::id()));
     let mut options = OpenOptions::new();
     let direct = options.write(true).create_new(true).custom_flags(libc::O_DIRECT).open(&probe).is_ok();
-    // One that could not be made is not there.
+    // The file may not have been created.
     let _ = std::fs::remove_file(&probe);
-    // A name that is always the same: what a killed server leaves behind is taken over by the next one.
+    // A constant name: the next server reuses what a killed server leaves behind.
     direct.then(|| directory.join("standfast-bench-net.tmp"))
 }
 
-/// The number of right verdicts; a wrong one is a failure that says what was wrong.
+/// Number of right verdicts; a wrong one is a failure that names the difference.
 pub(super) fn right(judged: &[Judged]) -> Figure {
     let wrong = judged.iter().filter_map(|one| match &one.wrong {
         Ok(None) | Err(Missing::Skipped(_)) => None,

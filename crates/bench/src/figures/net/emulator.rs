@@ -1,4 +1,4 @@
-//! How exact the emulator itself is, by plain sockets.
+//! Accuracy of the emulator itself, measured with plain sockets.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -14,44 +14,44 @@ use crate::statistics::MinMedianMax;
 use crate::{BenchError, Result, interrupt};
 
 const PORT: u16 = 7000;
-/// Bytes of a write or a read of a stream.
+/// Bytes per write or read of a stream.
 const PIECE: usize = 256 << 10;
 /// Datagrams that go there and back.
 const DATAGRAMS: usize = 41;
-/// Nothing takes longer on these links.
+/// Limit that nothing on these links reaches.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Time in which a stream gets to its speed.
+/// Time for a stream to reach its full speed.
 const RAMP_UP: Duration = Duration::from_secs(1);
-/// A run whose packets are later, in seconds, says more about the machine than about the emulator.
+/// A run with later packets (seconds) measures the machine instead of the emulator.
 const LATE: f64 = 1e-3;
-/// Streams over the link without limits; the best of them shows what the emulator can do.
+/// Streams over the link without limits; the best one shows the capacity of the emulator.
 const ATTEMPTS: usize = 3;
 
-/// What was found.
+/// Measured and configured values.
 #[derive(Debug, Serialize)]
 pub struct Exactness {
     /// Median round trip of datagrams over 25 ms, seconds.
     pub round_trip: f64,
-    /// What it should be.
+    /// The configured round trip.
     pub true_round_trip: f64,
     /// Payload of a stream over 1 Gbit/s and 25 ms, bytes per second.
     pub rate: f64,
-    /// What it should be.
+    /// What the configured rate carries.
     pub true_rate: f64,
     /// Payload of a stream over a link without delay and limit, bytes per second.
     pub unlimited: f64,
-    /// All attempts at it.
+    /// All attempts at `unlimited`.
     pub unlimited_attempts: Vec<f64>,
 }
 
 impl Exactness {
-    /// The larger of both differences at 1 Gbit/s and 25 ms, in percent.
+    /// The larger of the two differences at 1 Gbit/s and 25 ms, in percent.
     pub(super) fn percent_apart(&self) -> f64 {
         worst([apart(self.round_trip, self.true_round_trip), apart(self.rate, self.true_rate)])
     }
 }
 
-/// Measures it.
+/// Measures the emulator.
 pub(super) fn exactness(labs: &Labs<'_>) -> Result<Exactness> {
     eprintln!("the emulator by plain sockets");
     let mut settings = link(25.0, 1000.0);
@@ -93,7 +93,7 @@ fn datagrams(lab: &Lab<'_>) -> Result<f64> {
         scope.spawn(|| {
             let mut bytes = [0; 64];
             for _ in 0..DATAGRAMS {
-                // When it fails the other side waits in vain and says so.
+                // On an error here, the other side runs into its timeout and reports that.
                 let Ok(length) = there.recv(&mut bytes) else { return };
                 let _ = there.send(&bytes[..length]);
             }
@@ -118,7 +118,7 @@ fn stream(lab: &Lab<'_>, time: Duration) -> Result<f64> {
     let receiver = listener.accept().during(|| "accept".into())?.0;
     let rate = std::thread::scope(|scope| {
         let bytes = vec![7; PIECE];
-        // Ends with an error when the receiver has what it needs.
+        // Ends with an error when the receiver closes its end.
         scope.spawn(move || while (&sender).write_all(&bytes).is_ok() {});
         received(receiver, time)
     });

@@ -1,4 +1,4 @@
-//! What the tool reports about emulated links, against their settings.
+//! Reports of the tool about emulated links, against their settings.
 
 use std::time::Duration;
 
@@ -16,54 +16,55 @@ use crate::suite::Missing;
 const DISTANCES: [f64; 5] = [1.0, 4.0, 10.0, 25.0, 100.0];
 /// Megabits per second.
 const RATES: [f64; 3] = [10.0, 100.0, 1000.0];
-/// Round trips of a stream that do not count: it doubles in each of them until the link is full.
+/// Round trips of a stream that are not measured: its rate doubles in each until the link is full.
 const RAMP_UP: f64 = 30.0;
-/// Bytes of a message without payload and of its acknowledgement, and the headers of their packets (IPv4, TCP with
-/// timestamps).
+/// Bytes of a message without payload and of its acknowledgement, including the headers of their packets (IPv4, TCP
+/// with timestamps).
 const QUESTION: u64 = HEADER_BYTES as u64 + HEADERS;
 const ANSWER: u64 = REPORT_BYTES as u64 + HEADERS;
 const HEADERS: u64 = 20 + 32;
-/// One packet in a hundred may be so late: this part of the round trip, or what waking up takes anyway.
+/// Allowed lateness of one packet in a hundred: this share of the round trip, or at least the time that a wake-up
+/// takes.
 const LATE_SHARE: f64 = 0.02;
 const LATE_LEAST: f64 = 100e-6;
-/// A stream has a queue that does not run empty meanwhile.
+/// Allowed lateness for a stream, whose queue does not run empty meanwhile.
 const LATE_STREAM: f64 = 5e-3;
 
-/// A reported number and the truth, in seconds or bytes per second.
+/// A reported number and the configured one, in seconds or bytes per second.
 #[derive(Debug, Serialize)]
 pub struct Reported {
-    /// What the tool said.
+    /// Report of the tool.
     pub reported: f64,
-    /// What the link is.
+    /// Value from the link's settings.
     pub truth: f64,
-    /// Runs that were discarded since the emulator was late.
+    /// Runs that were discarded because the emulator was late.
     pub discarded: u32,
-    /// It was late at the last attempt, too, which counts nevertheless.
+    /// The emulator was late at the last attempt too, which counts nevertheless.
     pub late: bool,
 }
 
 impl Reported {
-    /// Their difference in percent of the truth.
+    /// Their difference in percent of the configured value.
     pub fn percent_apart(&self) -> f64 {
         apart(self.reported, self.truth)
     }
 }
 
-/// One link.
+/// Measurements on one link.
 #[derive(Debug, Serialize)]
 pub struct Cell {
-    /// Its round trip in milliseconds.
+    /// Round trip in milliseconds.
     pub rtt_ms: f64,
-    /// Its rate in megabits per second.
+    /// Rate in megabits per second.
     pub megabits: f64,
-    /// Median round trip of messages without payload, the network's part of it: what the two programs need to wake up is
-    /// theirs.
+    /// Median round trip of messages without payload, only the network's part: the wake-up of the two programs does not
+    /// belong to it.
     pub round_trip: Reported,
-    /// Payload of one connection.
+    /// Payload rate of one connection.
     pub rate: Reported,
 }
 
-/// All links.
+/// Measures all links.
 pub(super) fn grid(labs: &Labs<'_>) -> Result<Vec<Cell>> {
     let mut cells = Vec::new();
     for rtt_ms in DISTANCES {
@@ -103,7 +104,7 @@ fn reported_round_trip(labs: &Labs<'_>, lab: &Lab<'_>, settings: &Settings) -> R
     Ok(Reported { reported: found.value, truth: true_round_trip(settings), discarded, late })
 }
 
-/// Distance, and the time for the transmission of a question and its answer.
+/// The round trip, plus the transmission time of a question and its answer.
 fn true_round_trip(settings: &Settings) -> f64 {
     round_trip(settings) + (settings.wire_time(QUESTION) + settings.wire_time(ANSWER)) as f64 / 1e9
 }
@@ -123,21 +124,21 @@ fn ramp_up(settings: &Settings) -> Duration {
     Duration::from_secs_f64((RAMP_UP * round_trip(settings)).clamp(0.5, 3.0))
 }
 
-/// Socket buffers that are too small for the link, and ones that are not.
+/// A link with socket buffers that are too small for it, and with buffers that are large enough.
 #[derive(Debug, Serialize)]
 pub struct Buffers {
     /// Bytes per second with small buffers.
     pub small: f64,
-    /// What the tool says limited them.
+    /// What limited the stream according to the tool.
     pub small_limit: String,
-    /// Bytes per second with three times bandwidth x delay.
+    /// Bytes per second with buffers of three times bandwidth x delay.
     pub large: f64,
-    /// What the tool says limited them.
+    /// What limited the stream according to the tool.
     pub large_limit: String,
 }
 
 impl Buffers {
-    /// How many times faster large ones are, if the tool says why.
+    /// How many times faster large buffers are, if the tool names the right limit.
     pub(super) fn judge(&self) -> Value {
         match self.small_limit.as_str() {
             "receiver_window" | "send_buffer" => Ok(self.large / self.small),
@@ -149,7 +150,7 @@ impl Buffers {
     }
 }
 
-/// 16 KB against three times bandwidth x delay at 1 Gbit/s and 25 ms.
+/// Compares 16 KB with three times bandwidth x delay at 1 Gbit/s and 25 ms.
 pub(super) fn buffers(labs: &Labs<'_>) -> Result<Buffers> {
     const SMALL: u64 = 16 << 10;
     let settings = link(25.0, 1000.0);

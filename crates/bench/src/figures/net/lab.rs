@@ -1,4 +1,4 @@
-//! Two hosts that are as far apart as a test wants, one of them with a server.
+//! Two hosts with an emulated link between them, one of them with a server.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,18 +14,18 @@ use crate::error::During;
 use crate::process::{Process, Scratch};
 use crate::{BenchError, Context, Result};
 
-/// Where the tests come from.
+/// Host of the clients.
 pub(in super::super) const NEAR: &str = "a";
-/// Where the server is.
+/// Host of the server.
 pub(in super::super) const FAR: &str = "b";
-/// Port of the server; nobody else is in its namespace.
+/// Port of the server, which is alone in its namespace.
 const PORT: u16 = 7460;
-/// Payload of a full segment with timestamps, and the IP packet that carries it.
+/// Payload of a full segment with timestamps, and size of its IP packet.
 const SEGMENT: (f64, f64) = (1448.0, 1500.0);
-/// What a connection may use for itself however short the link, bytes.
+/// Smallest buffer of a connection, however short the link, bytes.
 const LEAST_BUFFER: f64 = 1_048_576.0;
 
-/// What is needed to make labs.
+/// Prerequisites of labs.
 pub(in super::super) struct Labs<'a> {
     pub(in super::super) context: &'a Context,
     pub(in super::super) start: &'a Start,
@@ -38,7 +38,7 @@ pub(in super::super) struct Lab<'a> {
     wan: Wan,
 }
 
-/// Names a link of so many milliseconds and so many megabits a second, the queue as the emulator chooses it.
+/// Settings of a link with this round trip and rate, and the emulator's default queue.
 pub(in super::super) fn link(rtt_ms: f64, megabits: f64) -> Settings {
     Settings {
         delay: (rtt_ms / 2.0 * 1e6) as Nanos,
@@ -47,17 +47,17 @@ pub(in super::super) fn link(rtt_ms: f64, megabits: f64) -> Settings {
     }
 }
 
-/// As [`link`]; one without distance is as fast as the host.
+/// Settings like those of [`link`]; without a round trip, the link is as fast as the host.
 pub(in super::super) fn link_or_wire(rtt_ms: f64, megabits: f64) -> Settings {
     if rtt_ms > 0.0 { link(rtt_ms, megabits) } else { Settings::default() }
 }
 
-/// Payload bytes per second that a stream gets of a link.
+/// Payload bytes per second that a stream gets from a link.
 pub(in super::super) fn carries(settings: &Settings) -> f64 {
     settings.rate.map_or(f64::INFINITY, |bits| bits as f64 / 8.0 * SEGMENT.0 / SEGMENT.1)
 }
 
-/// Round trip in seconds without time for transmission.
+/// Round trip in seconds without transmission time.
 pub(in super::super) fn round_trip(settings: &Settings) -> f64 {
     2.0 * settings.delay as f64 / 1e9
 }
@@ -67,13 +67,13 @@ pub(in super::super) fn ample_buffer(settings: &Settings) -> u64 {
     (3.0 * carries(settings) * round_trip(settings)).max(LEAST_BUFFER) as u64
 }
 
-/// Room for all that ample buffers send, so that a stream neither loses a segment nor pauses: what limits it is the
-/// rate alone.
+/// A queue with room for everything that ample buffers send, so that a stream neither loses a segment nor pauses: only
+/// the rate limits it.
 pub(in super::super) fn deep_queue(settings: &Settings) -> Queue {
     Queue::Bytes(4 * ample_buffer(settings))
 }
 
-/// What the emulator refuses for want of rights is skipped.
+/// Turns a refusal of the emulator, for lack of privileges, into a reason to skip.
 pub(in super::super) fn emulated<T>(done: standfast_wan::Result<T>) -> Result<T> {
     done.map_err(|error| match error {
         WanError::Refused { .. } => BenchError::Unavailable(error.to_string()),
@@ -82,12 +82,12 @@ pub(in super::super) fn emulated<T>(done: standfast_wan::Result<T>) -> Result<T>
 }
 
 impl Labs<'_> {
-    /// Two hosts with a link that is the same in both directions.
+    /// Opens two hosts with a link that is the same in both directions.
     pub(in super::super) fn open(&self, settings: Settings) -> Result<Lab<'_>> {
         self.open_nodes(&[NEAR, FAR], settings)
     }
 
-    /// Hosts of which every two have such a link.
+    /// Opens hosts, each two of which have such a link.
     pub(in super::super) fn open_nodes(&self, nodes: &[&str], settings: Settings) -> Result<Lab<'_>> {
         let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
         let wan = emulated(Wan::start(WanConfig { settings, nodes, ..WanConfig::default() }))?;
@@ -96,18 +96,17 @@ impl Labs<'_> {
 }
 
 impl Lab<'_> {
-    /// The emulator.
     pub(in super::super) fn wan(&self) -> &Wan {
         &self.wan
     }
 
-    /// A setting below `net.ipv4` of a host.
+    /// Sets a sysctl below `net.ipv4` of a host.
     pub(in super::super) fn set(&self, node: &str, name: &str, value: &str) -> Result<()> {
         let path = format!("/proc/sys/net/ipv4/{name}");
         emulated(self.wan.within(node, || std::fs::write(&path, value)))?.during(|| format!("write {path}"))
     }
 
-    /// Lets automatic socket buffers of a host grow to so many bytes.
+    /// Lets automatic socket buffers of a host grow to `bytes`.
     pub(in super::super) fn set_ceiling(&self, node: &str, name: &str, bytes: u64) -> Result<()> {
         let path = format!("/proc/sys/net/ipv4/{name}");
         let text = emulated(self.wan.within(node, || std::fs::read_to_string(&path)))?
@@ -115,7 +114,7 @@ impl Lab<'_> {
         self.set(node, name, &with_ceiling(&text, bytes))
     }
 
-    /// Lets automatic socket buffers of both hosts grow to so many bytes.
+    /// Lets automatic socket buffers of both hosts grow to `bytes`.
     pub(in super::super) fn set_ceilings(&self, bytes: u64) -> Result<()> {
         for node in [NEAR, FAR] {
             self.set_ceiling(node, "tcp_rmem", bytes)?;
@@ -136,38 +135,37 @@ impl Lab<'_> {
         need(&self.labs.context.programs.standfast, remedy)
     }
 
-    /// The server on the far host.
+    /// Starts the server on the far host.
     pub(in super::super) fn server(&self) -> Result<Process> {
         self.server_at(&self.labs.scratch.path().join("server.tmp"))
     }
 
-    /// The server, with its file somewhere else.
+    /// Starts the server with its file elsewhere.
     pub(in super::super) fn server_at(&self, file: &Path) -> Result<Process> {
         let command = self.command(FAR, &self.labs.start.first(self.program()?))?;
         server(command, (&self.far_address()?, PORT), file, self.labs.scratch.path())
     }
 
-    /// `standfast net VERB` of the near host against the server.
+    /// Makes a command `standfast net VERB` on the near host against the server.
     pub(in super::super) fn net(&self, verb: &str) -> Result<Command> {
         let mut command = self.command(NEAR, &[self.program()?.into()])?;
         command.args(["net", verb, &self.far_address()?, "--port", &PORT.to_string(), "--json"]);
         Ok(command)
     }
 
-    /// As [`Lab::net`], for a test that waits more than it works.
+    /// Makes the command of [`Lab::net`] for a test that waits more than it works, with priority.
     pub(in super::super) fn net_first(&self, verb: &str) -> Result<Command> {
         let mut command = self.command(NEAR, &self.labs.start.first(self.program()?))?;
         command.args(["net", verb, &self.far_address()?, "--port", &PORT.to_string(), "--json"]);
         Ok(command)
     }
 
-    /// Address of the far host.
     pub(in super::super) fn far_address(&self) -> Result<String> {
         Ok(emulated(self.wan.node(FAR))?.address.to_string())
     }
 
-    /// Carries out a measurement. The emulator's own lateness tells a bad run from a good one: a bad one is discarded
-    /// and repeated, at most twice.
+    /// Carries out a measurement. The emulator's own lateness shows whether a run is bad; a bad run is discarded and
+    /// repeated, at most twice.
     pub(in super::super) fn on_time<T>(
         &self,
         bound: f64,
@@ -199,11 +197,11 @@ impl Lab<'_> {
 pub(in super::super) struct OnTime<T> {
     pub(in super::super) value: T,
     pub(in super::super) discarded: u32,
-    /// The emulator was late at the last attempt, too.
+    /// The emulator was late at the last attempt too.
     pub(in super::super) late: bool,
 }
 
-/// Smallest, first and largest buffer with another largest one, which the smaller ones do not exceed.
+/// Smallest, initial and largest buffer with a new largest one; the smaller values are capped at it.
 fn with_ceiling(setting: &str, bytes: u64) -> String {
     let smaller = setting.split_whitespace().take(2).filter_map(|word| word.parse::<u64>().ok());
     let numbers: Vec<String> =
@@ -211,7 +209,7 @@ fn with_ceiling(setting: &str, bytes: u64) -> String {
     numbers.join(" ")
 }
 
-/// Whether a run says more about this machine than about the link.
+/// Whether a run measures this machine instead of the link.
 fn is_late(p99: f64, bound: f64, overruns: u64) -> bool {
     p99 > bound || overruns > 0
 }

@@ -1,4 +1,4 @@
-//! The links that `net advise` is asked about, what it has to say about each, and why.
+//! The links for `net advise`, the expected verdict on each, and why.
 
 use serde_json::Value;
 use standfast_wan::settings::{Change, Nanos, Queue, Settings, WHOLE};
@@ -6,24 +6,24 @@ use standfast_wan::settings::{Change, Nanos, Queue, Settings, WHOLE};
 use super::lab::link;
 use super::readings::{Verdict, verdicts};
 
-/// Fewer links than that would be no test of the advice.
+/// Fewest links for a test of the advice to count.
 pub(in super::super) const LEAST_LINKS: usize = 12;
 
 /// Grade of a transport mode and the names of all its causes.
 type Expected = (&'static str, &'static [&'static str]);
 
-/// A link with its hosts and its redo, and the verdict on ASYNC, FASTSYNC and SYNC AFFIRM.
+/// A link with its hosts and its redo, and the expected verdicts on ASYNC, FASTSYNC and SYNC AFFIRM.
 pub(super) struct Link {
     pub(super) name: &'static str,
     pub(super) rtt_ms: f64,
-    /// Megabits per second, and those of the way back when that one differs.
+    /// Megabits per second; below, those of the way back when they differ.
     pub(super) megabits: f64,
     pub(super) megabits_back: Option<f64>,
     pub(super) loss_percent: f64,
     pub(super) jitter_ms: f64,
-    /// Bytes that may wait for the transmitter, where that is not what the emulator chooses.
+    /// Bytes that may wait for the transmitter; None for the emulator's default.
     pub(super) queue: Option<u64>,
-    /// Largest automatic send buffer of the primary, receive buffer of the standby, bytes.
+    /// Largest automatic send buffer of the primary; below, receive buffer of the standby; bytes.
     pub(super) send_ceiling: Option<u64>,
     pub(super) receive_ceiling: Option<u64>,
     /// The standby's durable writes take tens of milliseconds.
@@ -31,17 +31,17 @@ pub(super) struct Link {
     /// Peak of the redo, MiB/s.
     pub(super) peak: f64,
     pub(super) expected: [Expected; 3],
-    /// Why this is the right verdict.
+    /// Why the expected verdict is right.
     pub(super) why: &'static str,
 }
 
 const PASS: Expected = ("PASS", &[]);
 const FAR: Expected = ("WARN", &["distance"]);
 
-/// The queue of a narrow link as it should be: ten segments, or 12 ms at 10 Mbit/s.
+/// A suitable queue for a narrow link: ten segments, or 12 ms at 10 Mbit/s.
 const SHORT_QUEUE: Option<u64> = Some(15_000);
 
-/// What the others differ from.
+/// The link from which the others differ.
 const GOOD: Link = Link {
     name: "good",
     rtt_ms: 0.5,
@@ -58,7 +58,6 @@ const GOOD: Link = Link {
     why: "four times the bandwidth that is required, and no distance",
 };
 
-/// All of them.
 pub(super) const LINKS: &[Link] = &[
     GOOD,
     Link {
@@ -196,7 +195,7 @@ pub(super) const LINKS: &[Link] = &[
 ];
 
 impl Link {
-    /// Both directions, and how the way back differs.
+    /// Settings of the link, and the change that applies to the way back.
     pub(super) fn settings(&self) -> (Settings, Change) {
         let there = Settings {
             queue: self.queue.map_or(Queue::Auto, Queue::Bytes),
@@ -208,7 +207,7 @@ impl Link {
         (there, Change { rate, ..Change::default() })
     }
 
-    /// Compares the document of `net advise --json` with what is expected; the error names every difference.
+    /// Compares the document of `net advise --json` with the expected verdicts; the error names every difference.
     pub(super) fn judge(&self, document: &Value) -> Result<(), String> {
         const MODES: [&str; 3] = ["ASYNC", "FASTSYNC", "SYNC AFFIRM"];
         let verdicts = verdicts(document).map_err(|error| error.to_string())?;
@@ -229,7 +228,7 @@ fn in_words(verdict: &Verdict<'_>) -> String {
     words(verdict.grade, verdict.causes.clone())
 }
 
-/// Grade and causes; their order does not count, the same one twice does not either.
+/// Grade and causes as text, with the causes sorted and without duplicates.
 fn words(grade: &str, mut causes: Vec<&str>) -> String {
     causes.sort_unstable();
     causes.dedup();

@@ -1,4 +1,4 @@
-//! The tool against its peers on the loopback, both pinned alike: servers on one processor, clients on another.
+//! The tool against its peers on the loopback, pinned in the same way: servers on one processor, clients on another.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -15,19 +15,19 @@ use crate::process::{Process, Scratch};
 use crate::{Context, Result};
 
 const ADDRESS: &str = "127.0.0.1";
-/// Bytes of an ASYNC message, and of what iperf3 writes at once: its default.
+/// Bytes of an ASYNC message, and of a write of iperf3: its default.
 const PIECE: u32 = 128 << 10;
 /// Bytes of a durable write.
 const WRITE: u32 = 8 << 10;
-/// Latencies need more and shorter rounds than throughput: other work disturbs them for seconds.
+/// Latencies need more and shorter rounds than throughput, because other work disturbs them for seconds at a time.
 const LATENCY_ROUNDS: usize = 4;
-/// The shortest test of sockperf and qperf.
+/// Duration of the shortest test of sockperf and qperf.
 const LATENCY_TIME: Duration = Duration::from_secs(1);
 const DISK_TIME: Duration = Duration::from_millis(500);
-/// What a disk in the host's network takes changes from second to second.
+/// Disk tests per round: the latency of a disk in the host's network changes from second to second.
 const DISK_ROUNDS: usize = 8;
 
-/// Where and how often.
+/// Parameters of the loopback tests.
 pub(super) struct Loopback<'a> {
     pub(super) context: &'a Context,
     pub(super) start: &'a Start,
@@ -40,12 +40,12 @@ impl Loopback<'_> {
         need(&self.context.programs.standfast, "standfast is not built beside this program")
     }
 
-    /// Server and client have a processor each.
+    /// A command with a processor each for server and client.
     fn working(&self, server: bool, program: &Path) -> Command {
         self.start.pinned(self.cpu(server), vec![program.into()])
     }
 
-    /// As [`Loopback::working`], before the other work of the machine.
+    /// A command like that of [`Loopback::working`], with priority over the other work of the machine.
     fn waiting(&self, server: bool, program: &Path) -> Command {
         self.start.pinned(self.cpu(server), self.start.first(program))
     }
@@ -59,7 +59,7 @@ impl Loopback<'_> {
         server(command, (ADDRESS, port), &directory.join("server.tmp"), directory)
     }
 
-    /// The arguments that all tests of ours have.
+    /// Adds the arguments that all tests of `standfast net client` have.
     fn client(&self, mut command: Command, port: u16, length: u32, time: Duration) -> Command {
         command.args(["net", "client", ADDRESS, "--json", "--port", &port.to_string()]);
         command.args(["--length", &length.to_string(), "--duration", &millis(time)]);
@@ -106,7 +106,7 @@ impl Loopback<'_> {
         )
     }
 
-    /// SYNC without write: mean round trip in seconds, against qperf, which knows no other figure.
+    /// SYNC without write: mean round trip in seconds, against qperf, which has no other figure.
     pub(super) fn mean_latency(&self, length: u32) -> Result<Against> {
         let rounds = self.rounds * LATENCY_ROUNDS;
         eprintln!("SYNC of {length} bytes over loopback and qperf, {rounds} rounds");
@@ -122,8 +122,8 @@ impl Loopback<'_> {
         )
     }
 
-    /// A figure of SYNC without write. Both programs are new ones, as those of the peer are: the memory that a process
-    /// happens to get makes it faster or slower by some percent as long as it lives.
+    /// Returns a figure of SYNC without write. Both programs are started for each measurement, like those of the peer:
+    /// the memory that a process happens to get makes it faster or slower by some percent for as long as it lives.
     fn sync(&self, length: u32, figure: fn(&Value) -> Result<f64>) -> Result<f64> {
         let (program, port) = (self.standfast()?, free_port()?);
         let _server = self.server(self.waiting(true, program), port)?;
@@ -131,8 +131,8 @@ impl Loopback<'_> {
         figure(&document(&mut command)?)
     }
 
-    /// SYNC with write, the disk's part of the latency, against durable writes alone in the same rhythm: a disk that rested
-    /// while a message was on its way answers later than one that is kept busy. Medians in seconds.
+    /// SYNC with write: the disk's part of the latency, against durable writes alone in the same rhythm, because a disk
+    /// that idles while a message is in transit answers later than one that is kept busy. Medians in seconds.
     pub(super) fn disk(&self) -> Result<Against> {
         let rounds = self.rounds * DISK_ROUNDS;
         eprintln!("SYNC with write of {WRITE} bytes over loopback and `net disk`, {rounds} rounds");

@@ -1,4 +1,4 @@
-//! Group `net`: what `standfast net` and `standfast wan` say, against other tools and against emulated links.
+//! Group `net`: results of `standfast net` and `standfast wan`, against other tools and against emulated links.
 
 mod advise;
 mod emulator;
@@ -23,44 +23,44 @@ use crate::{Context, Result};
 pub(super) use links::LEAST_LINKS;
 use start::Start;
 
-/// A measurement, or why there is none.
+/// A measurement, or the reason why there is none.
 type Outcome<T> = std::result::Result<T, Missing>;
 
-/// What a figure takes.
+/// Value of a figure.
 type Value = std::result::Result<f64, Missing>;
 
-/// Everything of the group.
+/// Results of the whole group.
 #[derive(Debug, Serialize)]
 pub struct NetResult {
     /// ASYNC over loopback against iperf3, bytes per second; one and two connections.
     pub throughput: [Outcome<Against>; 2],
-    /// SYNC without write against sockperf, seconds; 1 KB and 8 KB.
+    /// Median of SYNC without write against sockperf, seconds; 1 KB and 8 KB.
     pub latency: [Outcome<Against>; 2],
-    /// The same as means, against qperf, seconds.
+    /// Mean of SYNC without write against qperf, seconds; 1 KB and 8 KB.
     pub mean_latency: [Outcome<Against>; 2],
-    /// The disk's part of SYNC with write against durable writes by themselves, seconds.
+    /// The disk's part of SYNC with write against durable writes alone, seconds.
     pub disk: Outcome<Against>,
     /// Emulated links of all distances and rates.
     pub grid: Outcome<Vec<grid::Cell>>,
     /// Small socket buffers against large ones.
     pub buffers: Outcome<grid::Buffers>,
-    /// Verdicts about emulated links.
+    /// Verdicts on emulated links.
     pub advise: Outcome<Vec<advise::Judged>>,
-    /// The emulator by other means than `standfast net`.
+    /// The emulator, measured without `standfast net`.
     pub emulator: Outcome<emulator::Exactness>,
 }
 
-/// Ours and the other one, in turns.
+/// Measurements of Standfast and of another tool, in turns.
 #[derive(Debug, Default, Serialize)]
 pub struct Against {
-    /// One value a round.
+    /// One value per round.
     pub ours: Vec<f64>,
-    /// One value a round.
+    /// One value per round.
     pub other: Vec<f64>,
 }
 
 impl Against {
-    /// Measures both in turns; who begins changes from round to round.
+    /// Measures both in turns, alternating which one is first.
     pub(super) fn alternate(
         rounds: usize,
         mut ours: impl FnMut() -> Result<f64>,
@@ -86,25 +86,25 @@ impl Against {
         median(&self.ours) / median(&self.other)
     }
 
-    /// How much slower ours is, in percent of the other one's time; less than zero when ours is faster. For times that
-    /// contain a program's own work: there a leaner program is right, and so is a calmer one, since the peers' own means
-    /// vary by more than the bar from round to round.
+    /// How much slower Standfast is, in percent of the other tool's time; negative when it is faster. For times that
+    /// contain a program's own work: a faster program is right, and so is one that varies less, since the peers' own
+    /// means vary by more than the bar from round to round.
     pub fn percent_slower(&self) -> f64 {
         (self.ratio() - 1.0) * 100.0
     }
 
-    /// How far apart the medians are, in percent of the other one. For times that both have to find alike.
+    /// Distance of the medians, in percent of the other one. For times that both tools must find equal.
     pub fn percent_apart(&self) -> f64 {
         apart(self.ratio(), 1.0)
     }
 }
 
-/// Difference in percent of the truth, whatever its sign.
+/// Absolute difference in percent of `truth`.
 fn apart(found: f64, truth: f64) -> f64 {
     (found / truth - 1.0).abs() * 100.0
 }
 
-/// The worst one; NaN, which is no pass, without any or when one is NaN.
+/// Largest value; NaN, which does not pass, when there is none or any is NaN.
 fn worst(values: impl IntoIterator<Item = f64>) -> f64 {
     values
         .into_iter()

@@ -1,4 +1,4 @@
-//! iperf3, sockperf and qperf: how they are started, and what their output says.
+//! iperf3, sockperf and qperf: their command lines and their output.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,19 +11,19 @@ use crate::error::parsed;
 use crate::process::{Process, run};
 use crate::{BenchError, Result, interrupt};
 
-/// Where both listen.
+/// Address on which the servers listen.
 const ADDRESS: &str = "127.0.0.1";
-/// How long a peer may take to listen.
+/// How long a peer may take until it listens.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A peer's server; `command` ends with its program.
+/// Starts a peer's server; `command` ends with its program.
 pub(super) fn iperf3_server(mut command: Command, port: u16, scratch: &Path) -> Result<Process> {
     command.args(["--server", "--forceflush", "--port", &port.to_string()]);
     started(command, port, &scratch.join("iperf3.log"))
 }
 
-/// A server on another host; `command` ends with its program. It is not looked for there: the first test is repeated
-/// until it is answered.
+/// Starts a server on another host; `command` ends with its program. Does not wait until it listens: the first test is
+/// repeated until the server answers.
 pub(in super::super) fn far_iperf3_server(
     mut command: Command,
     port: u16,
@@ -72,7 +72,7 @@ pub(super) fn iperf3(
 ) -> Result<f64> {
     command.args(["--client", ADDRESS, "--json", "--port", &port.to_string()]);
     command.args(["--parallel", &connections.to_string(), "--length", &length.to_string()]);
-    // It takes whole seconds only.
+    // iperf3 accepts whole seconds only.
     command.args([
         "--time",
         &time.as_secs().max(1).to_string(),
@@ -82,7 +82,7 @@ pub(super) fn iperf3(
     iperf3_rate(&run(&mut command)?)
 }
 
-/// A peer's server; `command` ends with its program.
+/// Starts a peer's server; `command` ends with its program.
 pub(super) fn sockperf_server(mut command: Command, port: u16, scratch: &Path) -> Result<Process> {
     command.args(["server", "--tcp", "-i", ADDRESS, "-p", &port.to_string()]);
     started(command, port, &scratch.join("sockperf.log"))
@@ -91,18 +91,18 @@ pub(super) fn sockperf_server(mut command: Command, port: u16, scratch: &Path) -
 /// Median round trip in seconds.
 pub(super) fn sockperf(mut command: Command, port: u16, length: u32, time: Duration) -> Result<f64> {
     command.args(["ping-pong", "--tcp", "--full-rtt", "-i", ADDRESS, "-p", &port.to_string()]);
-    // Its own warm-up, 400 ms, is not counted either.
+    // sockperf's own warm-up of 400 ms is not counted either.
     command.args(["-m", &length.to_string(), "-t", &time.as_secs().max(1).to_string()]);
     sockperf_median(&run(&mut command)?)
 }
 
-/// A peer's server; `command` ends with its program.
+/// Starts a peer's server; `command` ends with its program.
 pub(super) fn qperf_server(mut command: Command, port: u16, scratch: &Path) -> Result<Process> {
     command.args(["--listen_port", &port.to_string()]);
     started(command, port, &scratch.join("qperf.log"))
 }
 
-/// Mean round trip in seconds. Besides the port of its server it takes one for the messages.
+/// Mean round trip in seconds. qperf takes a second port for the messages.
 pub(super) fn qperf(
     mut command: Command,
     (port, test_port): (u16, u16),
@@ -117,12 +117,12 @@ pub(super) fn qperf(
 fn started(command: Command, port: u16, log: &Path) -> Result<Process> {
     let process = Process::start(command, Some(log), libc::SIGTERM)?;
     process.await_ready("a peer that listens", TIMEOUT, || Ok(listens(port)))?;
-    // A connection that only looked whether somebody listens ends before the first test.
+    // A connection that only tested the listener ends before the first test.
     interrupt::pause(Duration::from_millis(100))?;
     Ok(process)
 }
 
-/// Looked up rather than tried: iperf3 takes the first connection for a test.
+/// Reads the kernel's tables instead of connecting: iperf3 takes the first connection for a test.
 fn listens(port: u16) -> bool {
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
@@ -160,7 +160,7 @@ fn sockperf_median(output: &str) -> Result<f64> {
     })
 }
 
-/// It prints the way there: half of what a message and its answer take.
+/// Doubles the printed latency, which is one way: half of a message and its answer.
 fn qperf_mean(output: &str) -> Result<f64> {
     let line = output.lines().find_map(|line| line.trim().strip_prefix("latency"));
     let nanos = line.and_then(|line| line.trim_start().strip_prefix('=')?.trim().strip_suffix("ns"));

@@ -1,5 +1,5 @@
-//! What the figures take from the documents of `standfast net`. Every place that is read is named here and nowhere else:
-//! the tests of the command let these functions read what the program really writes.
+//! Values that the figures read from the documents of `standfast net`. All paths are named here and nowhere else: the
+//! tests of the command run these functions on real output.
 
 use serde_json::Value;
 
@@ -30,12 +30,12 @@ pub fn disk_part_median(document: &Value) -> Result<f64> {
     number(document, "/summary/latency/disk/p50")
 }
 
-/// What limited a test.
+/// The limit of a test.
 pub fn limit(document: &Value) -> Result<&str> {
     text(document, "/summary/limited_by")
 }
 
-/// Median of the durable writes of one member (`net disk`): the first row, seconds.
+/// Median of the durable writes of one member (`net disk`), seconds: the first row.
 pub fn disk_median(document: &Value) -> Result<f64> {
     number(document, "/disk/0/latency/p50")
 }
@@ -51,7 +51,7 @@ pub struct Verdict<'d> {
     pub causes: Vec<&'d str>,
 }
 
-/// The verdicts about the way to the server (`net advise`).
+/// The verdicts on the direction to the server (`net advise`).
 pub fn verdicts(document: &Value) -> Result<Vec<Verdict<'_>>> {
     const PLACE: &str = "/to_server/advice/verdicts";
     let list = document.pointer(PLACE).and_then(Value::as_array);
@@ -73,13 +73,11 @@ fn unreadable(detail: String) -> BenchError {
     BenchError::Unreadable { what: "the JSON of a network test".into(), detail }
 }
 
-/// A number of a document.
 pub(super) fn number(document: &Value, pointer: &str) -> Result<f64> {
     let found = document.pointer(pointer).and_then(Value::as_f64);
     found.ok_or_else(|| unreadable(format!("no number at {pointer}")))
 }
 
-/// A text of a document.
 fn text<'d>(document: &'d Value, pointer: &str) -> Result<&'d str> {
     let found = document.pointer(pointer).and_then(Value::as_str);
     found.ok_or_else(|| unreadable(format!("no text at {pointer}")))
@@ -97,7 +95,7 @@ mod tests {
         assert_eq!(limit(&document).unwrap(), "path");
         let error = median(&document).unwrap_err().to_string();
         assert!(error.contains("/summary/latency/p50"), "{error}");
-        // Advice in another place, or without its causes, is no advice without a verdict.
+        // A document with the advice in another place, or without its causes, is an error, not an empty list.
         let verdict = json!({ "mode": "ASYNC", "grade": "PASS" });
         for document in [
             json!({ "advice": { "verdicts": [] } }),

@@ -1,21 +1,21 @@
-//! A disk that takes few writes a second from one process: a control group that the kernel throttles.
+//! A disk that completes few writes per second for one process: the kernel throttles its control group.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::{BenchError, Result};
 
-/// Where the block controller of version 1 is mounted; that of version 2 is at [`UNIFIED`] itself.
+/// Mount point of the block controller of version 1; that of version 2 is [`UNIFIED`] itself.
 const BLOCK: &str = "/sys/fs/cgroup/blkio";
 const UNIFIED: &str = "/sys/fs/cgroup";
-/// Writes a second: each of them takes 20 ms.
+/// Writes per second: each takes 20 ms.
 const WRITES: u32 = 50;
 
-/// The control group; removed when dropped, which must be after its process has ended.
+/// The control group. Removed when dropped, which must happen after its process has ended.
 pub(super) struct SlowDisk(PathBuf);
 
 impl SlowDisk {
-    /// Of the disk that `path` is on. What this machine does not allow is a reason to skip.
+    /// Throttles the disk of `path`. Where this machine does not allow that, the error is a reason to skip.
     pub(super) fn of(path: &Path) -> Result<SlowDisk> {
         let refused = |error: std::io::Error| {
             BenchError::Unavailable(format!("writes cannot be throttled by a control group: {error}"))
@@ -39,7 +39,7 @@ impl SlowDisk {
         Ok(slow)
     }
 
-    /// Takes a process in.
+    /// Moves a process into the group.
     pub(super) fn take(&self, pid: u32) -> Result<()> {
         std::fs::write(self.0.join("cgroup.procs"), pid.to_string())
             .map_err(|error| BenchError::Unavailable(format!("a control group takes no process: {error}")))
@@ -54,7 +54,7 @@ impl Drop for SlowDisk {
     }
 }
 
-/// Numbers of the disk as the kernel writes them; a partition is throttled with its disk.
+/// Numbers of the disk in the kernel's notation; a partition is throttled with its disk.
 fn whole_disk(device: u64) -> String {
     let numbers = format!("{}:{}", libc::major(device), libc::minor(device));
     let entry = PathBuf::from(format!("/sys/dev/block/{numbers}"));

@@ -1,4 +1,4 @@
-//! How the programs of a test are started: on a processor of their own, and before the other work of the machine.
+//! How the programs of a test are started: on a processor of their own, with priority over other work of the machine.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,35 +8,35 @@ use crate::Result;
 use crate::error::During;
 use crate::process::run;
 
-/// What this machine allows.
+/// Capabilities of this machine.
 pub(in super::super) struct Start {
-    /// The first and the last processor that this process may use; the same one when there is only one.
+    /// The first and the last processor that this process may use; equal when there is only one.
     pub(super) cpus: (usize, usize),
-    /// Words in front of a program that waits more than it works. On a machine with other work it takes milliseconds
-    /// until such a program is woken, which would be counted as the link's.
+    /// Command prefix for a program that waits more than it works. On a busy machine such a program wakes milliseconds
+    /// late, which would count as latency of the link.
     first: Vec<OsString>,
 }
 
 impl Start {
-    /// Looks at the machine.
+    /// Examines the machine.
     pub(in super::super) fn find() -> Result<Start> {
         let status = "/proc/self/status";
         let text = std::fs::read_to_string(status).during(|| format!("read {status}"))?;
         let words = ["chrt", "--rr", "1"];
-        // Without the right to do so (or the tool), both sides of a comparison go without.
+        // Without the privilege or the tool, both sides of a comparison run without it.
         let allowed = run(Command::new(words[0]).args(&words[1..]).arg("true")).is_ok();
         let first = if allowed { words.map(OsString::from).to_vec() } else { Vec::new() };
         Ok(Start { cpus: allowed_cpus(&text).unwrap_or((0, 0)), first })
     }
 
-    /// The words of a command that begins with `program` and waits more than it works.
+    /// The command line of `program`, which waits more than it works, with the prefix.
     pub(super) fn first(&self, program: &Path) -> Vec<OsString> {
         let mut words = self.first.clone();
         words.push(program.into());
         words
     }
 
-    /// `words` on one processor.
+    /// Pins the command `words` to one processor.
     pub(super) fn pinned(&self, cpu: usize, words: Vec<OsString>) -> Command {
         let mut command = Command::new("taskset");
         command.args(["-c", &cpu.to_string()]).args(words);
@@ -44,7 +44,7 @@ impl Start {
     }
 }
 
-/// First and last of `Cpus_allowed_list`, such as `0-3,8`.
+/// First and last number of `Cpus_allowed_list`, such as `0-3,8`.
 fn allowed_cpus(status: &str) -> Option<(usize, usize)> {
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     let mut numbers = list.split([',', '-']).map(|number| number.trim().parse().ok());

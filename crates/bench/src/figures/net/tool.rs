@@ -1,4 +1,4 @@
-//! `standfast net` as its user starts it: a server, and clients whose JSON is read.
+//! `standfast net` as a user starts it: a server, and clients whose JSON is read.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::Result;
 use crate::error::{During, parsed};
 use crate::process::{Process, run, run_accepting};
 
-/// `net advise` ends with it when a mode fails.
+/// Exit code of `net advise` when a mode fails.
 const VERDICT_FAILS: i32 = 3;
 
-/// Starts a server of tests by a command that ends with the program, and waits until it listens.
+/// Starts a test server and waits until it listens; `command` ends with the program.
 pub(super) fn server(
     mut command: Command,
     (address, port): (&str, u16),
@@ -31,18 +31,18 @@ pub(super) fn server(
     Ok(process)
 }
 
-/// A port of the loopback that nobody listens on.
+/// A port of the loopback without a listener.
 pub(super) fn free_port() -> Result<u16> {
     let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     bound.map(|address| address.port()).during(|| "find a free port".into())
 }
 
-/// Carries out a test and returns its document.
+/// Runs a test and returns its document.
 pub(super) fn document(command: &mut Command) -> Result<Value> {
     parse(&run(command)?)
 }
 
-/// As [`document`], for a program that says by its exit code that a verdict is bad.
+/// Runs a test and returns its document; the exit code of a bad verdict is accepted.
 pub(super) fn verdict(command: &mut Command) -> Result<Value> {
     parse(&run_accepting(command, &[0, VERDICT_FAILS])?)
 }
@@ -51,7 +51,7 @@ fn parse(text: &str) -> Result<Value> {
     parsed("the JSON of a network test", text)
 }
 
-/// A time as the options of the tool take it.
+/// A duration in the format of the tool's options.
 pub(super) fn millis(time: Duration) -> String {
     format!("{}ms", time.as_millis())
 }

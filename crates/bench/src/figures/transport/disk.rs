@@ -1,4 +1,4 @@
-//! What the standby's disk has to do with a commit: nothing with FASTSYNC, everything with SYNC AFFIRM.
+//! Effect of the standby's disk on a commit: none with FASTSYNC, full with SYNC AFFIRM.
 
 use serde::Serialize;
 
@@ -10,31 +10,31 @@ use crate::{Result, interrupt};
 
 /// Round trip, milliseconds.
 const RTT_MS: f64 = 5.0;
-/// Every write of the standby's log takes so much longer, milliseconds.
+/// Time that the fault adds to every write of the standby's log, milliseconds.
 const SLOWER_MS: f64 = 20.0;
 const FAULT: &str = "log-write=sleep:20@1+";
-/// So few transactions that none waits for another one.
+/// Bytes per second: so few transactions that none waits for another one.
 const RATE: f64 = 20_000.0;
 const BYTES: usize = 1 << 10;
 const SESSIONS: usize = 4;
 
-/// Median latencies of COMMIT in milliseconds, one a round.
+/// Median latencies of COMMIT in milliseconds, one per round.
 #[derive(Debug, Default, Serialize)]
 pub struct SlowDisk {
-    /// What the disk takes longer.
+    /// Time that the fault adds to every write.
     pub slower_ms: f64,
-    /// FASTSYNC, the disk as it is.
+    /// FASTSYNC, normal disk.
     pub fastsync: Vec<f64>,
-    /// FASTSYNC, the disk slowed.
+    /// FASTSYNC, slow disk.
     pub fastsync_slow: Vec<f64>,
-    /// SYNC AFFIRM, the disk as it is.
+    /// SYNC AFFIRM, normal disk.
     pub affirm: Vec<f64>,
-    /// SYNC AFFIRM, the disk slowed.
+    /// SYNC AFFIRM, slow disk.
     pub affirm_slow: Vec<f64>,
 }
 
 impl SlowDisk {
-    /// FASTSYNC with a slow disk against itself: 1 when a commit takes the network time only.
+    /// FASTSYNC with a slow disk relative to FASTSYNC without: 1 when a commit takes only the network time.
     pub(super) fn fastsync_ratio(&self) -> f64 {
         median(&self.fastsync_slow) / median(&self.fastsync)
     }

@@ -1,5 +1,5 @@
-//! What commits feel while a second standby that was away gets gigabytes of archived logs: they wait for the first one,
-//! which is on another host. The work of the second one's host is not theirs to feel.
+//! Effect on commits while a second standby that was disconnected fetches gigabytes of archived logs. Commits wait for
+//! the first standby, which is on another host. The work on the second standby's host must not affect them.
 
 use std::time::{Duration, Instant};
 
@@ -13,30 +13,29 @@ use crate::systems::{Mode, StandbyOptions};
 use crate::{Result, interrupt};
 
 const RTT_MS: f64 = 10.0;
-/// The host of the standby that was away.
+/// Host of the standby that was disconnected.
 const THIRD: &str = "c";
-/// What it lacks, bytes.
+/// Size of the gap, bytes.
 const GAP_BYTES: f64 = 2e9;
 const GROUP_BYTES: u64 = 256 << 20;
-/// The live redo: bytes a second, of a transaction, and sessions.
+/// Live redo: bytes per second, bytes per transaction, and sessions.
 const LIVE: (f64, usize, usize) = (10e6, 8 << 10, 24);
-/// How long commits are measured before. A log group is filled and archived meanwhile, the write-ahead log reset several
-/// times, as while the gap is resolved: one commit in a hundred waits for those, which is what a 99th percentile tells.
+/// How long commits are measured without the gap. In that time a log group fills and is archived, and the WAL is reset
+/// several times, as while the gap is resolved: one commit in a hundred waits for those, which the 99th percentile
+/// shows.
 const BEFORE: Duration = Duration::from_secs(40);
 
-/// Commits before and while the gap was resolved, one of each a round.
+/// Commits before and while the gap was resolved, one result of each per round.
 #[derive(Debug, Default, Serialize)]
 pub struct Gap {
-    /// Before.
     pub before: Vec<LoadResult>,
-    /// Meanwhile.
     pub meanwhile: Vec<LoadResult>,
-    /// Seconds until the standby had everything.
+    /// Seconds until the standby had all redo.
     pub seconds: Vec<f64>,
 }
 
 impl Gap {
-    /// How many times the 99th percentile of COMMIT before is that of meanwhile.
+    /// The 99th percentile of COMMIT while the gap is resolved, divided by that before.
     pub(super) fn growth(&self) -> f64 {
         let p99 = |all: &[LoadResult]| median(&all.iter().map(|one| one.latency.p99_us).collect::<Vec<_>>());
         p99(&self.meanwhile) / p99(&self.before)

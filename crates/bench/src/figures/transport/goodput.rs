@@ -1,4 +1,4 @@
-//! How much redo a second reaches a standby that has a backlog to take, against iperf3 over the same link.
+//! Redo per second that reaches a standby with a backlog to receive, against iperf3 over the same link.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use crate::systems::Mode;
 use crate::{BenchError, Result, interrupt};
 
 const PORT: u16 = 5201;
-/// What one write of iperf3 holds.
+/// Bytes per write of iperf3.
 const LENGTH: u32 = 1 << 20;
-/// Time for a connection to get to its speed, which counts for neither.
+/// Time for a connection to reach its full speed; not counted for either.
 const RAMP_UP: Duration = Duration::from_secs(2);
-/// A run whose packets are later, in seconds, says more about the machine.
+/// A run with later packets (seconds) measures the machine instead.
 const LATE: f64 = 2e-3;
 
 /// Measures both in turns.
@@ -40,9 +40,9 @@ fn iperf3(labs: &Labs<'_>, lab: &Lab<'_>, program: &std::path::Path, measure: Du
     far_iperf3(|| command(NEAR), (&lab.far_address()?, PORT), LENGTH, (RAMP_UP, measure))
 }
 
-/// Bytes of redo a second that a standby hardens while it catches up.
+/// Bytes of redo per second that a standby hardens while it catches up.
 fn redo(labs: &Labs<'_>, lab: &Lab<'_>, measure: Duration) -> Result<f64> {
-    // The stream alone, as iperf3 has one connection.
+    // Only the stream, because iperf3 has one connection.
     let mut pair = Pair::start_with(labs, lab, &[("archive_processes", 1)], false)?;
     pair.create_standby(None)?;
     let link = carries(&super::super::net::lab::link(0.0, super::MEGABITS));

@@ -1,5 +1,5 @@
-//! What a standby costs the primary: transactions that arrive at a given rate, with a standby and without one. And how
-//! much of what they make the standby has not received at any moment.
+//! Cost of a standby for the primary: transactions that arrive at a given rate, with and without a standby. Also how
+//! much of their redo the standby has not received at any moment.
 
 use std::time::Instant;
 
@@ -12,50 +12,47 @@ use crate::redo_load::LoadResult;
 use crate::systems::Mode;
 use crate::{Result, interrupt};
 
-/// Between two looks at both ends.
+/// Pause between two polls of both ends.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// Transactions as they arrive.
+/// The offered load.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Offered {
-    /// Bytes a second.
+    /// Bytes per second.
     pub rate: f64,
-    /// Bytes of a transaction.
+    /// Bytes per transaction.
     pub bytes: usize,
-    /// Sessions that take them.
     pub sessions: usize,
 }
 
-/// What was found, one value a round.
+/// Results, one value per round.
 #[derive(Debug, Serialize)]
 pub struct Impact {
     /// Round trip, milliseconds.
     pub rtt_ms: f64,
-    /// What arrived.
     pub offered: Offered,
-    /// With the standby.
     pub with: Vec<LoadResult>,
-    /// Without.
+    /// Without the standby.
     pub without: Vec<LoadResult>,
-    /// Redo that the standby had not received, in seconds of redo: the largest but one of a hundred, a round.
+    /// 99th percentile of the redo that the standby had not received, in seconds of redo; one value per round.
     pub exposure: Vec<f64>,
 }
 
 impl Impact {
-    /// How many of the commits a second are missing with a standby, in percent.
+    /// Share of the commits per second that a standby costs, in percent.
     pub(super) fn percent(&self) -> f64 {
         let rates =
             |runs: &[LoadResult]| -> Vec<f64> { runs.iter().map(|run| run.commits_per_second).collect() };
         (1.0 - median(&rates(&self.with)) / median(&rates(&self.without))) * 100.0
     }
 
-    /// Seconds of redo that would have been lost with the primary.
+    /// Seconds of redo that a loss of the primary would have lost.
     pub(super) fn exposure(&self) -> f64 {
         median(&self.exposure)
     }
 }
 
-/// Measures both in turns; who begins changes from round to round.
+/// Measures both in turns, alternating which one is first.
 pub(super) fn impact(
     labs: &Labs<'_>,
     rounds: usize,
@@ -95,7 +92,7 @@ fn run(labs: &Labs<'_>, lab: &Lab<'_>, mode: Option<Mode>, offered: Offered) -> 
     let mut behind = Vec::new();
     while begun.elapsed() < labs.context.measure {
         if mode.is_some() {
-            // The standby first: what the primary captures in between counts as not received.
+            // Poll the standby first: redo that the primary captures in between counts as not received.
             let received = pair.of_standby("received")?.1;
             behind.push((pair.of_primary("captured")? - received).max(0.0) / offered.rate);
         }
@@ -104,7 +101,7 @@ fn run(labs: &Labs<'_>, lab: &Lab<'_>, mode: Option<Mode>, offered: Offered) -> 
     Ok((load.stop()?, almost_worst(&mut behind)))
 }
 
-/// The value that one of a hundred exceeds; 0 without any.
+/// 99th percentile of `values`; 0 when there are none.
 fn almost_worst(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     let index = (values.len() * 99).div_ceil(100).saturating_sub(1);

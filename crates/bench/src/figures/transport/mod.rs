@@ -1,5 +1,5 @@
-//! Group `transport`: redo on its way to a standby at the end of an emulated link, against the same without one, and
-//! against what iperf3 gets out of the link.
+//! Group `transport`: redo transport to a standby at the end of an emulated link, against the same load without a
+//! standby, and against the throughput of iperf3 over the link.
 
 mod disk;
 mod gap;
@@ -25,26 +25,26 @@ use crate::{Context, Result};
 
 pub(super) use plots::write_plots;
 
-/// A measurement, or why there is none.
+/// A measurement, or the reason why there is none.
 type Outcome<T> = std::result::Result<T, Missing>;
 
-/// What a figure takes.
+/// Value of a figure.
 type Value = std::result::Result<f64, Missing>;
 
-/// Everything of the group. Where there are two of something the first one is that of the shorter distance.
+/// Results of the whole group. Of two values, the first is for the shorter distance.
 #[derive(Debug, Serialize)]
 pub struct TransportResult {
-    /// ASYNC goodput of redo against iperf3, bytes a second; 25 and 100 ms, 1 Gbit/s.
+    /// ASYNC goodput of redo against iperf3, bytes per second; 25 and 100 ms, 1 Gbit/s.
     pub goodput: [Outcome<Against>; 2],
     /// ASYNC, 2 MB/s over 50 ms, and 20 MB/s over 100 ms.
     pub asynchronous: [Outcome<impact::Impact>; 2],
     /// SYNC AFFIRM, 4 MB/s over 10 ms.
     pub synchronous: Outcome<impact::Impact>,
-    /// FASTSYNC and SYNC AFFIRM when the standby's disk is slow.
+    /// FASTSYNC and SYNC AFFIRM with a slow disk of the standby.
     pub slow_disk: Outcome<disk::SlowDisk>,
-    /// A gap that is filled from archived logs, seconds by distance, connections and send unit.
+    /// A gap that is filled from archived logs: seconds by distance, connections and unit size.
     pub ship: Outcome<Vec<ship::Shipped>>,
-    /// Commits while a standby gets a gap of 2 GB.
+    /// Commits while a standby fetches a gap of 2 GB.
     pub gap: Outcome<gap::Gap>,
     /// TLS against plain TCP.
     pub tls: Outcome<tls::Tls>,
@@ -52,7 +52,7 @@ pub struct TransportResult {
     pub packing: Outcome<packing::Packing>,
 }
 
-/// The link of all lines.
+/// Rate of the link in all measurements.
 const MEGABITS: f64 = 1000.0;
 
 /// Measures the whole group.

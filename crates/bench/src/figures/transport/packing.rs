@@ -1,4 +1,4 @@
-//! COMPRESSION of the redo of an order entry: bytes on the wire, and what it costs the primary.
+//! COMPRESSION of the redo of an order entry: bytes on the wire, and processor time of the primary.
 
 use serde::Serialize;
 
@@ -10,36 +10,33 @@ use crate::systems::Mode;
 use crate::{BenchError, Result, interrupt};
 
 const RTT_MS: f64 = 10.0;
-/// Bytes of an order, orders a second in bytes, and sessions.
+/// Bytes per order, bytes of orders per second, and sessions.
 const ORDERS: (usize, f64, usize) = (400, 1e6, 8);
 
-/// With one kind of compression, one value a round.
+/// Results with one kind of compression, one value per round.
 #[derive(Debug, Default, Serialize)]
 pub struct Packed {
-    /// Bytes on the wire for a byte of redo.
+    /// Bytes on the wire per byte of redo.
     pub share: Vec<f64>,
-    /// Processor time of the primary for a commit, microseconds.
+    /// Processor time of the primary per commit, microseconds.
     pub cpu_us: Vec<f64>,
 }
 
-/// All kinds.
+/// Results with each kind of compression.
 #[derive(Debug, Default, Serialize)]
 pub struct Packing {
-    /// None.
     pub none: Packed,
-    /// LZ4.
     pub lz4: Packed,
-    /// Zstandard.
     pub zstd: Packed,
 }
 
 impl Packing {
-    /// Bytes on the wire with LZ4 against those without.
+    /// Bytes on the wire with LZ4 relative to those without compression.
     pub(super) fn lz4_share(&self) -> f64 {
         median(&self.lz4.share) / median(&self.none.share)
     }
 
-    /// Microseconds of the primary's processor that LZ4 adds to a commit.
+    /// Processor time of the primary that LZ4 adds per commit, microseconds.
     pub(super) fn lz4_cpu_us(&self) -> f64 {
         median(&self.lz4.cpu_us) - median(&self.none.cpu_us)
     }

@@ -14,17 +14,17 @@ use crate::redo_load::{Config, Content, Load, create_database};
 use crate::systems::{Instance, Mode, Site, StandbyOptions};
 use crate::{BenchError, Result, interrupt};
 
-/// Time for logs to be archived.
+/// Limit for archiving the logs.
 const TIMEOUT: Duration = Duration::from_secs(180);
-/// Redo that does not grow for so long does not grow at all.
+/// Redo that does not grow for this long has stopped growing.
 pub(super) const STANDSTILL: Duration = Duration::from_secs(60);
-/// The congestion control of both ends: one that every kernel has.
+/// Congestion control of both ends; every kernel has it.
 const CONGESTION: &str = "reno";
-/// Sessions and bytes of a transaction that make a backlog.
+/// Sessions, and bytes per transaction, that generate a backlog.
 const BACKLOG: (usize, usize) = (8, 256 << 10);
 
-/// A link of so many milliseconds, with buffers that cover it at both ends and a queue that loses nothing: what limits
-/// a stream is the rate alone, for us and for others.
+/// A link with this round trip, buffers that cover it at both ends and a queue that loses nothing: only the rate limits
+/// a stream, of Standfast and of other tools.
 pub(in super::super) fn open<'l>(labs: &'l Labs<'l>, rtt_ms: f64) -> Result<Lab<'l>> {
     let mut settings = link(rtt_ms, MEGABITS);
     settings.queue = deep_queue(&settings);
@@ -33,7 +33,7 @@ pub(in super::super) fn open<'l>(labs: &'l Labs<'l>, rtt_ms: f64) -> Result<Lab<
     Ok(lab)
 }
 
-/// A link between each two hosts, which have the socket buffers that systems come with.
+/// A link between each two hosts, which keep the default socket buffers of the system.
 pub(in super::super) fn open_as_it_is<'l>(
     labs: &'l Labs<'l>,
     nodes: &[&str],
@@ -46,7 +46,7 @@ pub(in super::super) fn open_as_it_is<'l>(
     Ok(lab)
 }
 
-/// See the module: a primary, and as many standbys as are made. All are stopped when it is dropped, the standbys first.
+/// A primary and its standbys. Dropping it stops all of them, the standbys first.
 pub(in super::super) struct Pair<'l> {
     labs: &'l Labs<'l>,
     lab: &'l Lab<'l>,
@@ -58,12 +58,12 @@ pub(in super::super) struct Pair<'l> {
 }
 
 impl<'l> Pair<'l> {
-    /// A primary with one protected database, alone.
+    /// Starts a primary with one protected database, without standbys.
     pub(in super::super) fn start(labs: &'l Labs<'l>, lab: &'l Lab<'l>) -> Result<Pair<'l>> {
         Pair::start_with(labs, lab, &[], false)
     }
 
-    /// A primary with that value of `STANDFAST_FAULT`.
+    /// Starts a primary with `faults` as the value of `STANDFAST_FAULT`.
     pub(in super::super) fn start_faulty(
         labs: &'l Labs<'l>,
         lab: &'l Lab<'l>,
@@ -72,7 +72,7 @@ impl<'l> Pair<'l> {
         Pair::start_as(labs, lab, &[], false, faults)
     }
 
-    /// With other values for settings, and connections over TLS or plain ones.
+    /// Starts a primary with some settings changed, and connections over TLS or plain TCP.
     pub(in super::super) fn start_with(
         labs: &'l Labs<'l>,
         lab: &'l Lab<'l>,
@@ -82,7 +82,7 @@ impl<'l> Pair<'l> {
         Pair::start_as(labs, lab, settings, tls, None)
     }
 
-    /// With all of these.
+    /// Starts a primary with all these options.
     pub(in super::super) fn start_as(
         labs: &'l Labs<'l>,
         lab: &'l Lab<'l>,
@@ -99,12 +99,12 @@ impl<'l> Pair<'l> {
         Ok(Pair { labs, lab, tls, standbys: Vec::new(), primary, database, scratch })
     }
 
-    /// Creates a standby on the far host and starts it; nothing is shipped yet.
+    /// Creates and starts a standby on the far host; no redo is shipped yet.
     pub(in super::super) fn create_standby(&mut self, faults: Option<&str>) -> Result<()> {
         self.create_standby_at(FAR, StandbyOptions { faults, ..StandbyOptions::default() })
     }
 
-    /// Creates one more.
+    /// Creates and starts a standby on host `node`.
     pub(in super::super) fn create_standby_at(
         &mut self,
         node: &str,
@@ -116,17 +116,17 @@ impl<'l> Pair<'l> {
         Ok(())
     }
 
-    /// The newest standby.
+    /// The most recently created standby.
     pub(in super::super) fn standby(&self) -> Result<&Instance> {
         self.standbys.last().ok_or_else(|| BenchError::Workload("there is no standby".into()))
     }
 
-    /// Makes the newest standby a destination.
+    /// Adds the newest standby as a destination.
     pub(in super::super) fn ship(&self, mode: Mode, more: &[&str]) -> Result<()> {
         self.primary.add_destination(self.standby()?, mode, more)
     }
 
-    /// Makes the newest standby a destination with these attributes in the notation of LOG_ARCHIVE_DEST_n.
+    /// Sets the newest standby as a destination with these attributes in the notation of LOG_ARCHIVE_DEST_n.
     pub(in super::super) fn ship_with(&self, mode: Mode, attributes: &str) -> Result<()> {
         self.primary.set_destination(self.standby()?, mode, attributes)
     }
@@ -136,24 +136,23 @@ impl<'l> Pair<'l> {
         self.primary.await_follower(self.standby()?, mode)
     }
 
-    /// Kills the newest standby; what was its host goes on without it.
+    /// Kills the newest standby; its host keeps running.
     pub(in super::super) fn kill_standby(&mut self) {
         if let Some(mut standby) = self.standbys.pop() {
             standby.kill();
         }
     }
 
-    /// Kills the primary.
     pub(in super::super) fn kill_primary(&mut self) {
         self.primary.kill();
     }
 
-    /// Adds a member to the log of the newest standby, in a directory within its own.
+    /// Adds a member to the log of the newest standby, in a directory within the standby's own.
     pub(in super::super) fn add_log_member(&self, directory: &str) -> Result<()> {
         self.standby()?.add_log_member(directory)
     }
 
-    /// Drops it.
+    /// Drops a member from the log of the newest standby.
     pub(in super::super) fn drop_log_member(&self, directory: &str) -> Result<()> {
         self.standby()?.drop_log_member(directory)
     }
@@ -163,27 +162,26 @@ impl<'l> Pair<'l> {
         self.standby()?.stop_apply()
     }
 
-    /// What the primary says of the newest standby.
+    /// Status of the newest standby at the primary.
     pub(in super::super) fn destination(&self) -> Result<Value> {
         self.primary.destination(self.standby()?)
     }
 
-    /// The primary's database.
+    /// Path of the primary's database.
     pub(in super::super) fn database(&self) -> &Path {
         &self.database
     }
 
-    /// The primary's process.
     pub(in super::super) fn primary(&self) -> &Instance {
         &self.primary
     }
 
-    /// Starts an application that makes redo which nothing makes shorter.
+    /// Starts an application that generates incompressible redo.
     pub(in super::super) fn load(&self, sessions: usize, bytes: usize, rate: Option<f64>) -> Result<Load> {
         self.load_of(Content::Noise, sessions, bytes, rate)
     }
 
-    /// Starts an application.
+    /// Starts an application with this content.
     pub(in super::super) fn load_of(
         &self,
         content: Content,
@@ -194,7 +192,7 @@ impl<'l> Pair<'l> {
         self.start_load(&Config { rate, content, ..self.load_config(sessions, bytes)? })
     }
 
-    /// An application that makes as much redo as it can, which nothing makes shorter.
+    /// Configuration of an application that generates as much incompressible redo as it can.
     pub(in super::super) fn load_config(&self, sessions: usize, bytes: usize) -> Result<Config> {
         let remedy = "libstandfast.so is not beside this program: run `cargo build --release --workspace`";
         let extension = need(&self.labs.context.programs.extension, remedy)?.to_owned();
@@ -209,12 +207,13 @@ impl<'l> Pair<'l> {
         })
     }
 
-    /// Starts it.
+    /// Starts an application with this configuration.
     pub(in super::super) fn start_load(&self, config: &Config) -> Result<Load> {
         Load::start(&self.labs.context.worker, config)
     }
 
-    /// Lets an application make so many bytes of redo at least, as fast as it can. Where they begin and end.
+    /// Lets an application generate at least `bytes` bytes of redo, as fast as it can; returns where they begin and
+    /// end.
     pub(in super::super) fn backlog(&self, bytes: f64) -> Result<(f64, f64)> {
         let from = self.of_primary("captured")?;
         let load = self.load(BACKLOG.0, BACKLOG.1, None)?;
@@ -229,27 +228,27 @@ impl<'l> Pair<'l> {
         Ok((from, self.of_primary("captured")?))
     }
 
-    /// A position of the primary's status.
+    /// Reads a position from the primary's status.
     pub(in super::super) fn of_primary(&self, name: &str) -> Result<f64> {
         position(&self.primary.status()?, name)
     }
 
-    /// What the standby has received or hardened, and when it said so.
+    /// Reads the received or hardened position of the standby, and the time of the reading.
     pub(in super::super) fn of_standby(&self, name: &str) -> Result<(Instant, f64)> {
         let asked = Instant::now();
         let status = self.standby()?.status()?;
-        // The answer is from some moment of the call; the middle is off by half of it at most.
+        // The answer is from some moment of the call; the middle is off by at most half of the call.
         Ok((asked + asked.elapsed() / 2, position(&status["standby"], name)?))
     }
 
-    /// Waits until the standby has hardened redo up to there.
+    /// Waits until the standby has hardened redo up to `position`.
     pub(in super::super) fn await_hardened(&self, position: f64) -> Result<()> {
         interrupt::await_amount("redo on the standby", position, STANDSTILL, || {
             Ok(self.of_standby("hardened")?.1)
         })
     }
 
-    /// Waits until the primary has archived all logs but the one that it writes.
+    /// Waits until the primary has archived all logs except the current one.
     fn await_archived(&self) -> Result<()> {
         interrupt::await_other("archived logs", TIMEOUT, || {
             let status = self.primary.status()?;
@@ -259,14 +258,14 @@ impl<'l> Pair<'l> {
         })
     }
 
-    /// Makes the primary begin another log, and waits until all before it are archived.
+    /// Switches the primary's log, and waits until all earlier logs are archived.
     pub(in super::super) fn archive(&self) -> Result<()> {
         self.primary.switch_log()?;
         self.await_archived()
     }
 }
 
-/// A position may be written as text, because not every reader of JSON keeps 64 bits.
+/// Reads a position, which may be text, because not every JSON reader keeps 64 bits.
 fn position(status: &Value, name: &str) -> Result<f64> {
     let value = &status[name];
     let number = value.as_f64().or_else(|| value.as_str()?.parse().ok());

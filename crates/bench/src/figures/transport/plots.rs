@@ -1,4 +1,4 @@
-//! The group as a page with plots, beside the JSON.
+//! The results of the group as an HTML page with plots, beside the JSON.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -13,10 +13,10 @@ use super::{MEGABITS, TransportResult, median};
 use crate::Result;
 use crate::error::During;
 
-/// Distances of the goodput, milliseconds.
+/// Round trips of the goodput measurements, milliseconds.
 const DISTANCES: [f64; 2] = [25.0, 100.0];
 
-/// Writes the page; `begun` is when the measurements began.
+/// Writes the page; `begun` is the start of the measurements.
 pub(in super::super) fn write_plots(found: &TransportResult, begun: SystemTime, path: &Path) -> Result<()> {
     let took = begun.elapsed().unwrap_or(Duration::ZERO);
     let read = |name: &str| std::fs::read_to_string(name).unwrap_or_default().trim().to_owned();
@@ -93,7 +93,7 @@ fn line(name: &str, points: impl Iterator<Item = (f64, f64)>) -> Series {
     Series { name: name.into(), points: points.collect(), marked: true }
 }
 
-/// Over the distance; None without anything to draw.
+/// A plot over the round trip; None without points.
 fn plot(id: &str, description: &str, unit: &str, series: Vec<Series>) -> Option<Plot> {
     let points = || series.iter().flat_map(|series| &series.points);
     points().next()?;

@@ -1,6 +1,6 @@
-//! How long a standby takes to get a log that was archived while it was away: over one connection and over several, in
-//! large units and small ones. The hosts have the socket buffers that systems come with, which is why several
-//! connections are faster over a long link.
+//! How long a standby takes to fetch a log that was archived while it was disconnected: over one connection and over
+//! several, in large units and small ones. The hosts have the default socket buffers of the system, which is why
+//! several connections are faster over a long link.
 
 use std::time::Instant;
 
@@ -13,34 +13,33 @@ use super::{MEGABITS, median};
 use crate::Result;
 use crate::systems::Mode;
 
-/// Bytes of the log.
+/// Bytes in the log.
 const LOG_BYTES: f64 = 1e9;
-/// A log file that holds it all.
+/// Size of a log file that holds all of it.
 const GROUP_BYTES: u64 = 1_107_296_256;
-/// Distances, milliseconds.
+/// Round trips, milliseconds.
 const RTTS: [f64; 2] = [25.0, 100.0];
-/// Connections and bytes of a unit that are compared: the first with the second.
+/// Connections and unit size in bytes; the figure compares the first two.
 const WAYS: [(u32, u64); 3] = [(1, 10 << 20), (5, 10 << 20), (5, 1 << 20)];
 
-/// One distance, one way.
+/// Results of one round trip and one way.
 #[derive(Debug, Serialize)]
 pub struct Shipped {
     /// Round trip, milliseconds.
     pub rtt_ms: f64,
-    /// Connections.
     pub connections: u32,
-    /// Bytes that are asked for at a time.
+    /// Bytes per request.
     pub unit_bytes: u64,
-    /// Seconds from the word that the standby is a destination until all is on its disk, one a round.
+    /// Seconds from the command that adds the destination until all redo is on the standby's disk, one value per round.
     pub seconds: Vec<f64>,
 }
 
-/// Measures all in turns.
+/// Measures all ways in turns.
 pub(super) fn ship(labs: &Labs<'_>, rounds: usize) -> Result<Vec<Shipped>> {
     let mut all = Vec::new();
     for rtt_ms in RTTS {
         let mut settings = link(rtt_ms, MEGABITS);
-        // What five connections have on their way at most.
+        // The most that five connections have in flight.
         settings.queue = Queue::Bytes(4 * ample_buffer(&settings));
         let lab = open_as_it_is(labs, &[NEAR, FAR], settings)?;
         let mut of_lab = WAYS.map(|(connections, unit_bytes)| Shipped {
@@ -81,7 +80,7 @@ fn one(labs: &Labs<'_>, lab: &Lab<'_>, connections: u32, unit_bytes: u64) -> Res
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// How much less time the second way takes than the first one at the longest distance, in percent.
+/// Time that the second way saves relative to the first at the longest round trip, in percent.
 pub(super) fn less_time(all: &[Shipped]) -> super::Value {
     let of = |(connections, unit_bytes): (u32, u64)| {
         let found = all

@@ -1,5 +1,5 @@
-//! What encryption costs: the goodput of a backlog, and a synchronous commit at a time, over TLS and plain, on hosts that
-//! are next to each other.
+//! Cost of encryption: the goodput of a backlog, and the latency of successive synchronous commits, over TLS and plain
+//! TCP, on adjacent hosts.
 
 use std::time::Instant;
 
@@ -12,24 +12,24 @@ use super::pair::{Pair, STANDSTILL, open_as_it_is};
 use crate::systems::Mode;
 use crate::{BenchError, Result, interrupt};
 
-/// What the standby has to take, bytes.
+/// Size of the backlog, bytes.
 const BACKLOG_BYTES: f64 = 1e9;
-/// Bytes of a transaction whose latency is measured, one after the other.
+/// Bytes per transaction of the latency test, which runs one transaction after the other.
 const COMMIT_BYTES: usize = 256;
-/// Pairs of instances of each kind whose latency is measured in a round: each pair has one of its own, which differs from
-/// the next one's by more than encryption costs.
+/// Pairs of instances of each kind whose latency is measured per round: latency varies between pairs by more than
+/// encryption costs.
 const PAIRS: usize = 3;
 
-/// Over one kind of connection: one rate a round, and [`PAIRS`] latencies.
+/// Results over one kind of connection: one rate and [`PAIRS`] latencies per round.
 #[derive(Debug, Default, Serialize)]
 pub struct Over {
-    /// Bytes of redo a second that reach the standby's disk.
+    /// Bytes of redo per second that reach the standby's disk.
     pub rate: Vec<f64>,
     /// Median latency of COMMIT with SYNC AFFIRM, microseconds.
     pub latency_us: Vec<f64>,
 }
 
-/// Both.
+/// Results over both kinds of connection.
 #[derive(Debug, Default, Serialize)]
 pub struct Tls {
     /// TLS 1.3.
@@ -39,12 +39,12 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Throughput against plain TCP.
+    /// Throughput over TLS relative to plain TCP.
     pub(super) fn throughput_ratio(&self) -> f64 {
         median(&self.encrypted.rate) / median(&self.plain.rate)
     }
 
-    /// Microseconds that a commit takes longer.
+    /// Microseconds that TLS adds to a commit.
     pub(super) fn added_us(&self) -> f64 {
         median(&self.encrypted.latency_us) - median(&self.plain.latency_us)
     }
@@ -71,7 +71,7 @@ pub(super) fn tls(labs: &Labs<'_>, rounds: usize) -> Result<Tls> {
 }
 
 fn rate(labs: &Labs<'_>, lab: &Lab<'_>, encrypted: bool) -> Result<f64> {
-    // The stream alone.
+    // Only the stream.
     let mut pair = Pair::start_with(labs, lab, &[("archive_processes", 1)], encrypted)?;
     pair.create_standby(None)?;
     let (from, end) = pair.backlog(BACKLOG_BYTES)?;
@@ -85,7 +85,7 @@ fn rate(labs: &Labs<'_>, lab: &Lab<'_>, encrypted: bool) -> Result<f64> {
     between(&seen, from, end)
 }
 
-/// Bytes a second between the first and the last look that saw redo come: before and after, nothing does.
+/// Bytes per second between the first and the last poll that saw redo arrive; before and after them none arrives.
 fn between(seen: &[(Instant, f64)], from: f64, end: f64) -> Result<f64> {
     let moving: Vec<_> = seen.iter().filter(|(_, hardened)| from < *hardened && *hardened < end).collect();
     match moving[..] {

@@ -1,4 +1,4 @@
-//! The commands of the program, given by everybody.
+//! Every command of the program, run by every actor.
 
 use super::{ACTORS, Actor, Host, Table, Tried, logs};
 use crate::local_users::is_root;
@@ -8,8 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// The commands that are about an instance, each with all its words: those whose manual page knows `-D`, and that have no
-/// commands below them but do something by themselves. `tcptest` has options of its own and takes that one for its own.
+/// Returns the commands about an instance, each with all its words: commands whose manual page has `-D`, and which act
+/// by themselves instead of only grouping subcommands. Without `tcptest`, which has a `-D` of its own.
 fn known(host: &Host) -> BTreeSet<String> {
     let pages = host.place.path("man");
     let mut command = Command::new(&host.place.programs.standfast);
@@ -31,7 +31,7 @@ fn known(host: &Host) -> BTreeSet<String> {
     about_an_instance.map(|(name, _)| name.trim_start_matches("standfast-").to_owned()).collect()
 }
 
-/// What must not change by a command that is refused.
+/// Returns what a refused command must not change.
 fn state(directory: &Path) -> Vec<(String, Vec<u8>)> {
     const KEPT: [&str; 6] = [
         "standfast.toml",
@@ -45,7 +45,7 @@ fn state(directory: &Path) -> Vec<(String, Vec<u8>)> {
         .iter()
         .map(|name| ((*name).to_owned(), std::fs::read(directory.join(name)).unwrap_or_default()))
         .collect();
-    // The files of the repository come and go with its readers, and what is being written with its writer.
+    // The files of the repository come and go with its readers, and files being written with their writer.
     let names =
         logs(directory).into_iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
     all.extend(
@@ -56,7 +56,7 @@ fn state(directory: &Path) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// The words of a row, as `actor` would write them.
+/// Returns the words of a row, as `actor` would type them.
 fn words(host: &Host, actor: Actor, row: &str) -> Vec<String> {
     let word = |word: &str| match word {
         "DATABASE" => host.database.to_string_lossy().into_owned(),
@@ -93,7 +93,7 @@ fn every_command_is_carried_out_or_refused_as_the_matrix_says() {
             let finished = run(command).unwrap();
             let said = format!("{}{}", finished.stderr, finished.stdout);
             assert!(finished.code < 100, "{row} as {actor:?}: {} {said}", finished.code);
-            // Its exit code says whether it has found something.
+            // Its exit code tells whether it has findings.
             let has_findings = row.starts_with("diagnose") && !finished.stdout.is_empty();
             let is_done = finished.code == 0 || has_findings;
             tried.note(row, actor, if is_done { "done" } else { "refused" });
@@ -104,7 +104,7 @@ fn every_command_is_carried_out_or_refused_as_the_matrix_says() {
         }
         tried
     };
-    // At the same time: most commands for a copy wait a second for an instance that could be starting there.
+    // In parallel: most commands on a copy wait a second for an instance that could be starting there.
     let tried = std::thread::scope(|scope| {
         let all: Vec<_> = ACTORS.into_iter().map(|actor| scope.spawn(move || attempts(actor))).collect();
         let mut tried = Tried::default();

@@ -9,13 +9,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Whether the kernel lets users make further names of files that they may not write.
+/// Whether the kernel restricts hard links to files that the user may write.
 fn links_are_protected() -> bool {
     fs::read_to_string("/proc/sys/fs/protected_hardlinks").is_ok_and(|text| text.trim() == "1")
 }
 
-/// What `actor` can do with a file, in letters: read, write, truncate, unlink, rename (`n`), link to it (`h`), put a symbolic link
-/// in its place (`s`); `-` for nothing. Everything is tried and, where it succeeds, undone at once.
+/// Returns what `actor` can do with a file, in letters: read, write, truncate, unlink, rename (`n`), hard link to it
+/// (`h`), put a symbolic link in its place (`s`); `-` for nothing. Every operation is tried and, where it succeeds,
+/// undone immediately.
 fn operations(path: &Path, kind: fs::FileType, spare: &Path, link: &Path) -> String {
     let open = |write: bool| {
         let mut options = OpenOptions::new();
@@ -31,7 +32,7 @@ fn operations(path: &Path, kind: fs::FileType, spare: &Path, link: &Path) -> Str
     if is_file {
         let name = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
         let length = fs::metadata(path).map_or(0, |found| found.len());
-        // SAFETY: a text that ends with NUL. The length is what it is, so nothing is lost where it is allowed.
+        // SAFETY: the path is null-terminated. The length stays the same, so no data is lost where it is allowed.
         add('t', unsafe { libc::truncate(name.as_ptr(), length as i64) } == 0);
     }
     let renamed = path.with_extension("matrix");
@@ -39,7 +40,8 @@ fn operations(path: &Path, kind: fs::FileType, spare: &Path, link: &Path) -> Str
     if renames {
         fs::rename(&renamed, path).unwrap();
     }
-    // Taking a name away takes the right to the directory that renaming takes: where that was allowed, nothing is lost for it.
+    // Unlinking needs the same permission on the directory as renaming: where a rename succeeded, the file is not
+    // removed.
     let unlink = || if is_directory { fs::remove_dir(path) } else { fs::remove_file(path) };
     add('u', renames || unlink().is_ok());
     add('n', renames);
@@ -55,7 +57,7 @@ fn operations(path: &Path, kind: fs::FileType, spare: &Path, link: &Path) -> Str
     if able.is_empty() { "-".to_owned() } else { able }
 }
 
-/// All that is below a directory, as root sees it.
+/// Collects everything below a directory, as root sees it.
 fn all_below(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -66,13 +68,13 @@ fn all_below(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Rows and files of the instance: all that there is.
+/// Returns all files of the instance with their rows.
 fn files(host: &Host) -> Vec<(String, PathBuf)> {
     let directory = &host.south.directory;
     let mut below = Vec::new();
     all_below(directory, &mut below);
     let mut files = vec![(".".to_owned(), directory.clone())];
-    // What comes and goes: files on their way to their place, and those of SQLite beside the repository.
+    // Temporary files: those that are renamed into place, and those of SQLite beside the repository.
     below.retain(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         !name.ends_with(".new") && !name.starts_with("repository.db-")
@@ -96,7 +98,7 @@ fn files(host: &Host) -> Vec<(String, PathBuf)> {
     files
 }
 
-/// The holder of a copy has what is in it, and the copy is all he has.
+/// The holder of a copy can use its content, and nothing else.
 fn in_copy(host: &Host, actor: Actor, path: &Path) -> &'static str {
     let Ok(relative) = path.strip_prefix(&host.south.directory) else { return "-" };
     let (own, relative) = match actor {
@@ -122,22 +124,23 @@ fn every_file_takes_the_operations_that_the_matrix_says() {
     application.run(crate::support::INSERT);
     let (files, mut tried) = (files(&host), Tried::default());
     for (row, path) in &files {
-        // A file on its way to its place, such as `control.new`, may be there by now.
+        // A temporary file such as `control.new` may be gone by now.
         let Ok(found) = path.symlink_metadata() else { continue };
         let kind = found.file_type();
         for actor in ACTORS {
             let found = match actor {
                 BACKUP | ARCHIVE => in_copy(&host, actor, path).to_owned(),
                 _ => {
-                    // On the same file system, where there is a directory for everybody.
+                    // On the same file system, in a directory that every user can write.
                     let in_memory = path.starts_with("/dev/shm");
                     let own = if in_memory { PathBuf::from("/dev/shm") } else { host.home(actor) };
                     let names = ["spare", "link"]
                         .map(|name| own.join(format!("matrix-{name}-{}", std::process::id())));
                     let able = as_user(actor.uid, actor.gid, || operations(path, kind, &names[0], &names[1]));
-                    // In a directory with the sticky bit not even who has made a link to the file of another removes it.
+                    // In a directory with the sticky bit, not even the user who made a link to another user's file can
+                    // remove it.
                     let _ = fs::remove_file(&names[1]);
-                    // Not what this product can decide.
+                    // The kernel decides that, not the instance.
                     if links_are_protected() { able } else { able.replace('h', "") }
                 }
             };

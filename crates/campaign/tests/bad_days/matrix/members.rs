@@ -1,5 +1,5 @@
-//! What is asked over the replication port: by members with fewer rights, by the holder of a stolen certificate, and by those
-//! who have none.
+//! Requests over the replication port: by peers with limited rights, by the holder of a stolen certificate, and by
+//! unauthenticated peers.
 
 use super::{
     ACTORS, APPLICATION, ARCHIVE, Actor, BACKUP, FAR_SYNC, NEVER_PRIMARY, STRANGER, Table, Tried, logs,
@@ -23,10 +23,10 @@ use std::path::Path;
 use std::time::Duration;
 
 const WITHIN: Duration = Duration::from_secs(60);
-/// Whose redo a stranger, or a member that was broken into, may have got hold of.
+/// Name of an instance that an attacker sets up with stolen redo.
 const EVIL: &str = "evil";
 
-/// A copy that is thrown away.
+/// A sink that discards a copy.
 struct Nothing {
     with_databases: bool,
 }
@@ -76,7 +76,7 @@ impl Family {
         Family { place, south, north, reports, near, token }
     }
 
-    /// What `actor` can show, and as whom.
+    /// Returns the credentials of `actor`, and the name that they belong to.
     fn security(&self, actor: Actor) -> (Security, &'static str) {
         let (directory, name) = match actor {
             NEVER_PRIMARY => (&self.reports.directory, "reports"),
@@ -89,13 +89,14 @@ impl Family {
         (security_of(&config, &keeper_of(&config, &paths)), name)
     }
 
-    /// Who is asked: the primary, and by who has its certificate a standby.
+    /// Returns the instance that is asked: the primary, or a standby by the holder of the primary's certificate.
     fn asked(&self, actor: Actor) -> &Instance {
         if actor == BACKUP { &self.north } else { &self.south }
     }
 }
 
-/// What becomes of a request. A guess costs its address time: a connection that is closed without a word is made again.
+/// Returns the outcome of a request. A failed guess delays its address: a connection that is closed without an answer
+/// is repeated.
 fn outcome<T>(mut ask: impl FnMut() -> Result<T, TransportError>) -> &'static str {
     let mut found = "refused";
     await_condition("an answer", WITHIN, || {
@@ -118,7 +119,7 @@ fn outcome<T>(mut ask: impl FnMut() -> Result<T, TransportError>) -> &'static st
     found
 }
 
-/// The rows of requests: each kind that there is begins with its name.
+/// Makes the requests of all rows: each row begins with the name of its kind.
 fn ask_everything(family: &Family, actor: Actor, tried: &mut Tried) {
     let (security, name) = family.security(actor);
     let address = family.asked(actor).address.as_str();
@@ -131,7 +132,7 @@ fn ask_everything(family: &Family, actor: Actor, tried: &mut Tried) {
     let one = outcome(|| fetch_database(address, &security, name, DatabaseId(0), &mut sink));
     tried.note("snapshot of one database", actor, one);
     tried.note("status", actor, outcome(|| fetch_status(address, &security, false, WITHIN)));
-    // Certificates are given by the primary.
+    // Only the primary issues certificates.
     let address = family.south.address.as_str();
     for (row, wanted) in [("certificate", name), ("certificate of another name", "north")] {
         let request = Request::create(wanted).unwrap();
@@ -172,7 +173,7 @@ fn every_request_to_another_host_is_answered_as_the_matrix_says() {
 const SENDS: &str = "redo";
 const CLAIMS: &str = "a newer incarnation";
 
-/// Puts what `from` can show in the place of what `instance` has.
+/// Replaces the credentials of `instance` by those in `from`.
 fn steal(instance: &Instance, from: &Path, name: &str) {
     let tls = instance.directory.join("tls");
     std::fs::remove_dir_all(&tls).unwrap();
@@ -183,7 +184,8 @@ fn steal(instance: &Instance, from: &Path, name: &str) {
     instance.configure("instance", "name", name).unwrap();
 }
 
-/// A host with a copy of all redo, as who has broken into a standby has it, that says it is the primary. It does not run.
+/// Creates an instance with a copy of all redo, as an attacker on a standby has it, that will claim to be the primary.
+/// It does not run.
 fn claimant(family: &Family, nth: usize) -> Instance {
     let mut evil = standby(&family.place, &family.south, &format!("{EVIL}-{nth}"), &[]);
     evil.stop().unwrap();
@@ -200,14 +202,14 @@ fn take_over(family: &Family, evil: &mut Instance, name: Option<&str>) {
     must(evil, &north);
 }
 
-/// The primary is open, and what it commits is at the standby.
+/// Asserts that the primary is open and that its commits reach the standby.
 fn goes_on(family: &Family) {
     family.place.application(&family.place.path("app.db")).run(INSERT);
     let status = await_status(&family.south, "all is applied", |status| status.streams() && status.settled());
     assert_eq!(status.text("/state"), "open", "{}", status.brief());
 }
 
-/// A member that may not send redo, or may not begin an incarnation.
+/// Claims with the certificate of a peer that may not send redo, or may not begin an incarnation.
 fn claim(family: &mut Family, actor: Actor, tried: &mut Tried) {
     let (member, name) =
         if actor == FAR_SYNC { (&mut family.near, "near") } else { (&mut family.reports, "reports") };
@@ -217,7 +219,7 @@ fn claim(family: &mut Family, actor: Actor, tried: &mut Tried) {
     steal(&evil, &directory, name);
     take_over(family, &mut evil, Some(name));
     if actor == FAR_SYNC {
-        // It may send, and not begin what it would send.
+        // It may send redo, but may not begin the incarnation.
         await_alert(&evil, "is not believed: `near` may not become primary");
         tried.note(SENDS, actor, "of its source");
     } else {
@@ -228,7 +230,7 @@ fn claim(family: &mut Family, actor: Actor, tried: &mut Tried) {
     tried.note(CLAIMS, actor, "refused");
 }
 
-/// Redo without a certificate, by who has no other one: plain TCP.
+/// Claims over plain TCP, as actors without a certificate must.
 fn claim_without_a_certificate(family: &mut Family, tried: &mut Tried) {
     let mut evil = claimant(family, 0);
     std::fs::remove_dir_all(evil.directory.join("tls")).unwrap();
@@ -242,7 +244,8 @@ fn claim_without_a_certificate(family: &mut Family, tried: &mut Tried) {
     }
 }
 
-/// With the certificate of the primary one is the primary, until its name is off the list.
+/// Claims with the certificate of the primary, whose holder counts as the primary until its name is removed from the
+/// allow-list.
 fn claim_as_the_primary(family: &mut Family, tried: &mut Tried) {
     let mut evil = claimant(family, 1);
     steal(&evil, &family.south.directory, "south");

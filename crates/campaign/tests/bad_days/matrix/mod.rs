@@ -1,7 +1,7 @@
-//! Every command, request, port and file against everybody who could try it, one by one, as docs/matrix.md says. What is to be
-//! tried is asked of the programs and of the file system: a request, command, listener or file without a row fails.
+//! Tries every command, request, port and file with every actor, and compares the outcomes with docs/matrix.md. The
+//! programs and the file system supply the list: a request, command, listener or file without a row fails.
 //!
-//! Acting as several users takes root; without it these tests are skipped and say so.
+//! Acting as several users needs root; otherwise these tests are skipped and report it.
 
 mod commands;
 mod files;
@@ -18,10 +18,11 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Who tries. Members are processes of users of their own on the host of the primary here, which is the most that one can be.
+/// A user who tries. Peers run here under separate user ids on the primary's host, which gives them the most access
+/// that they can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Actor {
-    /// The column of the table.
+    /// Its column of the table.
     pub column: &'static str,
     pub uid: u32,
     pub gid: u32,
@@ -35,15 +36,15 @@ pub const BACKUP: Actor = Actor { column: "backup", uid: 60_006, gid: 60_006 };
 pub const ARCHIVE: Actor = Actor { column: "archive", uid: 60_007, gid: 60_007 };
 pub const ACTORS: [Actor; 6] = [STRANGER, APPLICATION, NEVER_PRIMARY, FAR_SYNC, BACKUP, ARCHIVE];
 
-/// A primary as in the README, with a group for its applications, and the copies that the holders of backups have.
+/// A primary as in the README, with a group for its applications, and the copies of the holders of backups.
 pub struct Host {
     pub place: Place,
     pub south: Instance,
     pub database: PathBuf,
     pub http: String,
-    /// Of the instance directory.
+    /// Copy of the instance directory.
     copy: PathBuf,
-    /// Of the archived logs.
+    /// Copy of the archived logs.
     archive: PathBuf,
 }
 
@@ -57,7 +58,7 @@ impl Host {
         south.configure("instance", "group", CREW.to_string()).unwrap();
         south.configure("http", "listen", http.clone()).unwrap();
         start(&mut south);
-        // As docs/security.md says in "As a service".
+        // As in "As a service" of docs/security.md.
         let data = place.path("data");
         std::fs::create_dir(&data).unwrap();
         let database = place.database("data/app.db");
@@ -69,7 +70,7 @@ impl Host {
         must(&south, &["protect", &database.to_string_lossy()]);
         let mut application = place.application(&database);
         application.run(INSERT);
-        // All files of `tls` are there then.
+        // Afterwards all files of `tls` exist.
         must(&south, &["cert", "allow", "east"]);
         must(&south, &["cert", "init"]);
         must(&south, &["snapshot"]);
@@ -86,7 +87,7 @@ impl Host {
             let run = |program: &str, words: &[&std::ffi::OsStr]| {
                 assert!(Command::new(program).args(words).status().unwrap().success(), "{program}");
             };
-            // As a backup of a running host is made, and tried again where a file went away meanwhile.
+            // Like a backup of a running host, repeated when a file was removed meanwhile.
             run("sh", &["-c".as_ref(), COPY.as_ref(), from.as_ref(), to.as_ref()]);
             run("chown", &["-hR".as_ref(), format!("{0}:{0}", actor.uid).as_ref(), to.as_ref()]);
             to
@@ -99,7 +100,7 @@ impl Host {
         Host { place, south, database, http, copy, archive }
     }
 
-    /// What `actor` takes for the directory of the instance.
+    /// Returns what `actor` uses as the directory of the instance.
     pub fn directory(&self, actor: Actor) -> &Path {
         match actor {
             BACKUP => &self.copy,
@@ -108,12 +109,12 @@ impl Host {
         }
     }
 
-    /// A directory of the actor's own.
+    /// Returns a directory that `actor` owns.
     pub fn home(&self, actor: Actor) -> PathBuf {
         self.place.path(actor.column)
     }
 
-    /// An archived log, as `actor` would name it.
+    /// Returns the path of an archived log that `actor` would name.
     pub fn archived(&self, actor: Actor) -> PathBuf {
         let directory = self.directory(actor);
         let archive = if actor == ARCHIVE { directory.to_path_buf() } else { directory.join("archive") };
@@ -121,17 +122,17 @@ impl Host {
     }
 }
 
-/// Copies `$0` to `$1`, three times at most.
+/// Copies `$0` to `$1`, with at most three attempts.
 const COPY: &str = "for try in 1 2 3; do rm -rf \"$1\"; cp -a \"$0\" \"$1\" && exit 0; done; exit 1";
 
-/// The files in a directory, as root sees them.
+/// Returns the files in a directory, as root sees them.
 pub fn logs(directory: &Path) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = std::fs::read_dir(directory).unwrap().map(|at| at.unwrap().path()).collect();
     all.sort();
     all
 }
 
-/// A table of docs/matrix.md: what each cell says, by row and column, in the order of the rows.
+/// A table of docs/matrix.md: its cells by row and column, and its rows in order.
 pub struct Table {
     pub rows: Vec<String>,
     cells: BTreeMap<(String, String), String>,
@@ -160,7 +161,7 @@ impl Table {
         found
     }
 
-    /// Every cell was tried, with the outcome that the table has.
+    /// Asserts that every cell was tried, with the documented outcome.
     #[track_caller]
     pub fn compare(self, tried: &Tried) {
         let mut wrong = Vec::new();
@@ -179,7 +180,7 @@ impl Table {
     }
 }
 
-/// What was found, by row and column.
+/// Outcomes, by row and column.
 #[derive(Default)]
 pub struct Tried(BTreeMap<(String, String), String>);
 

@@ -1,4 +1,4 @@
-//! What listens at a host, for everybody who can reach it.
+//! The listeners of a host, used by every actor that can reach them.
 
 use super::{ACTORS, Actor, BACKUP, Host, Table, Tried};
 use crate::local_users::{as_user, is_root, set_mode};
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The pages of `[http]`.
 const PAGES: [&str; 5] = ["/", "/metrics", "/healthz", "/api/dashboard", "/api/observation"];
 
-/// What one gets of a page.
+/// Returns the outcome of a request for a page.
 fn page(address: &str, path: &str, token: Option<&str>) -> &'static str {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -34,7 +34,7 @@ fn page(address: &str, path: &str, token: Option<&str>) -> &'static str {
     }
 }
 
-/// What this process listens on: addresses of TCP, and names of Unix sockets.
+/// Returns what a process listens on: ports, and names of Unix sockets.
 fn listeners(pid: u32) -> (BTreeSet<u16>, BTreeSet<String>) {
     let sockets: BTreeSet<String> = fs::read_dir(format!("/proc/{pid}/fd"))
         .unwrap()
@@ -48,7 +48,7 @@ fn listeners(pid: u32) -> (BTreeSet<u16>, BTreeSet<String>) {
         .flat_map(|table| table.lines().skip(1))
     {
         let cells: Vec<&str> = line.split_whitespace().collect();
-        // 0A: it listens; 07: a datagram socket takes from everybody.
+        // 0A: a listening socket; 07: a datagram socket that is not connected.
         if sockets.contains(cells[9]) && ["0A", "07"].contains(&cells[3]) {
             ports.insert(u16::from_str_radix(cells[1].rsplit_once(':').unwrap().1, 16).unwrap());
         }
@@ -76,7 +76,7 @@ fn socket(path: &Path) -> &'static str {
     }
 }
 
-/// A server of the network test that an operator runs: with its key, with another one, and with none.
+/// Tries a server of the network test that an operator runs: with its key, with another key, and without one.
 fn ask_the_test_server(host: &Host, tried: &mut Tried) {
     let (key, guessed) = (host.place.path("test.psk"), host.place.path("guessed.psk"));
     fs::write(&key, "a secret of the operator").unwrap();

@@ -7,14 +7,14 @@ use standfast_instance::server::Request;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 
-/// The names of all requests, as the instance knows them.
+/// Returns the names of all requests that the instance knows.
 fn known() -> Vec<String> {
     let error = serde_json::from_value::<Request>(json!({ "op": "?" })).unwrap_err().to_string();
     let (_, names) = error.split_once("expected one of").unwrap();
     names.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Its row: the one request whose right depends on what it asks for has two.
+/// Returns the row of a request. One request has two rows, because its right depends on its content.
 fn row_of(request: &Value) -> String {
     let op = request["op"].as_str().unwrap();
     if op == "protection-mode" && !request["mode"].is_null() { format!("{op} MODE") } else { op.to_owned() }

@@ -1,4 +1,4 @@
-//! Values of options: each parser is total and names the forms that are allowed. Pure.
+//! Parsers of option values: each is total and names the allowed forms. Pure.
 
 use crate::plan::MAX_LENGTH;
 use crate::units::{self, Extent};
@@ -21,11 +21,10 @@ pub(super) fn bounded(text: &str, least: u64, most: u64) -> Parsed<u32> {
 pub struct Host {
     /// Name or address.
     pub name: String,
-    /// Its port.
     pub port: Option<u16>,
 }
 
-/// `host`, `host:port`, `address:port`, `[v6]:port`, or an address of colons alone.
+/// Parses `host`, `host:port`, `address:port`, `[v6]:port`, or a bare IPv6 address.
 pub(super) fn host(text: &str) -> Parsed<Host> {
     let forms = || allowed("HOST, HOST:PORT or [ADDRESS]:PORT, with a port from 1 to 65535");
     let whole = |name: &str| Host { name: name.to_owned(), port: None };
@@ -47,7 +46,7 @@ pub(super) fn length(text: &str) -> Parsed<u32> {
     bounded(text, 0, MAX_LENGTH.into())
 }
 
-/// More than nothing.
+/// Parses a size of at least one byte.
 pub(super) fn amount(text: &str) -> Parsed<u64> {
     units::size(text).ok().filter(|bytes| *bytes > 0).ok_or_else(|| allowed(units::SIZE_FORMS))
 }
