@@ -37,12 +37,10 @@ pub struct Apply {
     pub(crate) facts: Vec<Fact>,
 }
 
-/// Result of a call.
 #[derive(Debug, Default)]
 pub struct ApplyReport {
     /// Everything before is applied, except to databases that are stopped or failed.
     pub applied: Scn,
-    /// Transactions committed.
     pub transactions: u64,
     /// Pages written.
     pub pages: u64,

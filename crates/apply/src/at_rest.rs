@@ -37,7 +37,6 @@ impl Stamp {
 /// The WAL of a database that stayed in use over a clean shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalAtRest {
-    /// Its last frame.
     pub position: WalPosition,
     /// Checksum of that frame, as of [`standfast_sqlite_wal::frame_sums::frame_checksum`].
     pub checksum: u32,

@@ -2,11 +2,9 @@
 
 use crate::standby_file::Checkpointed;
 
-/// The checkpoint that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     Nothing,
-    /// Backfill what readers allow.
     Passive,
     /// Backfill everything and restart the WAL.
     Reset,

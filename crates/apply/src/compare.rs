@@ -34,7 +34,6 @@ pub enum Compared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ComparedPage {
     pub page_no: PageNo,
-    /// Its checksum at the primary.
     pub expected: u32,
     /// Its checksum here; `None` when it cannot be read, or the database ends before it.
     pub found: Option<u32>,

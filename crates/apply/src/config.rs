@@ -4,11 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub struct ApplyConfig {
-    /// Directory of the standby databases.
     pub directory: PathBuf,
     /// The apply journal; created when it does not exist.
     pub journal: PathBuf,
-    /// Reads and writes the journal.
     pub disk: Arc<dyn Disk>,
     /// The VFS below the guard; `None` for SQLite's default.
     pub vfs_base: Option<String>,
@@ -64,16 +62,10 @@ pub enum ApplyEvent {
         /// Its file name in the directory.
         name: String,
         page_size: PageSize,
-        /// Where its redo begins.
         scn: Scn,
     },
     /// A database is no longer protected; its file is closed and kept.
-    Detached {
-        database: DatabaseId,
-        /// End of the record.
-        scn: Scn,
-    },
-    /// An incarnation begins.
+    Detached { database: DatabaseId, scn: Scn },
     Incarnation {
         number: IncarnationNo,
         id: IncarnationId,
@@ -81,14 +73,12 @@ pub enum ApplyEvent {
         branch: Scn,
         /// Microseconds since the Unix epoch.
         time_us: u64,
-        /// End of the record.
         scn: Scn,
     },
     /// The primary shut down cleanly; it accepted no commit after this.
     EndOfRedo {
         /// Microseconds since the Unix epoch.
         time_us: u64,
-        /// End of the record.
         scn: Scn,
     },
 }

@@ -29,7 +29,6 @@ pub struct Redo<'a> {
     pub bytes: &'a [u8],
 }
 
-/// How a database takes redo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The state of the database is known exactly; each batch is committed.
@@ -48,12 +47,10 @@ impl Mode {
     }
 }
 
-/// Whether a database takes redo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// Attached; a replay is to bring it to a known state.
     Recovering,
-    /// Applying each batch of redo.
     Live,
     /// A page differed from the primary's, the storage failed, or redo is gone: nothing is applied before a full
     /// resync.
@@ -62,10 +59,8 @@ pub enum Condition {
     Failed,
 }
 
-/// Result of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Transactions applied.
     pub transactions: u64,
     /// Pages written.
     pub pages: u64,
@@ -106,7 +101,6 @@ pub struct Database {
     /// The WAL has grown since the last check whether a checkpoint is due.
     pub grown: bool,
     pub clock: CheckpointClock,
-    /// The checkpoint to run now.
     pub due: Due,
     /// Work queue: offsets of the records to take next.
     pub inbox: Vec<u32>,

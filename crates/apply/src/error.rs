@@ -21,11 +21,7 @@ pub enum ApplyError {
     #[error(
         "redo at SCN {scn} is damaged: {source}\nhint: the standby log holds bytes that the primary did not write; make the standby again with `standfast standby create`"
     )]
-    Redo {
-        /// Start of the damaged record.
-        scn: Scn,
-        source: DecodeError,
-    },
+    Redo { scn: Scn, source: DecodeError },
     /// The caller's source of redo failed during recovery.
     #[error("cannot read redo from SCN {from}: {source}")]
     Source {
@@ -37,30 +33,17 @@ pub enum ApplyError {
     #[error(
         "cannot record what the redo says at SCN {scn}: {source}\nhint: check the disk of the standby's own files, then restart it"
     )]
-    Event {
-        /// Start of the record.
-        scn: Scn,
-        source: std::io::Error,
-    },
+    Event { scn: Scn, source: std::io::Error },
     /// The given redo starts after the SCN that a database needs next.
     #[error(
         "database {name}: redo from SCN {needed} on is needed, but what was given starts at {given}\nhint: register the archived logs in between with `standfast register logfile`; where they are gone, `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
-    Gap {
-        name: String,
-        needed: Scn,
-        /// Start of the given redo.
-        given: Scn,
-    },
+    Gap { name: String, needed: Scn, given: Scn },
     /// A record of a database that was never attached.
     #[error(
         "redo at SCN {scn} changes database number {database}, which this standby does not have\nhint: `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
-    UnknownDatabase {
-        database: DatabaseId,
-        /// Start of the record.
-        scn: Scn,
-    },
+    UnknownDatabase { database: DatabaseId, scn: Scn },
     /// A page differs from the primary's: a lost write, damaged storage or a write by another process.
     #[error(
         "database {name}: page {page} is not what the primary has as of SCN {scn} (sum {found:08x}, expected {expected:08x})\nhint: apply of this database has stopped, nothing was overwritten; a write was lost or somebody changed the file: check the storage; then `standfast unprotect` and `standfast protect` at the primary copy it here again"
@@ -70,7 +53,6 @@ pub enum ApplyError {
         page: PageNo,
         /// Commit that changed the page last.
         scn: Scn,
-        /// Checksum in the redo.
         expected: u32,
         /// Checksum of the page here.
         found: u32,
@@ -88,11 +70,7 @@ pub enum ApplyError {
     #[error(
         "database {name}: a process that does not use Standfast wrote to it while this standby did not run: {why}\nhint: redo is not applied on top of that; `standfast unprotect {name}` and `standfast protect` at the primary copy it here again, and the file that is here stays as {name}.detached-SCN"
     )]
-    WrittenTo {
-        name: String,
-        /// The evidence.
-        why: String,
-    },
+    WrittenTo { name: String, why: String },
     #[error(
         "database {name}: {doing}: {source}\nhint: apply of this database pauses; mend the cause (space, permissions, disk) and restart the standby"
     )]
@@ -100,7 +78,6 @@ pub enum ApplyError {
     /// The locks that keep other processes from writing could not be taken.
     #[error("database {name}: {source}")]
     Guard { name: String, source: GuardError },
-    /// The file system failed.
     #[error(
         "database {name}: {doing}: {source}\nhint: apply of this database pauses; mend the cause (space, permissions, disk) and restart the standby"
     )]

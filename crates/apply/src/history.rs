@@ -56,7 +56,6 @@ struct Known {
     stopped: Option<Scn>,
 }
 
-/// All known facts.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     databases: BTreeMap<DatabaseId, Known>,
@@ -67,7 +66,6 @@ pub struct History {
 const POSITIONS_KEPT: usize = 64;
 
 impl History {
-    /// Adds a fact.
     pub fn add(&mut self, fact: Fact) {
         match fact {
             Fact::Position { database, at, checksum, scn } => {
@@ -189,7 +187,6 @@ impl History {
         self.horizon = Some(scn);
     }
 
-    /// Drops all facts about `database`.
     pub fn forget(&mut self, database: DatabaseId) {
         self.databases.remove(&database);
     }

@@ -37,7 +37,6 @@ const FACT_BYTES: usize = 32;
 /// Smallest journal: each half must hold the newest facts of all databases with room to spare.
 pub const JOURNAL_BYTES_MIN: u64 = 512 << 10;
 
-/// The journal of one standby.
 pub struct Journal {
     disk: Arc<dyn Disk>,
     path: PathBuf,

@@ -16,7 +16,6 @@ use standfast_types::Scn;
 /// Maximum bytes of redo read a second time to account for frames of a WAL.
 const BEGIN_AGAIN_BYTES: u64 = 256 << 20;
 
-/// Source of redo for recovery.
 pub trait RedoSource {
     /// Fills `out` with bytes of the stream from `from`, the start of a record, up to at most `upto`: at least one
     /// complete record when one ends by `upto`, and some MiB at best. Adds nothing when there is none.
@@ -29,7 +28,6 @@ pub trait RedoSource {
 pub struct RedoInMemory<'a> {
     /// Position of the first byte.
     pub first: Scn,
-    /// Complete records.
     pub bytes: &'a [u8],
 }
 

@@ -17,7 +17,6 @@ const STRETCH_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// Transactions in the range.
     pub transactions: u64,
     /// The committed state of the database after the replay, durable.
     pub position: WalPosition,

@@ -46,7 +46,6 @@ pub struct FilePlan {
     pub path: PathBuf,
     /// Page size that the file has or gets.
     pub page_size: PageSize,
-    /// Name of the guard VFS.
     pub vfs: String,
     /// Name of the VFS below the guard; `None` for SQLite's default.
     pub vfs_base: Option<String>,

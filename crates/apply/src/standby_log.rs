@@ -17,10 +17,11 @@ const RESET_WAIT: Duration = Duration::from_millis(20);
 /// How much of the WAL of a database must be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// All of it, eventually.
     Plain,
     /// Rewritten with so many frames, which are being written to disk; a checkpoint handles the rest.
-    WrittenAnew { frames: u32 },
+    WrittenAnew {
+        frames: u32,
+    },
     /// Deferred-sync: the suffix that is not backfilled stays unsynced until the WAL is rewritten.
     Lazy(Tail),
 }

@@ -13,11 +13,8 @@ use crate::process::run;
 pub struct Conditions {
     /// Seconds since 1970 when the measurements began.
     pub began_unix_s: u64,
-    /// `uname -r`.
     pub kernel: String,
-    /// Model of the first processor.
     pub processor: String,
-    /// Processors this process may use.
     pub cores: usize,
     /// Memory of the machine in bytes.
     pub memory_bytes: u64,
@@ -46,7 +43,6 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Reads the present conditions.
     pub fn read(context: &Context) -> Conditions {
         let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let version = |program: Option<&Path>, argument: &str| {
@@ -78,7 +74,6 @@ impl Conditions {
         }
     }
 
-    /// One line for the terminal.
     pub fn line(&self) -> String {
         format!(
             "{} cores ({}), Linux {}, {}, load {}; SQLite {}; {:.1} s a run",

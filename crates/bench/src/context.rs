@@ -11,7 +11,6 @@ use crate::{BenchError, Result};
 pub struct Context {
     /// Parent of the scratch directories; must be on the disk to be measured.
     pub base: PathBuf,
-    /// How to start application processes.
     pub worker: WorkerCommand,
     /// Measured time per run.
     pub measure: Duration,

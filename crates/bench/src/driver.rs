@@ -36,7 +36,6 @@ impl WorkerCommand {
     }
 }
 
-/// Settings of one run.
 #[derive(Clone, Debug)]
 pub struct DriveConfig {
     /// Name of the system in the result.

@@ -11,15 +11,10 @@ pub enum BenchError {
     Interrupted,
     /// A file or process operation failed.
     #[error("{what}: {source}")]
-    Io {
-        /// The operation, with the path.
-        what: String,
-        source: std::io::Error,
-    },
+    Io { what: String, source: std::io::Error },
     /// A program ended with a failure, or did not become ready.
     #[error("{program}: {problem}{output}")]
     Program {
-        /// Name and arguments.
         program: String,
         problem: String,
         /// The last lines of its output, each on a line of its own; may be empty.
@@ -33,12 +28,7 @@ pub enum BenchError {
     Sqlite { what: String, source: rusqlite::Error },
     /// The harness does not understand the output of a program.
     #[error("cannot read {what}: {detail}; are both from the same build?")]
-    Unreadable {
-        /// Which output.
-        what: String,
-        /// What is wrong with it.
-        detail: String,
-    },
+    Unreadable { what: String, detail: String },
     /// The scratch directory is on a file system in memory.
     #[error(
         "{} is in memory (tmpfs): a durable write there measures nothing; pass --dir with a directory on the disk to be measured",

@@ -54,7 +54,6 @@ impl Process {
         self.child.id()
     }
 
-    /// The child, with its pipes.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
@@ -218,7 +217,6 @@ impl Scratch {
         &self.0
     }
 
-    /// Creates a subdirectory.
     pub fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.0.join(name);
         std::fs::create_dir_all(&path).during(|| format!("create {}", path.display()))?;

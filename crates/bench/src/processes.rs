@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 /// Processes whose usage is added up under one name, such as `application`, `instance`, `standby`.
 #[derive(Clone, Debug)]
 pub struct ProcessGroup {
-    /// Name in the report.
     pub name: &'static str,
     pub pids: Vec<u32>,
     /// Whether the children of these processes are counted too (PostgreSQL forks one per connection).
@@ -19,7 +18,6 @@ pub struct ProcessGroup {
 pub struct Usage {
     /// Time on a processor in microseconds.
     pub cpu_us: f64,
-    /// Context switches, voluntary and involuntary.
     pub switches: u64,
 }
 

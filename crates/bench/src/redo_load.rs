@@ -27,7 +27,6 @@ const READY: &str = "ready";
 const MEASURE: &str = "measure";
 const STOP: &str = "stop";
 
-/// What the application writes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Config {
     pub extension: PathBuf,
@@ -44,7 +43,6 @@ pub struct Config {
     pub lock_held_ms: Option<u64>,
 }
 
-/// What a transaction inserts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
@@ -62,7 +60,6 @@ struct Report {
     latencies: LatencyCounts,
 }
 
-/// Result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadResult {
     pub commits_per_second: f64,
@@ -105,7 +102,6 @@ impl Load {
         self.process.signal(if stands { libc::SIGSTOP } else { libc::SIGCONT });
     }
 
-    /// Counts transactions from here on.
     pub fn measure(&mut self) -> Result<()> {
         self.say(MEASURE)
     }
@@ -139,7 +135,6 @@ impl Load {
     }
 }
 
-/// Runs as the application process.
 pub fn main() -> Result<()> {
     let mut input = std::io::stdin().lines();
     let mut next = || input.next().transpose().during(|| "read an order".into());
@@ -196,7 +191,6 @@ pub fn main() -> Result<()> {
 }
 
 impl Config {
-    /// Time between two transactions.
     fn every(&self) -> Option<Duration> {
         self.rate.map(|rate| Duration::from_secs_f64(self.bytes as f64 / rate))
     }
@@ -207,7 +201,6 @@ struct Phase {
     measuring: AtomicBool,
 }
 
-/// Times at which transactions arrive.
 struct Arrivals {
     next: AtomicU64,
     begun: Instant,

@@ -121,7 +121,6 @@ pub fn log(result: &LogResult) -> String {
     )
 }
 
-/// Formats the throughput of apply.
 pub fn apply(result: &ApplyResult) -> String {
     format!(
         "  {} transactions over {} database(s): {} transactions/s\n",

@@ -20,7 +20,6 @@ pub struct RunResult {
     pub commits_per_second: f64,
     /// From BEGIN to the return of COMMIT.
     pub latency: LatencySummary,
-    /// The histogram behind the summary.
     #[serde(skip)]
     pub latencies: Latencies,
     /// Commits of each client; shows which client falls behind.

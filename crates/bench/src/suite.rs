@@ -22,7 +22,6 @@ pub struct Series {
     pub missing: Option<Missing>,
 }
 
-/// Why a measurement is absent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Missing {

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::LatencyCounts;
 
-/// What one application process does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerConfig {
     /// None for stock SQLite.
@@ -31,31 +30,22 @@ pub struct WorkerConfig {
 pub enum Order {
     /// Run transactions without counting latencies.
     Warm,
-    /// Count from here.
     Measure,
     /// Finish the current transaction and stop.
     Stop,
-    /// Count the rows and report.
     Count,
-    /// Close the connections and end.
     Close,
 }
 
-/// Answer of the worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Report {
-    /// All clients are connected.
     Ready,
-    /// All clients have stopped.
     Stopped,
-    /// Counts of each client.
     Counted(Vec<ClientReport>),
-    /// The worker cannot continue.
     Failed(String),
 }
 
-/// Counts of one client.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ClientReport {
     pub client: usize,

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use crate::Result;
 use crate::error::During;
 
-/// Rows of table `acct`.
 pub const ACCOUNTS: u64 = 100_000;
 /// Schema for both SQLite and PostgreSQL.
 pub const SCHEMA: [&str; 2] = [
@@ -17,17 +16,14 @@ pub const SCHEMA: [&str; 2] = [
 ];
 /// Text of `hist.note`: 40 characters.
 pub const NOTE: &str = "0123456789012345678901234567890123456789";
-/// Characters in `acct.pad`.
 pub const PAD: usize = 60;
 
-/// Starts a transaction.
 pub const BEGIN: &str = "BEGIN IMMEDIATE";
 /// First statement; its parameter is the account.
 pub const UPDATE: &str = "UPDATE acct SET bal=bal+1 WHERE id=?";
 /// Second statement; its parameters are the client, its transaction number and the account.
 pub const INSERT: &str =
     "INSERT INTO hist(conn,seq,acct,note) VALUES(?,?,?,'0123456789012345678901234567890123456789')";
-/// Ends a transaction.
 pub const COMMIT: &str = "COMMIT";
 
 /// What the clients share.
@@ -41,7 +37,6 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Short form in tables.
     pub fn label(self) -> &'static str {
         match self {
             Layout::OneDatabase => "one database",

@@ -169,12 +169,10 @@ impl Entry<'_> {
         self.0[1].load(SeqCst)
     }
 
-    /// Transactions acknowledged.
     pub fn commits(self) -> u64 {
         self.0[2].load(SeqCst)
     }
 
-    /// Transactions that failed.
     pub fn refusals(self) -> u64 {
         self.0[3].load(SeqCst)
     }

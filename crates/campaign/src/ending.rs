@@ -6,7 +6,6 @@ use std::fmt::{Formatter, Result};
 /// Part of the report of each campaign with real processes.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Ending {
-    /// Why the campaign ended early.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Directory in which everything was kept after a failure.

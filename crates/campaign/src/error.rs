@@ -6,40 +6,24 @@ use std::path::PathBuf;
 pub enum CampaignError {
     /// A file or process operation failed.
     #[error("cannot {what}: {source}")]
-    Io {
-        /// The operation.
-        what: String,
-        source: std::io::Error,
-    },
-    /// SQLite returned an error.
+    Io { what: String, source: std::io::Error },
     #[error("cannot {what}: {source}")]
-    Sqlite {
-        /// The operation.
-        what: String,
-        source: rusqlite::Error,
-    },
+    Sqlite { what: String, source: rusqlite::Error },
     /// A program that the campaign needs is missing.
     #[error(
         "{path} is missing\nhint: run `cargo build --release --workspace`, or name the directory of the programs \
          with --bin or STANDFAST_BIN"
     )]
-    Missing {
-        /// Path that was tried.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// The program was built for users, without fault points.
     #[error(
         "{path} has no fault points, so this test would prove nothing\nhint: run `cargo build --release --workspace`; a \
          build of single packages leaves them out"
     )]
-    NoFaultPoints {
-        /// Path of the program.
-        path: PathBuf,
-    },
+    NoFaultPoints { path: PathBuf },
     /// A program did not end as expected.
     #[error("{program}: {problem}{output}")]
     Program {
-        /// Its name and arguments.
         program: String,
         problem: String,
         /// The last lines of its output.
@@ -47,20 +31,10 @@ pub enum CampaignError {
     },
     /// A condition did not come true.
     #[error("waited {seconds} s for: {what}{detail}")]
-    Timeout {
-        /// The condition.
-        what: String,
-        seconds: u64,
-        /// The state found instead.
-        detail: String,
-    },
+    Timeout { what: String, seconds: u64, detail: String },
     /// The output of a program could not be parsed.
     #[error("cannot understand {what}: {detail}")]
-    Unreadable {
-        /// What was read.
-        what: String,
-        detail: String,
-    },
+    Unreadable { what: String, detail: String },
 }
 
 /// Adds the name of the operation to its error.

@@ -27,9 +27,7 @@ pub fn free_address() -> Result<String> {
 pub struct Instance {
     programs: Programs,
     pub directory: PathBuf,
-    /// Address on which it listens.
     pub address: String,
-    /// Environment variables for its process.
     pub environment: Vec<(&'static str, String)>,
     /// Fault points of its process, as the value of `STANDFAST_FAULT`.
     pub faults: Option<String>,
@@ -174,7 +172,6 @@ impl Instance {
         self.process.as_ref().is_some_and(|process| process.ended_within(Duration::ZERO))
     }
 
-    /// Whether it serves.
     pub fn is_ready(&self) -> bool {
         self.process.is_some() && !self.has_ended() && self.directory.join("ready").exists()
     }
@@ -188,7 +185,6 @@ impl Instance {
         self.await_ready()
     }
 
-    /// Its process, while it runs.
     pub fn process(&self) -> Option<&Process> {
         self.process.as_ref()
     }

@@ -152,7 +152,6 @@ fn die_with_parent(command: &mut Command) {
     }
 }
 
-/// Result of a finished program.
 #[derive(Clone, Debug, Default)]
 pub struct Finished {
     program: String,

@@ -9,7 +9,6 @@ use std::sync::OnceLock;
 pub struct Programs {
     /// The daemon and its command line.
     pub standfast: PathBuf,
-    /// The loadable extension.
     pub extension: PathBuf,
     /// This crate's own program, which is also the application.
     pub campaign: PathBuf,

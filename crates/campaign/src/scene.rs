@@ -19,9 +19,7 @@ const GROUP_BYTES: &str = "8388608";
 
 #[derive(Clone, Copy, Debug)]
 pub struct ScenePlan {
-    /// Application processes.
     pub processes: usize,
-    /// Threads of each application process.
     pub threads: usize,
     /// The last database is protected only after the standby was created.
     pub late: bool,
@@ -40,11 +38,8 @@ pub struct Scene {
     pub directory: PathBuf,
     pub primary: Instance,
     pub standby: Instance,
-    /// The primary's databases.
     pub databases: Vec<PathBuf>,
-    /// Commits acknowledged to the applications.
     pub told: Acknowledgements,
-    /// The running applications, by number.
     pub applications: Vec<Option<Process>>,
     plan: ScenePlan,
 }
@@ -125,7 +120,6 @@ impl Scene {
         self.told.commits(number * self.plan.threads..(number + 1) * self.plan.threads)
     }
 
-    /// Commits acknowledged to all applications.
     pub fn commits(&self) -> u64 {
         self.told.commits(0..self.told.writers())
     }
@@ -222,7 +216,6 @@ impl Scene {
         Ok(findings)
     }
 
-    /// The databases of the standby.
     pub fn standby_databases(&self) -> Vec<PathBuf> {
         DATABASES.iter().map(|(name, ..)| self.standby.standby_database(name)).collect()
     }

@@ -11,7 +11,6 @@ pub struct Site {
     pub programs: Programs,
     /// A directory of this campaign alone, on a real disk. Removed when there are no findings.
     pub directory: PathBuf,
-    /// Write progress to standard error.
     pub verbose: bool,
     pub started: Instant,
 }

@@ -22,7 +22,6 @@ impl Status {
         &self.0
     }
 
-    /// `primary` or `standby`.
     pub fn role(&self) -> &str {
         self.text("/role")
     }

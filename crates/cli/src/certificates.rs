@@ -63,7 +63,6 @@ fn seconds(text: &str) -> Result<u64, InstanceError> {
     })
 }
 
-/// Carries out `standfast cert ...`.
 pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> {
     let config = Config::load(directory)?;
     let paths = Paths::new(directory, &config)
@@ -138,7 +137,6 @@ fn no_token() -> InstanceError {
     )
 }
 
-/// Prints notes for the operator.
 pub fn tell(notes: &[String]) {
     for note in notes {
         eprintln!("note: {}", note.replace(" | hint: ", "\nhint: "));

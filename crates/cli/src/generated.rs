@@ -4,7 +4,6 @@ use crate::args;
 use standfast_instance::InstanceError;
 use std::path::Path;
 
-/// Prints completions for a shell.
 pub fn completions(shell: clap_complete::Shell) {
     clap_complete::generate(shell, &mut args::command(), "standfast", &mut std::io::stdout());
 }

@@ -41,7 +41,6 @@ pub fn payload_capacity(block_bytes: usize) -> usize {
 /// The decoded header of a valid block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// Number within the file.
     pub number: u32,
     pub sequence: u64,
     /// SCN of the first payload byte.
@@ -132,7 +131,6 @@ pub struct BlockWriter {
     /// First byte of a record at or after `position`, as far as known.
     pub next_record: Scn,
     pub incarnation_tag: u32,
-    /// Generation of the file.
     pub turn: u8,
     /// Blocks with lower numbers are durable; 0 when that does not matter.
     pub durable_before: u32,

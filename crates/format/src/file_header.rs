@@ -45,7 +45,6 @@ pub enum LogKind {
     Online = 1,
     /// Filled by the receiver of a standby.
     Standby = 2,
-    /// A finished copy.
     Archived = 3,
 }
 
@@ -55,7 +54,6 @@ pub struct LogFileHeader {
     pub kind: LogKind,
     /// Block size in bytes: 512 or 4,096.
     pub block_bytes: u32,
-    /// Instance that generated the redo.
     pub instance: InstanceId,
     /// Number of the instance's incarnation at that time.
     pub incarnation: IncarnationNo,

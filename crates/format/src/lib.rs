@@ -34,26 +34,13 @@ pub enum DecodeError {
     },
     /// A checksum does not match.
     #[error("checksum mismatch in {item}")]
-    Checksum {
-        /// The item being decoded.
-        item: &'static str,
-    },
+    Checksum { item: &'static str },
     /// A field has a value that the format does not allow.
     #[error("malformed {item}: {why}")]
-    Malformed {
-        /// The item being decoded.
-        item: &'static str,
-        /// The rule that is broken.
-        why: &'static str,
-    },
+    Malformed { item: &'static str, why: &'static str },
     /// A version that this build does not read.
     #[error("{item} has version {version}; this build reads version {supported}")]
-    Version {
-        /// The item being decoded.
-        item: &'static str,
-        version: u32,
-        supported: u32,
-    },
+    Version { item: &'static str, version: u32, supported: u32 },
 }
 
 pub(crate) fn malformed(item: &'static str, why: &'static str) -> DecodeError {

@@ -31,7 +31,6 @@ pub enum RecordKind {
     Commit = 2,
     /// The commits of this database that follow belong to this WAL generation.
     WalGeneration = 3,
-    /// A database becomes protected.
     Attach = 4,
     /// A database is no longer protected.
     Detach = 5,

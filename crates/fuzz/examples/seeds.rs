@@ -9,7 +9,6 @@ use standfast_types::{DatabaseId, IncarnationId, InstanceId, PageSize, Scn, WalP
 use standfast_views::{Cell, Rows};
 use std::path::{Path, PathBuf};
 
-/// The inputs of one target.
 struct Seeds {
     directory: PathBuf,
     written: usize,
@@ -46,7 +45,6 @@ fn main() -> std::io::Result<()> {
     http(&mut Seeds::of(&corpus, "http")?)
 }
 
-/// One request of each shape.
 fn control_requests(seeds: &mut Seeds) -> std::io::Result<()> {
     let requests = [
         json!({"op": "status"}),

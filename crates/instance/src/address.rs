@@ -21,7 +21,6 @@ fn split_address(text: &str) -> Option<(&str, u16)> {
     (!host.is_empty() && !host.contains(char::is_whitespace)).then_some((host, port))
 }
 
-/// Whether `text` is HOST:PORT.
 pub fn is_address(text: &str) -> bool {
     split_address(text).is_some()
 }

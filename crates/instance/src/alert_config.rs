@@ -39,10 +39,8 @@ impl Default for AlertConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AlertForm {
-    /// For people.
     #[default]
     Text,
-    /// For programs that collect logs.
     Json,
 }
 

@@ -35,7 +35,6 @@ pub struct ApplyDelay {
 #[derive(Clone, Copy, Debug)]
 struct Held {
     commit_us: u64,
-    /// When it was first seen.
     since_us: u64,
     end: Scn,
 }

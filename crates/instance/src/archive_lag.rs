@@ -20,7 +20,6 @@ impl ArchiveLag {
         ArchiveLag { target, sequence: 0, since: None }
     }
 
-    /// Whether a target is set.
     pub fn is_on(&self) -> bool {
         self.target.is_some()
     }

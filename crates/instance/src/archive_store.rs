@@ -16,7 +16,6 @@ const SUFFIX: &str = "fetch";
 /// What an archived log must contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
-    /// As announced by its source.
     pub log: ArchivedLogInfo,
     /// Family that the redo belongs to.
     pub family: InstanceId,
@@ -92,7 +91,6 @@ impl ArchiveStore for FetchedLogs {
     }
 }
 
-/// Path of an archived log.
 pub fn archive_path(log: &RedoLog, info: &ArchivedLogInfo) -> PathBuf {
     log.archive_path(info.incarnation, info.incarnation_id, info.sequence)
 }

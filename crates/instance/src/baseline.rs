@@ -93,7 +93,6 @@ impl BaselineJob {
         self.database
     }
 
-    /// Position of the snapshot.
     pub fn position(&self) -> WalPosition {
         self.position
     }

@@ -78,15 +78,12 @@ pub struct Remainder {
     pub error: Option<String>,
 }
 
-/// Counts for instruments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CheckpointCounts {
     pub passive: u64,
-    /// WALs reset.
     pub resets: u64,
     /// WALs rewritten with the newest version of each page.
     pub rewrites: u64,
-    /// Checkpoint gates that closed.
     pub gates: u64,
     /// Longest checkpoint gate, microseconds.
     pub gate_us_max: u64,
@@ -579,7 +576,6 @@ fn is_of_the_process(error: &InstanceError) -> bool {
         || source.kind() == std::io::ErrorKind::OutOfMemory
 }
 
-/// Backfills what readers allow.
 fn passive(connection: &Connection, pace: &Pace) -> Result<bool, rusqlite::Error> {
     // Without the guard nothing would keep a checkpoint from backfilling frames that are not in the redo.
     match Guard::of(connection) {

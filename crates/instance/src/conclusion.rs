@@ -52,7 +52,6 @@ pub enum Foreign {
     /// No: the redo knows all frames, or the power failed while a checkpoint may have been in progress, which leaves
     /// half-written pages.
     Excluded,
-    /// Yes: the WAL is gone.
     InFile,
     /// Yes: the redo does not know the WAL. It may be an old WAL whose pages older redo explains.
     InWal,
@@ -116,12 +115,10 @@ pub struct Standing {
 /// What a start does with the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Serves them as they are.
     Serve {
         /// A full resync image goes into the redo.
         image: bool,
     },
-    /// Applies redo.
     RollForward {
         /// Where the redo to apply begins.
         from: Scn,

@@ -27,7 +27,6 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Applications write here.
     Primary,
     /// Receives and applies the redo of a primary.
     Standby,
@@ -53,14 +52,11 @@ impl std::fmt::Display for Role {
     }
 }
 
-/// A protected database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatabaseRecord {
-    /// Number in the redo stream.
     pub id: DatabaseId,
     /// File name on every standby; unique.
     pub name: String,
-    /// Path on this host.
     pub path: PathBuf,
     pub page_size: PageSize,
     /// Redo of this database before this position is void for this instance: its protection, or its copy, began there.

@@ -23,7 +23,6 @@ pub const LOOKING_BYTES_MAX: usize = 4 << 10;
 /// Why a connection is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// All connections are in use.
     All,
     /// All connections of users who may only look are in use.
     Looking,
@@ -51,7 +50,6 @@ impl Full {
     }
 }
 
-/// Counts of open connections.
 #[derive(Debug, Default)]
 struct Open {
     all: usize,

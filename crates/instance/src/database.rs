@@ -25,7 +25,6 @@ use std::time::{Duration, Instant};
 /// database.
 pub struct Database {
     record: DatabaseRecord,
-    /// Identity of the open file.
     file: Option<FileId>,
     /// The files as they were when opened.
     places: [Place; 3],
@@ -71,7 +70,6 @@ pub enum Door {
     /// Not determined since the database was opened.
     #[default]
     Unknown,
-    /// They find the database locked.
     Closed,
     /// They may write, and are counted.
     Open,
@@ -440,7 +438,6 @@ impl Database {
         Ok((reader, begun?))
     }
 
-    /// Records how far capture is.
     pub fn set_captured(&self, position: ReleasePosition, scn: Scn) {
         self.captured.store(position.0, SeqCst);
         self.frames.store(position.frame(), SeqCst);

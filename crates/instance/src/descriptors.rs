@@ -12,7 +12,6 @@ const IN_A_FAILOVER: u64 = 10;
 /// Descriptors reserved for the redo log, archives, destinations and clients of the instance.
 const RESERVE: u64 = 96;
 
-/// Descriptors of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
     pub limit: u64,

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 /// How the destinations that an instance ships to are used, by name.
 pub type Uses = HashMap<String, Use>;
 
-/// The senders of an instance.
 pub trait Ships {
     /// Whether the instance has a sender for this destination, or would have one if it did not rest.
     fn is_shipped_to(&self, destination: &DestinationConfig) -> bool;
@@ -116,7 +115,6 @@ fn condition(status: &DestinationStatus) -> Condition {
 #[derive(Clone, Copy)]
 pub struct Group<'a> {
     pub configured: &'a [DestinationConfig],
-    /// In the order of `configured`.
     pub senders: &'a [Arc<Sender>],
 }
 

@@ -20,7 +20,6 @@ const NAMED_MAX: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CommitAt {
-    /// End of its record.
     pub scn: Scn,
     /// When it was made, microseconds since the Unix epoch.
     pub time_us: u64,
@@ -30,7 +29,6 @@ pub struct CommitAt {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Commits {
     pub number: u64,
-    /// The first of them.
     pub first: Option<CommitAt>,
 }
 
@@ -39,7 +37,6 @@ pub struct Commits {
 pub struct Divergence {
     /// Where the compared range of redo begins.
     pub from: Scn,
-    /// Commits of the range.
     pub commits: Commits,
     /// The last commit of the range.
     pub last: Option<CommitAt>,

@@ -29,7 +29,6 @@ pub struct Told {
 }
 
 impl Told {
-    /// Notes that another stream begins.
     pub fn begin_stream(&mut self) {
         *self = Told { streams: self.streams + 1, ..Told::default() };
     }
@@ -38,13 +37,11 @@ impl Told {
 /// What is known at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// A stream is live.
     pub streaming: bool,
     /// What this stream, or the last one, has reported.
     pub told: Told,
 }
 
-/// How the wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// Everything that the source had is here, up to this position.

@@ -37,7 +37,6 @@ pub struct Environment {
     pub paths: Paths,
     /// Reads and writes everything but the databases.
     pub disk: Arc<dyn Disk>,
-    /// What an operator should know.
     pub alert: AlertLog,
     /// VFS below the guard; `None`: SQLite's default.
     pub vfs_base: Option<String>,
@@ -50,7 +49,6 @@ pub struct Environment {
     pub until_scn: Option<Scn>,
     /// Open files, and whether their paths still name them.
     pub places: Arc<Places>,
-    /// Wait events and statistics.
     pub instruments: Arc<Instruments>,
     /// Why databases have been offline since the start, in the words of the alert log.
     offline: Mutex<BTreeMap<DatabaseId, String>>,

@@ -21,7 +21,6 @@ pub enum InstanceError {
     Sqlite(#[from] rusqlite::Error),
     #[error(transparent)]
     Apply(#[from] standfast_apply::ApplyError),
-    /// Snapshots.
     #[error(transparent)]
     Reports(Box<standfast_reports::ReportError>),
     /// A file could not be used.
@@ -37,10 +36,7 @@ pub enum InstanceError {
         "stopped while commits waited for a log switch: {why}\nhint: these commits are in their databases; they are taken \
          up when the instance starts again, once there is room"
     )]
-    StoppedWaiting {
-        /// What the switch waited for.
-        why: String,
-    },
+    StoppedWaiting { why: String },
     /// A write or a sync of a protected database failed, or it cannot be captured.
     #[error(
         "database {name} has failed: {why}; what of it is on disk is not known, so no more is moved into it and no \
@@ -53,37 +49,20 @@ pub enum InstanceError {
         "database {name} is still offline, though it was made again: {why}; {kept}\nhint: cure the cause, then give `standfast \
          database resolve {name} --keep redo` again"
     )]
-    NotTaken {
-        name: String,
-        why: String,
-        /// Where the replaced file is.
-        kept: String,
-    },
+    NotTaken { name: String, why: String, kept: String },
     /// The request cannot be carried out as things stand: what and why, and what to do.
     #[error("{what}\nhint: {hint}")]
-    Refused {
-        /// What is wrong.
-        what: String,
-        /// What to do.
-        hint: String,
-    },
+    Refused { what: String, hint: String },
     /// The instance does not run, or cannot be reached.
     #[error("the instance in {directory} does not run\nhint: start it with `standfast start -D {directory}`")]
     NotRunning { directory: PathBuf },
-    /// Another process runs the instance.
     #[error(
         "the instance in {directory} already runs\nhint: stop it with `standfast stop -D {directory}`, or use another directory"
     )]
     AlreadyRunning { directory: PathBuf },
     /// The error that a running instance answered to a request.
     #[error("{what}{}", hint.as_ref().map_or_else(String::new, |hint| format!("\nhint: {hint}")))]
-    Answered {
-        /// What is wrong.
-        what: String,
-        /// What to do.
-        hint: Option<String>,
-        code: u8,
-    },
+    Answered { what: String, hint: Option<String>, code: u8 },
     /// The instance has ended with an error that it has reported itself.
     #[error("the instance ended with an error; its alert log says which")]
     Reported { code: u8 },

@@ -55,7 +55,6 @@ enum Start {
     Held,
     /// The change gives the whole page.
     Overwritten,
-    /// The files hold something else.
     Foreign,
     /// A frame after the state holds the page: nothing can be concluded, and the page does not count.
     Unknown,
@@ -99,7 +98,6 @@ pub struct Comparison<P> {
     /// A replay of the range has to begin here.
     from: Scn,
     from_birth: bool,
-    /// Earlier redo is void.
     start_scn: Scn,
     /// The file alone held everything at some point of the range.
     has_whole_file: bool,

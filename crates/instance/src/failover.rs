@@ -71,7 +71,6 @@ impl LeftOut {
     }
 }
 
-/// Result of a failover.
 pub struct FailedOver {
     /// Where the new incarnation begins: the databases hold all earlier redo.
     pub branch: Scn,

@@ -16,13 +16,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
-/// A running far sync.
 pub struct FarSync {
     shared: Arc<StandbyShared>,
     received: Arc<Mutex<ReceivedLog>>,
     archiver: Option<JoinHandle<()>>,
     orders: Sender<bool>,
-    /// Its destinations.
     pub forwarding: Arc<Forwarding>,
 }
 

@@ -36,7 +36,6 @@ impl ForeignCommits {
         ForeignCommits { announced_before: announced, ..ForeignCommits::default() }
     }
 
-    /// Notes commits that capture found.
     pub fn captured(&mut self, commits: usize) {
         self.captured += commits as u64;
     }

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Why a process is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
@@ -56,7 +55,6 @@ impl KernelFile {
     }
 }
 
-/// A database to look for.
 pub struct Wanted {
     pub file: KernelFile,
     /// Processes with a session of it, each by its number in its own PID namespace.

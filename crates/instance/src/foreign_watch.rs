@@ -22,7 +22,6 @@ const SCAN_EVERY: Duration = Duration::from_secs(10);
 const SEARCH_EVERY: Duration = Duration::from_secs(15);
 /// Shortest interval between alerts for one database.
 const ALERT_EVERY: Duration = Duration::from_secs(600);
-/// Limit on named processes.
 const NAMED_MAX: usize = 8;
 
 /// What was reported about a database.
@@ -30,9 +29,7 @@ const NAMED_MAX: usize = 8;
 struct Told {
     /// Commits when the processes were last searched for.
     scanned: u64,
-    /// Commits that alerts have reported.
     alerted: u64,
-    /// Time of the last alert.
     at: Option<Instant>,
 }
 
@@ -58,7 +55,6 @@ impl ForeignWatch {
         ForeignWatch { environment, shared, told: BTreeMap::new(), scanned: None, searched: None }
     }
 
-    /// Checks everything once.
     pub fn round(&mut self) {
         let databases = self.shared.all_databases();
         self.told.retain(|id, _| databases.iter().any(|database| database.id() == *id));

@@ -205,7 +205,6 @@ impl RedoSource for ForwardingSource {
 /// Called when a destination turns out to know a newer incarnation than this instance.
 pub type SupersededCall = Arc<dyn Fn(&PeerIdentity, &transport::Incarnation) + Send + Sync>;
 
-/// The senders of a standby.
 pub struct Forwarding {
     environment: Arc<Environment>,
     source: Arc<ForwardingSource>,
@@ -237,7 +236,6 @@ struct Senders {
     running: Vec<Arc<Sender>>,
     /// Which of the senders have been reported as left behind.
     left_behind: Vec<bool>,
-    /// How each destination is used.
     uses: Uses,
 }
 
@@ -351,7 +349,6 @@ impl Forwarding {
         retention::needed_from(running.iter().map(|sender| holder(sender)))
     }
 
-    /// Ends all senders.
     pub fn stop(&self) {
         let running = std::mem::take(&mut *self.in_force()).running;
         for sender in running {
@@ -399,7 +396,6 @@ impl Passing for Forwarding {
 
 struct Observer {
     environment: Arc<Environment>,
-    /// Name of the destination.
     name: String,
     lines: DestinationLines,
     moved: Arc<Moved>,

@@ -15,7 +15,6 @@ use std::mem::MaybeUninit;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown, lchown};
 use std::path::{Path, PathBuf};
 
-/// Permissions that a group gets.
 const READ_AND_WRITE: u32 = 0o060;
 /// All permissions that a group can have.
 const GROUP: u32 = 0o070;
@@ -28,7 +27,6 @@ pub struct Access {
     /// The group; `None`: that of the process.
     group: Option<u32>,
     pub mode: u32,
-    /// How the group was determined.
     given: Given,
 }
 

@@ -20,12 +20,10 @@ const ACTIVITY_TOLD: usize = 4_000;
 /// Age up to which activity is recent, microseconds.
 const RECENT_US: u64 = 10_000_000;
 
-/// Observations of a moment.
 pub struct Look {
     /// Microseconds since the Unix epoch.
     pub time_us: u64,
     pub sample: Sample,
-    /// Active sessions and threads.
     pub activity: Vec<Activity>,
     /// Lags by name, seconds; unknown lags are omitted.
     pub lags: Vec<(&'static str, f64)>,
@@ -156,12 +154,10 @@ impl SharedNotes {
         History { activity, ..notes.history_without_activity() }
     }
 
-    /// Returns all that is recorded.
     pub fn all(&self) -> History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).newest(ACTIVITY_KEPT)
     }
 
-    /// Returns what other instances get.
     pub fn newest(&self) -> History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).newest(ACTIVITY_TOLD)
     }

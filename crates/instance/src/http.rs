@@ -84,7 +84,6 @@ impl HttpServer {
         Ok(Some(HttpServer { address, readers, ending, thread: Some(thread.map_err(refused)?) }))
     }
 
-    /// Address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -18,14 +18,10 @@ use std::path::{Path, PathBuf};
 
 const DAY_US: u64 = 86_400_000_000;
 
-/// Why a file is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// It is older than `days`.
     Days,
-    /// There are more than `files_max`.
     Files,
-    /// Together they exceed `bytes_max`.
     Bytes,
 }
 

@@ -30,7 +30,6 @@ pub struct Completeness {
 }
 
 impl Completeness {
-    /// Notes that a stream begins.
     pub fn begin_stream(&mut self, mode: TransportMode) {
         (self.mode, self.acknowledged_alone) = (Some(mode), None);
     }

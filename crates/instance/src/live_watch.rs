@@ -10,7 +10,6 @@ use standfast_live::{Dashboard, Looks, Machine, Severity, Status, Thresholds, Wa
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Interval between observations.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// The newest observation, with what rates need from earlier ones.
@@ -59,7 +58,6 @@ impl Latest {
 /// The thread `live` and the HTTP server that serves its observations.
 pub struct LiveWatch {
     http: Option<HttpServer>,
-    /// Ends when this is dropped.
     _thread: Watchers,
 }
 

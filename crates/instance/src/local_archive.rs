@@ -44,7 +44,6 @@ pub fn reuse_limit(min_succeed: usize, places: &[Place]) -> Scn {
     mandatory.unwrap_or(Scn(u64::MAX)).min(enough)
 }
 
-/// State of a local destination.
 #[derive(Clone, Debug, Default)]
 struct Standing {
     /// The destination has all archived logs that end at or before this position.
@@ -66,9 +65,7 @@ pub struct LocalStatus {
     pub mandatory: bool,
     /// The destination has all archived logs up to this position; `None` while unknown.
     pub has: Option<Scn>,
-    /// Consecutive failures.
     pub failures: u32,
-    /// The last error.
     pub trouble: Option<String>,
 }
 

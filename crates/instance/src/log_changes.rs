@@ -27,19 +27,15 @@ const PASSES_MAX: usize = 16;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case")]
 pub enum LogChange {
-    /// Adds a group.
     AddGroup {
         /// Bytes of each file; default: the size of the largest group.
         bytes: Option<u64>,
     },
-    /// Removes a group.
     DropGroup {
-        /// Group number.
         group: usize,
     },
     /// Replaces a group by a new one.
     ResizeGroup {
-        /// Group number.
         group: usize,
         /// Bytes of each file of the new group.
         bytes: u64,
@@ -165,7 +161,6 @@ impl Site<'_> {
         Ok(self.log.make_group(bytes)?)
     }
 
-    /// Smaller in simulations.
     fn bytes_min(&self) -> u64 {
         self.log.config().group_bytes.min(GROUP_BYTES_MIN)
     }

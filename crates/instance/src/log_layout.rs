@@ -32,7 +32,6 @@ pub struct RedoLayout {
 }
 
 impl RedoLayouts {
-    /// Whether neither layout was changed.
     pub fn is_empty(&self) -> bool {
         *self == RedoLayouts::default()
     }

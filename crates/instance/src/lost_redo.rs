@@ -15,9 +15,7 @@ use std::path::PathBuf;
 /// Range of redo that was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostRecord {
-    /// File that held it.
     pub path: PathBuf,
-    /// First missing SCN.
     pub from: Scn,
     /// SCN that the redo had reached.
     pub to: Scn,

@@ -6,10 +6,8 @@ use crate::observe;
 use crate::running::Running;
 use std::time::Duration;
 
-/// Interval between samples.
 pub const EVERY: Duration = Duration::from_secs(1);
 
-/// Takes one sample.
 pub fn look(running: &Running) {
     let time_us = now_us();
     running.note_end(time_us);

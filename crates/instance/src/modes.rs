@@ -23,7 +23,6 @@ pub const DATABASES: u32 = 0o750;
 pub const FILE: u32 = 0o600;
 pub const ALERT: u32 = 0o640;
 
-/// Files in the certificate directory.
 const SECRETS: [&str; 5] = ["ca.key", "ca.crt", "identity.pem", "members.json", "authorities.json"];
 
 /// Bits that let the group or all users write.

@@ -27,9 +27,7 @@ use std::time::{Duration, Instant};
 
 /// A primary whose databases are recovered and served, before its threads run.
 pub struct OpenedPrimary {
-    /// The commit path.
     pub primary: Primary,
-    /// State shared between the threads.
     pub shared: Arc<PrimaryShared>,
     pub log: Arc<RedoLog>,
     /// Databases that other processes hold locked.

@@ -10,18 +10,14 @@ pub struct Paths {
     pub directory: PathBuf,
     /// Control file: identity, role and databases.
     pub control: PathBuf,
-    /// Locked while the instance runs.
     pub lock: PathBuf,
     pub socket: PathBuf,
-    /// Exists while the instance serves.
     pub ready: PathBuf,
     pub alert: PathBuf,
-    /// Apply journal of a standby.
     pub apply_journal: PathBuf,
     /// Member directories of the redo log.
     pub members: Vec<PathBuf>,
     pub archive: PathBuf,
-    /// Databases of a standby.
     pub databases: PathBuf,
     /// Directory of the shared memory and the sockets, usable from containers; `None`: the shared memory is in
     /// `/dev/shm`.
@@ -31,7 +27,6 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Repository of snapshots for reports.
     pub fn repository(&self) -> PathBuf {
         self.directory.join(standfast_reports::FILE)
     }
@@ -45,7 +40,6 @@ impl Paths {
         }
     }
 
-    /// Paths of the control sockets.
     pub fn sockets(&self) -> impl Iterator<Item = PathBuf> + '_ {
         let of_runtime = self.runtime.iter().map(|runtime| runtime.join("control.sock"));
         std::iter::once(self.socket.clone()).chain(of_runtime)

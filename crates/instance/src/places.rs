@@ -16,10 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Interval between comparisons.
 pub const EVERY: Duration = Duration::from_secs(1);
 
-/// Purpose of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -28,19 +26,16 @@ pub enum What {
     /// The lock that limits the directory to one instance.
     Lock,
     Control,
-    /// Shared memory of sessions.
     Segment,
     /// A member of a redo log group.
     LogMember,
     Database,
-    /// The WAL of a database.
     Wal,
     /// The wal-index of a database.
     WalIndex,
 }
 
 impl What {
-    /// Name in messages.
     pub fn words(self) -> &'static str {
         match self {
             What::Directory => "directory",
@@ -58,21 +53,17 @@ impl What {
 /// The file expected at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// The file that is open.
     Is(FileIdentity),
     /// Any file: for files that each change replaces, like the control file.
     Exists,
 }
 
-/// One watched path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Purpose of the file.
     pub what: What,
     /// Name of the database that the file belongs to; empty if none.
     pub database: String,
     pub path: PathBuf,
-    /// Expected file.
     pub expected: Expected,
 }
 
@@ -89,15 +80,12 @@ impl Place {
     }
 }
 
-/// Difference from what is expected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
     /// No file at the path.
     Gone,
-    /// A different file.
     Other,
-    /// The path cannot be examined.
     Unknown(String),
 }
 
@@ -155,7 +143,6 @@ struct Owner {
     moved: Vec<Moved>,
 }
 
-/// All watched paths by owner.
 #[derive(Default)]
 pub struct Places {
     owners: Mutex<BTreeMap<String, Owner>>,
@@ -183,7 +170,6 @@ impl Places {
         }
     }
 
-    /// Removes the places of `owner`.
     pub fn forget(&self, owner: &str) {
         self.owners().remove(owner);
     }

@@ -52,10 +52,8 @@ pub type Command = Box<dyn FnOnce(&mut Primary) -> Result<(), InstanceError> + S
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Wrote {
-        /// Commits that shared the write.
         commits: usize,
     },
-    /// Nothing to do.
     Idle,
     /// Something is dirty and cannot be captured yet; retry in about a millisecond.
     Blocked,
@@ -65,7 +63,6 @@ pub enum Step {
 pub trait SwitchHelper: Send {
     /// The log cannot be switched; called repeatedly. An error makes the log writer stop waiting.
     fn blocked(&mut self, why: SwitchBlocked) -> Result<(), InstanceError>;
-    /// The log was switched.
     fn switched(&mut self, switch: &LogSwitch);
     /// Recovery can start at `candidate` once every database is synced.
     fn checkpoint_candidate(&mut self, candidate: Scn);
@@ -78,7 +75,6 @@ pub trait SwitchHelper: Send {
 /// State of the redo about a database that begins to be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// The redo knows the database.
     Known,
     /// Announced by an attach record, for standbys that are copied later.
     New,

@@ -49,7 +49,6 @@ type Work = Box<dyn FnOnce() + Send>;
 /// Returns the SCN from which destinations still need archived logs.
 pub type NeededFrom = Box<dyn Fn() -> Scn + Send>;
 
-/// A running primary.
 pub struct PrimaryThreads {
     shared: Arc<PrimaryShared>,
     stop: Arc<AtomicBool>,

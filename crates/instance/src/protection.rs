@@ -16,7 +16,6 @@ use standfast_transport::protection::{Member, ProtectionLevel, ProtectionMode, S
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Interval of the monitor threads.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// Checks that an instance may be a primary in `mode` with these destinations. Does not check whether they are
@@ -90,7 +89,6 @@ impl Running {
 /// primary that no destination can protect any more; ARCL feeds local destinations; MMON takes snapshots and runs
 /// scheduled verifications; MMNL samples metrics.
 pub struct TransportMonitor {
-    /// Ends the threads when dropped.
     _threads: Watchers,
     enabled: Arc<Mutex<Vec<String>>>,
 }

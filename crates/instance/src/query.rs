@@ -8,7 +8,6 @@ use standfast_views::{Cell, CellRef, Table, VIEWS, View};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// Column names.
     pub columns: Vec<String>,
     /// Rows, each with a cell for each column.
     pub rows: Vec<Vec<Cell>>,

@@ -30,12 +30,7 @@ pub enum Base {
     /// The full resync image in the redo that begins here.
     Image(Scn),
     /// The copy that a standby holds.
-    Standby {
-        /// Name of the standby.
-        name: String,
-        /// Address at which it listens.
-        address: String,
-    },
+    Standby { name: String, address: String },
 }
 
 impl std::fmt::Display for Base {

@@ -33,7 +33,6 @@ pub struct ReceivedLog {
     /// What the newest stream brought beyond a gap that was not filled.
     pub(crate) given_up: Option<GivenUp>,
     pub(crate) archive: Arc<dyn Fn() + Send + Sync>,
-    /// A thread archives full groups.
     pub(crate) has_archiver: bool,
     /// The authenticated source of the stream that is about to begin.
     upstream: Option<Upstream>,
@@ -98,7 +97,6 @@ impl ReceivedLog {
         &mut self.writer
     }
 
-    /// Positions of the standby.
     pub fn shared(&self) -> &Arc<StandbyShared> {
         &self.shared
     }

@@ -33,7 +33,6 @@ use std::sync::Arc;
 /// A state of a database that the redo names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Anchor {
-    /// Position in the WAL.
     pub position: WalPosition,
     /// Position in the redo: everything before it is in that state, nothing after it.
     pub scn: Scn,
@@ -49,14 +48,12 @@ pub struct Anchor {
 /// History of one database in the redo since the last checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// Named states, in stream order.
     pub anchors: Vec<Anchor>,
     /// A full resync image began and did not end.
     pub unfinished_baseline: bool,
     /// Start of the newest record that says where the database stands: recovery may begin there once everything is in
     /// the database.
     pub stands_at: Option<Scn>,
-    /// End of the last commit.
     pub last_commit: Option<Scn>,
     salts: WalSalts,
     /// Begin of the transaction that is open at this point of the stream.
@@ -66,9 +63,7 @@ pub struct History {
 /// Content of the redo since the last checkpoint.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// Histories by database.
     pub histories: BTreeMap<DatabaseId, History>,
-    /// Where the scan begins.
     pub begin: Scn,
     /// End of the last complete record.
     pub end: Scn,
@@ -351,7 +346,6 @@ fn note(histories: &mut BTreeMap<DatabaseId, History>, record: &Record<'_>, star
 /// Result of SQLite's own recovery of a database, and what endorses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The committed state.
     pub position: WalPosition,
     /// Salts of a WAL that consists only of its header, where SQLite found no WAL.
     pub bare: Option<WalSalts>,

@@ -17,10 +17,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Result of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registered {
-    /// Sequence of the log.
     pub sequence: u64,
     /// End of this standby's redo after the registration.
     pub end: Scn,

@@ -4,7 +4,6 @@ use standfast_sqlite_wal::capture::CommitMark;
 use standfast_types::{DatabaseId, ReleasePosition, Scn};
 use std::collections::{HashMap, VecDeque};
 
-/// A captured commit.
 #[derive(Clone, Copy)]
 struct Commit {
     end: Scn,

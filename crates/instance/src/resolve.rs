@@ -44,7 +44,6 @@ const COMPARED_BYTES_MAX: u64 = 1 << 30;
 /// How long one attempt holds off other commands while it waits for a writer.
 const ATTEMPT: Duration = Duration::from_millis(500);
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
-/// Timeout for writers.
 const WRITERS: Duration = Duration::from_secs(30);
 
 /// The choice between file and redo.
@@ -79,11 +78,9 @@ struct Looked {
 /// State of the file of an offline database.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FileFound {
-    /// The file exists.
     pub exists: bool,
     /// Whether it is the file that the instance last had open, by inode and creation time; `None`: unknown.
     pub is_known: Option<bool>,
-    /// File size.
     pub bytes: u64,
     /// Last modification, microseconds since the Unix epoch.
     pub modified_us: u64,
@@ -102,9 +99,7 @@ pub struct FileFound {
 /// File SCN with the state of the file then, see [`FileFound::noted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Noted {
-    /// File SCN.
     pub scn: Scn,
-    /// File size then.
     pub bytes: u64,
     /// Last modification then, microseconds since the Unix epoch.
     pub modified_us: u64,

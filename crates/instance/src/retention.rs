@@ -16,7 +16,6 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(600);
 /// State of a destination that matters for archived logs.
 #[derive(Clone, Copy, Debug)]
 pub struct Holder {
-    /// Commits wait for it.
     pub required: bool,
     /// End of its redo on disk; `None` if it has not connected since the start.
     pub hardened: Option<Scn>,
@@ -33,7 +32,6 @@ pub struct Known {
     pub name: String,
     /// End of its redo on disk; zero if it has not connected.
     pub hardened: Scn,
-    /// Redo is sent to it.
     pub connected: bool,
 }
 
@@ -88,7 +86,6 @@ pub fn needed_from(holders: impl IntoIterator<Item = Holder>) -> Scn {
 /// Consequence of removed redo for a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftBehind {
-    /// It has what was removed.
     No,
     /// It has not connected, and redo was removed meanwhile.
     Perhaps,

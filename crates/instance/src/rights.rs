@@ -11,7 +11,6 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-/// Right that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlRight {
     /// The request shows what the instance does, and changes nothing.
@@ -109,7 +108,6 @@ impl Administrators {
         Administrators { instance: unsafe { libc::geteuid() } }
     }
 
-    /// Whether `peer` is an administrator.
     pub fn has(self, peer: Peer) -> bool {
         peer.uid == 0 || (peer.uid == self.instance && peer.uid != OVERFLOW)
     }

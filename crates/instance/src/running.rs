@@ -48,13 +48,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 /// A running primary with its threads, redo source and destinations.
 pub struct RunningPrimary {
     pub threads: PrimaryThreads,
-    /// Its redo for senders.
     pub source: Arc<PrimarySource>,
     destinations: Mutex<Arc<Destinations>>,
 }
 
 impl RunningPrimary {
-    /// Its senders.
     pub fn destinations(&self) -> Arc<Destinations> {
         self.destinations.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
@@ -84,7 +82,6 @@ pub struct RunningStandby {
     log: Arc<Mutex<ReceivedLog>>,
     /// Shared memory; keeps sessions from writing.
     pub segment: Segment,
-    /// Its own destinations.
     pub forwarding: Arc<Forwarding>,
 }
 
@@ -95,25 +92,18 @@ impl RunningStandby {
     }
 }
 
-/// Current mode of the instance.
 pub enum Mode {
-    /// Applications write here.
     Primary(Arc<RunningPrimary>),
-    /// Redo is received and applied.
     Standby(Box<RunningStandby>),
-    /// Redo is received and forwarded.
     FarSync(Box<FarSync>),
     /// Another instance has taken over; the reason.
     Fenced(String),
-    /// Between two roles.
     Changing,
     /// Failed between two roles, with the reason: only a restart helps.
     Stuck(String),
 }
 
-/// A running instance.
 pub struct Running {
-    /// State shared by all parts.
     pub environment: Arc<Environment>,
     /// Held only briefly: a status request must not wait for a command.
     mode: Mutex<Mode>,
@@ -129,7 +119,6 @@ pub struct Running {
     notes: SharedNotes,
     marks: Mutex<Marks>,
     stopping: AtomicBool,
-    /// Snapshots for reports.
     pub(crate) snapshots: Snapshots,
     live: Mutex<Option<LiveWatch>>,
     watching: Mutex<Option<Watchers>>,
@@ -255,7 +244,6 @@ impl Running {
         self.stops_for.get().map(String::as_str)
     }
 
-    /// The mode, locked.
     pub fn mode(&self) -> MutexGuard<'_, Mode> {
         self.mode.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -285,7 +273,6 @@ impl Running {
         self.receiver.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The configured destinations.
     pub fn configured(&self) -> Vec<DestinationConfig> {
         self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
@@ -327,7 +314,6 @@ impl Running {
         self.receiver().as_ref().and_then(Receiver::gap)
     }
 
-    /// Whether redo is arriving.
     pub fn is_streaming(&self) -> bool {
         self.receiver().as_ref().is_some_and(Receiver::is_streaming)
     }

@@ -55,11 +55,8 @@ struct Loaded {
 /// Certificates as shown by `standfast cert show` and in the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The certificate of this instance.
     pub info: CertificateInfo,
-    /// The trusted authorities.
     pub authorities: Vec<CertificateInfo>,
-    /// Whether this instance issues certificates.
     pub is_issuer: bool,
 }
 
@@ -94,12 +91,10 @@ impl Keeper {
         Keeper { valid_seconds: seconds, ..self }
     }
 
-    /// Directory of its files.
     pub fn directory(&self) -> &Path {
         &self.files.directory
     }
 
-    /// Whether there is a certificate.
     pub fn has_identity(&self) -> bool {
         self.files.identity.exists()
     }

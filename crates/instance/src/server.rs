@@ -44,11 +44,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum Request {
-    /// State as JSON.
     Status,
     /// Everything observable, optionally including the standbys, as JSON.
     Observe {
-        /// Include samples over time.
         #[serde(default)]
         history: bool,
         /// Include the answers of the standbys.
@@ -57,21 +55,16 @@ pub enum Request {
     },
     /// The rows of a V$ view; they follow the answer, see [`crate::view_request`].
     View {
-        /// Name of the view.
         name: String,
     },
-    /// Take a snapshot now.
     Snapshot,
-    /// Stop cleanly.
     Stop,
     /// Protect a database or a directory of them.
     Protect {
         /// File or directory, absolute.
         path: PathBuf,
-        /// Name at standbys.
         name: Option<String>,
     },
-    /// End a protection.
     Unprotect {
         /// Name or absolute path.
         name: String,
@@ -87,10 +80,8 @@ pub enum Request {
     Kept,
     /// Remove a file that was set aside.
     RemoveKept {
-        /// Path or file name.
         file: String,
     },
-    /// Begin a new log sequence.
     SwitchLogfile,
     /// Change groups or members of the redo log.
     ChangeLog {
@@ -102,7 +93,6 @@ pub enum Request {
         /// Path of the log, absolute.
         path: PathBuf,
     },
-    /// Checkpoint everything.
     Checkpoint,
     /// Begin a verification against the standbys.
     Verify {
@@ -115,7 +105,6 @@ pub enum Request {
     },
     /// Progress and findings of the newest verification.
     Verification,
-    /// Failover: this standby becomes primary.
     Failover {
         /// How long to wait for redo that its source still has, seconds.
         #[serde(default)]
@@ -124,14 +113,11 @@ pub enum Request {
         #[serde(default)]
         force: bool,
     },
-    /// Start or stop apply.
     Apply {
-        /// True: start.
         on: bool,
         /// Apply without the configured delay.
         no_delay: bool,
     },
-    /// Add or change a destination.
     SetDestination {
         destination: Box<DestinationConfig>,
         /// Connect to it first, and change nothing when that fails.
@@ -140,17 +126,12 @@ pub enum Request {
     },
     /// Remove the destination with this number, if there is one.
     ClearDestination {
-        /// Destination number.
         id: u8,
     },
-    /// Enable or defer a destination.
     SetDestinationState {
-        /// Destination name.
         name: String,
-        /// enable or defer.
         state: State,
     },
-    /// All destinations with their attributes.
     ListDestinations,
     /// Show or change the protection mode.
     ProtectionMode {
@@ -161,7 +142,6 @@ pub enum Request {
     IssueToken {
         /// Name under which the host joins.
         name: String,
-        /// Rights that the host gets.
         rights: Rights,
         /// Validity of the token, seconds.
         ttl_s: u64,
@@ -170,19 +150,14 @@ pub enum Request {
     RenewCertificate,
     /// Put a host on the allow-list by hand.
     AllowMember {
-        /// Host name.
         name: String,
-        /// Rights of the host.
         rights: Rights,
     },
     /// Remove all rights of a host.
     RemoveMember {
-        /// Host name.
         name: String,
     },
-    /// Remove a destination.
     RemoveDestination {
-        /// Destination name.
         name: String,
     },
 }

@@ -19,12 +19,10 @@ struct Totals {
 /// Counts of sessions relative to the start of this process.
 pub struct CountedSessions {
     segment: Segment,
-    /// Totals when this process began.
     before: Totals,
 }
 
 impl CountedSessions {
-    /// Starts counting from now.
     pub fn since_now(segment: Segment) -> CountedSessions {
         CountedSessions { segment, before: Totals::of(segment) }
     }

@@ -310,7 +310,6 @@ impl PrimarySource {
     }
 }
 
-/// All senders of a primary.
 pub struct Destinations {
     environment: Arc<Environment>,
     senders: Vec<Arc<Sender>>,
@@ -436,7 +435,6 @@ impl Destinations {
         report_left_behind(&self.environment, &self.senders, self.oldest_then, self.log.oldest(), &mut told);
     }
 
-    /// Ends all senders.
     pub fn stop(&self) {
         for sender in &self.senders {
             sender.stop();
@@ -635,7 +633,6 @@ pub type FencedCall = Arc<dyn Fn(String, FencedBy) + Send + Sync>;
 struct Observer {
     environment: Arc<Environment>,
     shared: Weak<PrimaryShared>,
-    /// Name of the destination.
     name: String,
     lines: DestinationLines,
     fenced: FencedCall,

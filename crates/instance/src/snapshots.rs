@@ -75,7 +75,6 @@ impl Schedule {
     }
 }
 
-/// State of MMON.
 #[derive(Default)]
 pub struct Monitor {
     schedule: Option<Schedule>,

@@ -29,7 +29,6 @@ pub(crate) const BUFFER_BYTES: usize = 32 << 20;
 
 /// Positions and wake-ups between receiver and apply.
 pub struct StandbyShared {
-    /// Received redo in memory.
     pub buffer: Mutex<Arc<LogBuffer>>,
     pub log: Arc<RedoLog>,
     pub(crate) hardened: AtomicU64,
@@ -140,7 +139,6 @@ impl StandbyShared {
     pub fn copyable(&self) -> Copyable {
         self.copyable.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
-    /// Records the position of `apply`.
     pub(crate) fn note_applied(&self, apply: &Apply) {
         let copyable = Copyable { upto: apply.complete_upto(), replaced: apply.being_replaced().collect() };
         *self.copyable.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = copyable;
@@ -242,7 +240,6 @@ impl StandbyShared {
         self.wake();
     }
 
-    /// Whether apply is on.
     pub fn apply_is_on(&self) -> bool {
         self.apply_on.load(SeqCst)
     }

@@ -11,7 +11,6 @@ use rusqlite::Connection;
 use standfast_transport::{DatabaseInfo, SnapshotInfo, SourceError};
 use standfast_types::{DatabaseId, PageNo, Scn};
 
-/// Databases that can be copied.
 pub fn databases(environment: &Environment) -> Vec<DatabaseInfo> {
     let info = |record: &crate::control::DatabaseRecord| DatabaseInfo {
         id: record.id,

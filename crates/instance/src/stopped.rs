@@ -25,7 +25,6 @@ impl Stopped {
         let _ = self.version.compare_exchange(0, 1, SeqCst, SeqCst);
     }
 
-    /// All stopped databases, by name.
     pub fn all(&self) -> Vec<StoppedDatabase> {
         self.lock().values().cloned().collect()
     }

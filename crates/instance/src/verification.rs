@@ -33,7 +33,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Pages that change while they are read are read again this many times; apply compares pages that change constantly.
 const ROUNDS: usize = 3;
 
-/// Request for a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Database by name or path; `None`: all.

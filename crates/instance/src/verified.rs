@@ -15,7 +15,6 @@ use std::sync::{Mutex, MutexGuard};
 /// Limit of differing pages in the control file; further ones are not stored.
 pub const DIFFERING_PAGES_MAX: usize = 1000;
 
-/// Verification findings by database.
 pub struct Verified {
     /// Starts at 1; incremented by every change, under the lock.
     version: AtomicU64,
@@ -27,7 +26,6 @@ struct State {
     databases: BTreeMap<DatabaseId, Found>,
 }
 
-/// Findings about one database.
 #[derive(Default)]
 struct Found {
     run: u64,
@@ -58,7 +56,6 @@ impl Verified {
         Verified { version: AtomicU64::new(1), state: Mutex::new(state) }
     }
 
-    /// Adds a finding.
     pub fn note(&self, database: DatabaseId, compared: &Compared) -> News {
         let mut state = self.lock();
         let found = state.databases.entry(database).or_default();

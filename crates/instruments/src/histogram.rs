@@ -30,7 +30,6 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one duration.
     pub fn record(&self, ns: u64) {
         self.buckets[bucket_of(ns)].fetch_add(1, Relaxed);
         self.time_ns.fetch_add(ns, Relaxed);

@@ -9,10 +9,8 @@ use serde_json::Value;
 /// One document about an instance. What is not known is `None` or null, never 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
-    /// `db_unique_name`.
     pub name: String,
     pub sample: Sample,
-    /// Document of `standfast status --json`.
     pub status: Value,
     /// Log files, archived logs, attributes of destinations: data that seldom changes and is long.
     pub catalog: Value,
@@ -25,7 +23,6 @@ pub struct Observation {
 /// Another instance, as seen from here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Remote {
-    /// Name of the destination.
     pub name: String,
     /// Its own report; `None` when it does not answer.
     pub observation: Option<Box<Observation>>,
@@ -49,7 +46,6 @@ pub struct History {
 /// A rate or average of an interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
-    /// Name as in V$SYSMETRIC.
     pub name: String,
     /// Unit as in V$SYSMETRIC.
     pub unit: String,
@@ -96,7 +92,6 @@ pub fn lag_unit_s(seconds: u64) -> u64 {
 /// Number of times that a lag had a certain size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LagCount {
-    /// `apply lag` or `transport lag`.
     pub name: String,
     /// Seconds, rounded down to [`lag_unit_s`].
     pub seconds: u64,

@@ -22,7 +22,6 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<ThreadState>>> = const { RefCell::new(None) };
 }
 
-/// The counts of an instance.
 #[derive(Debug)]
 pub struct Instruments {
     origin: Instant,

@@ -22,7 +22,6 @@ struct DirectFile {
     /// Uses the page cache, for reading and copying. The kernel keeps both coherent: a direct write invalidates the
     /// cached pages that it covers.
     cached: File,
-    /// For fault points.
     path: PathBuf,
 }
 

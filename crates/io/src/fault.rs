@@ -72,7 +72,6 @@ mod without {
         None
     }
 
-    /// Delay of this process's acknowledgements.
     pub fn acknowledgement_delay() -> Duration {
         Duration::ZERO
     }

@@ -9,7 +9,6 @@ pub const ON_CPU: &str = "CPU";
 /// An older sample is not taken for the present state, microseconds.
 const FRESH_US: u64 = 5_000_000;
 
-/// Sessions of a wait class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActiveClass {
     /// Name of the class, or `CPU`.

@@ -10,13 +10,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Nothing is wrong.
     Ok,
-    /// The state cannot be determined.
     Unknown,
-    /// Needs attention.
     Warning,
-    /// Needs attention immediately.
     Critical,
 }
 
@@ -64,7 +60,6 @@ impl Limits {
     }
 }
 
-/// The thresholds of a check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
     pub transport: Limits,
@@ -91,11 +86,9 @@ impl Thresholds {
     }
 }
 
-/// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub severity: Severity,
-    /// What is wrong, and where.
     pub text: String,
 }
 
@@ -260,7 +253,6 @@ fn of_destination(
     }
 }
 
-/// Maximum names in a finding.
 const NAMES: usize = 3;
 
 fn stopped_there(destination: &Destination, total: u64) -> String {

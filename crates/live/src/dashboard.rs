@@ -18,12 +18,10 @@ use crate::status::Status;
 use serde::{Deserialize, Serialize};
 use standfast_instruments::{Event, Observation, WaitClass};
 
-/// Version of the document.
 pub const SCHEMA_VERSION: u32 = 1;
 /// Maximum lines of the alert log.
 const EVENTS: usize = 20;
 
-/// Figures of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Machine {
     /// Processors; `None`: unknown.
@@ -39,7 +37,6 @@ pub struct Dashboard {
     pub name: String,
     pub role: String,
     pub state: String,
-    /// Version of the program.
     pub version: String,
     /// Time of the observation, microseconds since the Unix epoch.
     pub time_us: u64,
@@ -61,7 +58,6 @@ pub struct Dashboard {
     pub events: Vec<EventLine>,
 }
 
-/// Active sessions and waiting threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sessions {
     pub connected: Figure,
@@ -73,13 +69,10 @@ pub struct Sessions {
     pub threads: Vec<ThreadWait>,
 }
 
-/// A wait in progress.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadWait {
     pub thread: String,
-    /// The wait event.
     pub event: String,
-    /// Time so far.
     pub waited: Figure,
 }
 

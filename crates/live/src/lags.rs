@@ -18,7 +18,6 @@ pub struct Lag {
 }
 
 impl Lag {
-    /// Nothing is missing.
     pub const NONE: Lag = Lag { seconds: Some(0.0), bytes: Some(0) };
 
     fn known(bytes: Option<u64>, seconds: Option<f64>, heard: bool) -> Lag {

@@ -16,10 +16,8 @@ const SMALLEST_US: u64 = 64;
 /// Largest finite bound of a histogram, microseconds: 17 s.
 const LARGEST_US: u64 = 1 << 24;
 
-/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Goes up and down.
     Gauge,
     /// Only grows; its name ends in `_total`.
     Counter,
@@ -50,7 +48,6 @@ impl Definition {
     }
 }
 
-/// A value of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Of a gauge, a counter, or the 1 of an info.
@@ -63,7 +60,6 @@ pub enum Value {
     },
 }
 
-/// A metric with its values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Family {
     pub definition: &'static Definition,

@@ -24,7 +24,6 @@ enum Matter {
     Connection,
 }
 
-/// Present state of one matter.
 enum Now {
     Bad,
     Good,

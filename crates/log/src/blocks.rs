@@ -19,7 +19,6 @@ const READ_BYTES: usize = 1 << 20;
 /// then.
 const EMPTY_BLOCKS_MAX: u32 = 8;
 
-/// A readable log.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub members: Vec<Member>,

@@ -90,7 +90,6 @@ impl LogBuffer {
         Some(chunk)
     }
 
-    /// End of the captured redo.
     pub fn captured(&self) -> Scn {
         Scn(self.captured.load(SeqCst))
     }

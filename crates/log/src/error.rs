@@ -16,11 +16,7 @@ pub enum LogError {
     #[error(
         "the redo log is poisoned: a write at SCN {at} failed ({cause})\nhint: repair the device, then restart the instance; recovery keeps everything that was acknowledged"
     )]
-    Poisoned {
-        /// SCN of the failed write.
-        at: Scn,
-        cause: String,
-    },
+    Poisoned { at: Scn, cause: String },
     /// A file of another format version, or a damaged record.
     #[error(
         "redo log {path}: {source}\nhint: restore the file from another member, or start with the directory it belongs to"
@@ -40,12 +36,7 @@ pub enum LogError {
     #[error(
         "no redo log holds SCN {at}: an archived log is missing in {directory}\nhint: put it back, or a copy of it from another instance"
     )]
-    Missing {
-        /// Position asked for.
-        at: Scn,
-        /// The archive directory.
-        directory: PathBuf,
-    },
+    Missing { at: Scn, directory: PathBuf },
     /// Every member of a group is stale: all of them were dropped earlier.
     #[error(
         "redo log {path} is all that is left of its group, and it lacks redo: it was dropped while another member went on\nhint: bring the other member back (redo.members names its directory); without it what was acknowledged since is lost here, and a standby has to take over (`standfast failover` there)"
@@ -55,13 +46,7 @@ pub enum LogError {
     #[error(
         "redo log {path} has {setting} = {found}, but {configured} is configured\nhint: set {setting} = {found} again in standfast.toml; `standfast log group` changes the groups of an instance that runs"
     )]
-    Geometry {
-        path: PathBuf,
-        /// Full name of the setting.
-        setting: &'static str,
-        found: u64,
-        configured: u64,
-    },
+    Geometry { path: PathBuf, setting: &'static str, found: u64, configured: u64 },
     /// An archived log is damaged, incomplete, or not a finished archived log.
     #[error(
         "archived log {path} is damaged or incomplete: nothing of it is right from SCN {at} on\nhint: copy it again from the instance that archived it; `standfast log dump FILE` shows what is left of it"
@@ -99,7 +84,6 @@ pub enum LogError {
         path: PathBuf,
         /// Family of the redo in the file.
         found: InstanceId,
-        /// Family that the configuration expects.
         family: InstanceId,
     },
     /// A file holds newer redo than all groups of the layout.
@@ -112,10 +96,7 @@ pub enum LogError {
     Unopened,
     /// No group has a valid header.
     #[error("no valid redo log group in {directory}\nhint: is this a directory made by `standfast init`?")]
-    NoGroups {
-        /// Directory that was searched.
-        directory: PathBuf,
-    },
+    NoGroups { directory: PathBuf },
 }
 
 impl LogError {

@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// Geometry and directories of a redo log.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
-    /// Online or standby.
     pub kind: LogKind,
     /// One directory per member; a group has a file in each.
     pub member_directories: Vec<PathBuf>,
@@ -64,13 +63,11 @@ impl LogConfig {
 /// Identity of the redo in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogIdentity {
-    /// Instance that generates the redo.
     pub instance: InstanceId,
     pub incarnation: IncarnationNo,
     pub incarnation_id: IncarnationId,
 }
 
-/// Start of a log sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSwitch {
     pub sequence: u64,
@@ -98,7 +95,6 @@ impl LogSwitch {
 pub enum GroupState {
     /// Never written, or its header is void.
     Unused,
-    /// Being filled.
     Current,
     /// Full; its redo is still needed for recovery.
     Active,
@@ -109,16 +105,13 @@ pub enum GroupState {
 /// Why the log cannot switch now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchBlocked {
-    /// `log file switch (checkpoint incomplete)`.
     CheckpointIncomplete,
-    /// `log file switch (archiving needed)`.
     ArchivingNeeded,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchivedLog {
     pub path: PathBuf,
-    /// File header, with `next_scn` set.
     pub header: LogFileHeader,
     /// Bytes of the file.
     pub bytes: u64,
@@ -159,9 +152,7 @@ pub enum MemberNotice {
 }
 
 pub(crate) struct Group {
-    /// Living members.
     pub members: Vec<Member>,
-    /// Files of dropped members.
     pub dropped: Vec<PathBuf>,
     pub header: Option<LogFileHeader>,
     /// SCN after the last byte; known once the group is full.
@@ -241,7 +232,6 @@ pub struct GroupView {
     pub archived: bool,
     /// Bytes of each of its files.
     pub bytes: u64,
-    /// Living members.
     pub members: Vec<PathBuf>,
     /// Members that are neither read nor written: lost since the start, or missing at the start.
     pub dropped: Vec<PathBuf>,
@@ -295,7 +285,6 @@ impl RedoLog {
         indexes.flat_map(|index| layout.paths_at(self.config.kind, index)).collect()
     }
 
-    /// The current groups and members.
     pub fn layout(&self) -> Layout {
         self.catalog().layout.clone()
     }
@@ -465,7 +454,6 @@ impl RedoLog {
         begun.max_by_key(|header| order_begun(header)).map(LogSwitch::of)
     }
 
-    /// Headers of all readable logs.
     fn headers(&self) -> Vec<LogFileHeader> {
         let catalog = self.catalog();
         let online = catalog.groups.iter().filter_map(|group| group.header);

@@ -48,7 +48,6 @@ pub struct Chain {
     pub logs: Vec<ArchivedLog>,
     /// SCN after the last log.
     pub end: Scn,
-    /// Running checksum at `end`.
     pub crc: StreamCrc,
     /// Start of the last record that begins in these logs.
     pub last_record: Scn,

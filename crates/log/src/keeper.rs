@@ -4,7 +4,6 @@ use crate::groups::{MemberNotice, RedoLog};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Records which members are stale.
 pub trait MemberKeeper: Send + Sync {
     /// Records that a write to these members failed and that their group continues without them. Returns once it
     /// survives a power loss that they are stale: they have to be among [`crate::LogConfig::distrusted`] at the next

@@ -18,9 +18,7 @@ pub struct Layout {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}\nhint: {hint}")]
 pub struct Refusal {
-    /// What is refused, and why.
     pub what: String,
-    /// What the operator should do.
     pub hint: String,
 }
 

@@ -36,7 +36,6 @@ const BUFFER_STEP: usize = 256 << 10;
 /// Counts since the log writer started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteCounts {
-    /// `redo writes`.
     pub writes: u64,
     /// `redo size`, bytes of records.
     pub bytes: u64,
@@ -52,7 +51,6 @@ pub struct LogWriter {
     identity: LogIdentity,
     /// Index of the group being written.
     group: usize,
-    /// Living members of that group.
     targets: Vec<Member>,
     members: MemberWriters,
     /// The end of the durable redo.

@@ -29,7 +29,6 @@ const LANES: usize = 2;
 /// Members that lack a write, by their index among those it was for, and why. Nothing is allocated while all have it.
 pub type Failures = Vec<(usize, Error)>;
 
-/// A write to all members.
 struct Write {
     members: Vec<Arc<dyn LogFile>>,
     data: Arc<AlignedBuf>,
@@ -193,7 +192,6 @@ impl InTurns {
     }
 }
 
-/// The helpers of one member.
 #[derive(Default)]
 struct MemberWriter {
     lanes: [Option<Helper>; LANES],

@@ -8,7 +8,6 @@ use standfast_format::{BlockWriter, StreamCrc, incarnation_tag};
 use standfast_instruments::{Event, waiting};
 use standfast_types::Scn;
 
-/// Limits of one read.
 #[derive(Clone, Copy)]
 pub(crate) struct Most {
     /// Bytes of the stream.
@@ -17,7 +16,6 @@ pub(crate) struct Most {
     pub of_file: usize,
 }
 
-/// Where a truncation block goes.
 pub(crate) struct CutPlace {
     pub group: usize,
     pub writer: BlockWriter,

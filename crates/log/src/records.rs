@@ -13,7 +13,6 @@ pub struct RecordReader {
     log: Arc<RedoLog>,
     buffer: Vec<u8>,
     at: usize,
-    /// SCN of `buffer[at]`.
     position: Scn,
     upto: Scn,
 }
@@ -24,7 +23,6 @@ impl RecordReader {
         RecordReader { log, buffer: Vec::new(), at: 0, position: from, upto }
     }
 
-    /// SCN of the next record.
     pub fn position(&self) -> Scn {
         self.position
     }

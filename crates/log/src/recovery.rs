@@ -21,14 +21,12 @@ use standfast_types::Scn;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The result of recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
     /// SCN after the last valid byte.
     pub end: Scn,
     /// Highest SCN that the primary had confirmed, as hardened here.
     pub confirmed: Scn,
-    /// Identity of the redo.
     pub identity: LogIdentity,
     /// Sequence of the log being filled.
     pub sequence: u64,

@@ -256,7 +256,6 @@ struct Site {
 
 const MEMORY: &str = "/sim/lost";
 
-/// Records on the simulated disk.
 struct OnDisk(SimDisk);
 
 fn remembered(disk: &dyn Disk) -> Vec<PathBuf> {
@@ -403,7 +402,6 @@ fn a_member_that_failed_and_is_back_after_a_power_loss_loses_nothing_and_is_not_
     assert!(refused > 30 && mended > 30 && dropped > 30, "{refused} {mended} {dropped}");
 }
 
-/// A complete record.
 fn record(byte: u8) -> Vec<u8> {
     let mut record = Vec::new();
     let mut builder = RecordBuilder::change(&mut record, DatabaseId(1));

@@ -33,7 +33,6 @@ enum Plan {
 #[derive(Clone, Default)]
 struct Device {
     plans: Arc<Mutex<Vec<(PathBuf, u64, Plan)>>>,
-    /// Writes that have ended.
     ended: Arc<Ended>,
 }
 
@@ -126,7 +125,6 @@ impl Disk for Device {
     }
 }
 
-/// Records nothing, and reports success.
 struct Careless;
 
 impl MemberKeeper for Careless {

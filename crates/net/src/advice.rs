@@ -36,7 +36,6 @@ const LEAST_CEILING: u64 = 16 << 20;
 /// Rate from which the queues of network devices matter, bytes per second: 1 Gbit/s less its headers.
 const FAST_LINK: f64 = 110e6;
 
-/// All results of the tests.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Peak of the redo, bytes per second.
@@ -55,11 +54,9 @@ pub struct Measured {
     pub affirm: Option<Latency>,
     /// ASYNC, one connection, socket buffers left to the systems.
     pub automatic: Option<Tried>,
-    /// What limited that run.
     pub automatic_limit: Option<Limit>,
     /// The fastest run of one connection.
     pub single: Option<Tried>,
-    /// The fastest run of all.
     pub fastest: Option<Tried>,
     /// Share of retransmitted segments in the runs that do not fill the link.
     pub loss: f64,
@@ -109,7 +106,6 @@ fn shortest_median(tests: &[Option<Latency>]) -> f64 {
 
 /// Result of the procedure in one direction.
 pub struct Way {
-    /// Direction of the redo.
     pub direction: Direction,
     pub findings: Findings,
     /// Figures and verdicts; None when the tests did not complete.
@@ -119,7 +115,6 @@ pub struct Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Grade {
-    /// Suitable.
     Pass,
     /// Suitable, with something to know or to fix.
     Warn,
@@ -151,17 +146,14 @@ pub struct Cause {
 /// The verdict on one transport mode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// `ASYNC`, `FASTSYNC` or `SYNC AFFIRM`.
     pub mode: &'static str,
     /// The worst grade of the causes.
     pub grade: Grade,
     /// Expected cost of a commit, seconds; None when commits do not wait, or when it was not measured.
     pub commit: Option<f64>,
-    /// Reasons, worst first.
     pub causes: Vec<Cause>,
 }
 
-/// The advice for one direction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
     /// Rate that the link must carry, bytes per second.
@@ -180,7 +172,6 @@ pub struct Advice {
     pub notes: Vec<String>,
 }
 
-/// Judges the measurements.
 pub fn advise(measured: &Measured) -> Advice {
     let required = measured.peak * HEADROOM;
     let fastest = measured.fastest.map_or(0.0, |run| run.rate);

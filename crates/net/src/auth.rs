@@ -20,7 +20,6 @@ pub const PROOF_BYTES: usize = 32;
 const LEAST_BYTES: usize = 16;
 const MOST_BYTES: usize = 4096;
 
-/// The shared secret.
 #[derive(Clone)]
 pub struct Key(Arc<[u8]>);
 
@@ -34,9 +33,7 @@ impl fmt::Debug for Key {
 /// The side that proves. The labels have the same length, so that no proof of one side is a proof of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The side that connected.
     Client,
-    /// The side that listens.
     Server,
 }
 

@@ -23,7 +23,6 @@ pub(crate) struct Collector<'a> {
     /// Connections that have not ended.
     open: usize,
     seen: Vec<Seen>,
-    /// Counters when counting began.
     base: Vec<Seen>,
     intervals: Vec<Interval>,
     latencies: Latencies,

@@ -13,7 +13,6 @@ pub enum NetError {
         /// The option as spelled on the command line.
         option: String,
         value: String,
-        /// The allowed forms.
         allowed: String,
     },
     /// Options that do not fit together, or a missing one.
@@ -27,70 +26,36 @@ pub enum NetError {
     NotAuthorised(String),
     /// The test file cannot be used.
     #[error("{}: {reason}", path.display())]
-    File {
-        path: PathBuf,
-        /// Cause and remedy.
-        reason: String,
-    },
-    /// Connecting failed.
+    File { path: PathBuf, reason: String },
     #[error(
         "cannot connect to {address}: {source}; is the server started, and does a firewall let the port through?"
     )]
-    Connect {
-        /// HOST:PORT.
-        address: String,
-        source: io::Error,
-    },
+    Connect { address: String, source: io::Error },
     /// The host name has no address.
     #[error("cannot find the host {host}: {source}; check its name, or give its address")]
-    Lookup {
-        /// The name as given.
-        host: String,
-        source: io::Error,
-    },
-    /// Listening on the port failed.
+    Lookup { host: String, source: io::Error },
     #[error("cannot listen on {address}: {source}; choose a free port of this host with -port or --bind")]
-    Listen {
-        /// HOST:PORT.
-        address: String,
-        source: io::Error,
-    },
+    Listen { address: String, source: io::Error },
     /// The other side is not a test server, or sent something that the protocol does not allow.
     #[error("{0}")]
     Protocol(String),
     /// The connection ended in the middle of a test.
     #[error("the connection was cut while {doing}: {source}")]
-    Cut {
-        /// The operation in progress.
-        doing: &'static str,
-        source: io::Error,
-    },
+    Cut { doing: &'static str, source: io::Error },
     /// No progress within the timeout.
     #[error(
         "no progress for {seconds} s while {doing}; the link or the server stands still (-timeout, --timeout)"
     )]
-    Timeout {
-        /// The operation in progress.
-        doing: &'static str,
-        /// The timeout.
-        seconds: f64,
-    },
+    Timeout { doing: &'static str, seconds: f64 },
     /// The test was interrupted while waiting.
     #[error("interrupted while {doing}")]
-    Interrupted {
-        /// The operation in progress.
-        doing: &'static str,
-    },
+    Interrupted { doing: &'static str },
     /// The server could not write what it received.
     #[error("the server could not write to its file: {0}")]
     FarDisk(io::Error),
     /// Any other error of the system.
     #[error("{what}: {source}")]
-    System {
-        /// The operation that failed.
-        what: String,
-        source: io::Error,
-    },
+    System { what: String, source: io::Error },
 }
 
 impl NetError {

@@ -7,7 +7,6 @@ use std::fmt;
 pub enum Limit {
     /// The receiver's buffer: its window was full although it read what arrived.
     ReceiverWindow,
-    /// The sender's buffer.
     SendBuffer,
     /// Bandwidth, distance, loss or congestion control between the hosts.
     Path,
@@ -18,7 +17,6 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Returns the name for machines.
     pub fn code(self) -> &'static str {
         match self {
             Limit::ReceiverWindow => "receiver_window",

@@ -23,7 +23,6 @@ pub const TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub struct Challenge {
     pub hello: Hello,
-    /// The Hello as received.
     pub bytes: [u8; HELLO_BYTES],
     /// The nonce that the client must answer to.
     pub nonce: [u8; NONCE_BYTES],
@@ -44,7 +43,6 @@ struct Guest {
 pub enum Said {
     /// The Hello, decoded and as received.
     Hello(Hello, [u8; HELLO_BYTES]),
-    /// The response to a challenge.
     Response(Challenge, [u8; RESPONSE_BYTES]),
     /// Bytes that are not understood, and why.
     Nonsense(WireError),
@@ -56,9 +54,7 @@ const _: () = assert!(HELLO_BYTES == RESPONSE_BYTES);
 /// A connection that leaves the lobby with a message.
 pub struct Arrival {
     pub socket: TcpStream,
-    /// Address of the other side.
     pub address: SocketAddr,
-    /// When it connected.
     pub since: Instant,
     pub said: Said,
 }

@@ -9,7 +9,6 @@
 use crate::{NetError, Result};
 use serde::Serialize;
 
-/// One log of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LogOfHistory {
     /// Redo thread: the node of a cluster; 1 when the history does not say.
@@ -29,12 +28,10 @@ impl LogOfHistory {
     }
 }
 
-/// Summary of a history.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LogHistory {
     /// The log that was filled fastest. A link must carry its rate, and that of each thread by itself.
     pub peak: LogOfHistory,
-    /// Logs with a duration.
     pub logs: usize,
     /// Logs that began and ended in the same second; they have no rate.
     pub without_duration: usize,

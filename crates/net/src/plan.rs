@@ -25,7 +25,6 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns `SYNC` or `ASYNC`.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Async => "ASYNC",
@@ -52,7 +51,6 @@ impl Direction {
         }
     }
 
-    /// Returns the name for machines.
     pub fn code(self) -> &'static str {
         match self {
             Direction::ToServer => "to_server",
@@ -64,9 +62,7 @@ impl Direction {
 /// One direction of a test, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Directions {
-    /// The client sends.
     ToServer,
-    /// The server sends.
     FromServer,
     /// Both at the same time, each on its own connections.
     Both,
@@ -81,12 +77,10 @@ impl Directions {
         }
     }
 
-    /// Returns whether the server sends.
     pub fn has_reverse(self) -> bool {
         self != Directions::ToServer
     }
 
-    /// Returns the name for machines.
     pub fn code(self) -> &'static str {
         match self {
             Directions::Both => "both",
@@ -127,7 +121,6 @@ impl Pace {
     }
 }
 
-/// Content of the messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// Incompressible bytes.
@@ -136,7 +129,6 @@ pub enum Payload {
     Zero,
     /// The content of a file, repeated.
     File {
-        /// File name, for the screen.
         name: String,
         /// File content; at least one byte.
         content: Arc<[u8]>,
@@ -172,15 +164,12 @@ pub struct Plan {
     /// Pauses are uniformly distributed from 0 to `delay`.
     pub random_delay: bool,
     pub payload: Payload,
-    /// Concurrent connections in each direction.
     pub streams: u16,
     /// Socket buffer of this side, bytes; 0 leaves it to the system.
     pub buffer: u32,
     /// Socket buffer requested from the server, bytes; 0 leaves it to the server.
     pub far_buffer: u32,
-    /// Time between two rows.
     pub interval: Duration,
-    /// When the test ends.
     pub duration: Extent,
     /// Initial time that no figure counts.
     pub omit: Duration,

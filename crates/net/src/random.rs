@@ -1,6 +1,5 @@
 //! Pseudo-random numbers for lengths, pauses and payloads: fast and seedable, not for secrets.
 
-/// SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

@@ -10,7 +10,6 @@ use crate::{NetError, Result};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Version of the document's format.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The program that made a result.
@@ -139,7 +138,6 @@ pub fn interval(direction: Direction, interval: &Interval) -> Value {
     })
 }
 
-/// Returns the latencies of messages.
 pub fn latency(latency: &Latency) -> Value {
     json!({
         "count": latency.count,

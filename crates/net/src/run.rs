@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 
 /// Events reported to the caller while a test runs.
 pub enum Event<'a> {
-    /// All connections are open.
     Ready,
     /// An interval of this direction is complete.
     Row(Direction, &'a Interval),
@@ -39,23 +38,18 @@ pub struct Buffers {
     pub send: u64,
     /// Receive buffer of the receiver at the end.
     pub receive: u64,
-    /// Settings that reduced the requests.
     pub clamped_by: Vec<&'static str>,
 }
 
 /// A test that has ended, for whatever reason.
 pub struct Outcome {
-    /// Direction of all figures here.
     pub direction: Direction,
     pub intervals: Vec<Interval>,
-    /// All intervals as one.
     pub total: Interval,
-    /// Latencies behind `total`.
     pub latencies: Latencies,
     /// Payload per connection, bytes.
     pub streams: Vec<u64>,
     pub buffers: Buffers,
-    /// Congestion control of the sender.
     pub congestion: Option<String>,
     /// Error that ended the test early; what was measured until then is here.
     pub trouble: Option<NetError>,
@@ -89,7 +83,6 @@ struct Shared<'a> {
     /// File for the durable writes of this side.
     ring: Option<Arc<Ring>>,
     abort: AtomicBool,
-    /// Connections whose receives block.
     watches: Watches,
 }
 

@@ -10,12 +10,10 @@ pub const FIRST_WINDOW: u32 = 2 << 20;
 /// Consecutive settings without gain that end the search for connections.
 const FLAT: usize = 3;
 
-/// One setting and its result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tried {
     /// Socket buffer, bytes; 0: left to the systems.
     pub window: u32,
-    /// Connections.
     pub streams: u16,
     /// Bytes per second.
     pub rate: f64,
@@ -23,10 +21,8 @@ pub struct Tried {
     pub clamped: bool,
 }
 
-/// All settings that were tried.
 #[derive(Default)]
 pub struct Sweep {
-    /// One connection with different buffers.
     pub windows: Vec<Tried>,
     /// The best buffer with different numbers of connections; the first entry repeats the one in `windows`.
     pub streams: Vec<Tried>,
@@ -55,7 +51,6 @@ impl Sweep {
         self.runs().find(|(run, _)| *run == tried).map(|(_, outcome)| outcome)
     }
 
-    /// Returns the document for machines.
     pub fn document(&self) -> Value {
         let one = |tried: &Tried| {
             let run = self.outcome(tried).map(|outcome| &outcome.total);

@@ -24,7 +24,6 @@ const CATCH_UP: f64 = 2.0;
 /// Longest payload that is sent from one buffer together with its header, bytes.
 const WHOLE: usize = 128 << 10;
 
-/// Parameters of a sender.
 pub struct Orders<'a> {
     pub pace: Pace,
     /// Bytes of the messages. A message is a prefix of them; a longer message repeats them.
@@ -42,7 +41,6 @@ pub struct Orders<'a> {
     pub seed: u64,
 }
 
-/// Callbacks of a sender.
 pub trait Ledger {
     /// Called when an ASYNC message was sent.
     fn sent(&self, _length: u32) {}
@@ -53,7 +51,6 @@ pub trait Ledger {
     fn heard(&self, _report: &Report) {}
 }
 
-/// A sending server records nothing.
 impl Ledger for () {}
 
 /// Returns the bytes that the messages of a plan are made of.

@@ -38,7 +38,6 @@ const PAYLOAD_BYTES: usize = 1 << 20;
 /// Zeros that a sending server repeats in its messages; fewer suffice, because zeros are alike everywhere.
 const ZERO_BYTES: usize = 64 << 10;
 
-/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerPlan {
     /// Address or name of this host to listen on; None listens on all addresses.
@@ -59,18 +58,15 @@ pub struct ServerPlan {
     pub key: Option<Key>,
 }
 
-/// A listening server.
 pub struct Server {
     listener: TcpListener,
     file: TestFile,
     plan: ServerPlan,
     serving: AtomicUsize,
-    /// Connections whose receives block.
     watches: Watches,
     /// Budget of output lines about clients that are not served.
     lines: Mutex<LineBudget>,
     began: Instant,
-    /// Payload for clients that receive.
     payload: Arc<[u8]>,
 }
 

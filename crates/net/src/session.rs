@@ -39,7 +39,6 @@ pub trait Observer {
 /// A receiving server records nothing; the client does.
 impl Observer for () {}
 
-/// State of one receiving connection.
 struct Session<'a> {
     link: &'a Link<'a>,
     mode: Mode,

@@ -9,9 +9,7 @@ use serde::Serialize;
 pub struct Window {
     /// Payload sent (ASYNC), acknowledged (SYNC) or received (from the server), bytes.
     pub bytes: u64,
-    /// Messages of that payload.
     pub messages: u64,
-    /// Latencies of acknowledged messages.
     pub latency: Latencies,
     /// The receiver's counters since the connection began, as last seen.
     pub far: Far,
@@ -32,7 +30,6 @@ pub struct Sender {
     pub acknowledged: u64,
     /// Congestion window, bytes.
     pub congestion_window: u32,
-    /// Retransmitted segments.
     pub retransmissions: u32,
     /// Shortest round trip, microseconds; 0 before the first.
     pub min_rtt_us: u32,
@@ -176,7 +173,6 @@ pub struct Quantile {
 /// Mean and percentiles, seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// Exact mean.
     pub mean: f64,
     pub p50: f64,
     pub p90: f64,
@@ -217,7 +213,6 @@ pub struct Latency {
 /// Figures from the kernel's TCP counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Tcp {
-    /// Retransmitted segments, all connections.
     pub retransmissions: u64,
     /// Congestion window, bytes, mean of the connections.
     pub congestion_window: u64,

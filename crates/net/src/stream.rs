@@ -16,10 +16,8 @@ use std::time::Duration;
 /// Longest wait for a connection or an answer when the plan sets no timeout.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The server of a test.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Name or address.
     pub host: String,
     pub port: u16,
     /// Shared secret that the server must have as well.

@@ -23,7 +23,6 @@ pub fn remark(line: Arguments<'_>) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-/// State of the terminal.
 struct Screen {
     /// When text was last written to it.
     spoke: Option<Instant>,
@@ -71,7 +70,6 @@ pub fn status(line: &str) {
     screen.status = true;
 }
 
-/// Removes the status line.
 pub fn wipe() {
     screen().wipe();
 }

@@ -5,14 +5,11 @@
 
 use std::time::Duration;
 
-/// Allowed forms of a size.
 pub const SIZE_FORMS: &str = "bytes, or a number with k, m or g (1,024-based): 8192, 8k, 1m";
-/// Allowed forms of a time.
 pub const TIME_FORMS: &str = "a number with ms, s, m, h or d: 500ms, 10s, 2m, 1h";
 /// Allowed forms of a duration in time or bytes.
 pub const EXTENT_FORMS: &str =
     "a time (120, 30s, 2m = minutes, 1h) or an amount of data (500mb, 4gb, 100k); a bare number is seconds";
-/// Allowed forms of a rate.
 pub const RATE_FORMS: &str =
     "bytes or bits per second: 62MiB/s, 8mb, 100mbit (bits count in 1,000s, bytes in 1,024s)";
 

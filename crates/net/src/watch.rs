@@ -22,7 +22,6 @@ pub struct Watch {
     turn: AtomicU64,
     /// Longest wait, nanoseconds; 0 waits for ever.
     timeout: AtomicU64,
-    /// Why the receiver was woken.
     why: AtomicU8,
 }
 
@@ -89,7 +88,6 @@ impl Seen {
     }
 }
 
-/// All watched connections.
 #[derive(Default)]
 pub struct Watches(Mutex<Vec<(Arc<Watch>, Seen)>>);
 

@@ -195,11 +195,8 @@ fn version(bytes: &[u8]) -> Result<(), WireError> {
 /// The server's decision about a [`Hello`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The test may begin.
     Ready,
-    /// Refused; the text says why.
     Refused,
-    /// The protocol versions differ.
     Version,
     /// The client must prove that it has the key; the text is the server's nonce.
     Challenge,

@@ -50,7 +50,6 @@ pub struct Spent {
     pub seconds: f64,
 }
 
-/// A slot of the course.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stretch {
     pub begin_us: u64,
@@ -123,7 +122,6 @@ fn sums(rows: impl Iterator<Item = (String, String, f64)>) -> Vec<Spent> {
     sums
 }
 
-/// Returns the activity as tables.
 pub fn sections(active: &Active) -> Vec<Section> {
     let share_of = |seconds: f64| share((active.seconds > 0.0).then(|| seconds / active.seconds));
     let top = |head: &'static str, detail: &'static str, all: &[Spent]| Table {

@@ -8,7 +8,6 @@ use crate::units::{difference, number, when};
 use serde::Serialize;
 use standfast_instruments::{CommitPart, Event, Statistic};
 
-/// A figure of both intervals.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     pub name: String,
@@ -23,7 +22,6 @@ pub struct Figure {
 
 #[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// Version of this document.
     pub schema_version: u32,
     /// The figures of the published tables about synchronous transport.
     pub key: Vec<Figure>,
@@ -105,7 +103,6 @@ fn events(before: &Interval, after: &Interval) -> Vec<Figure> {
     Event::ALL.iter().map(row).filter(happened).collect()
 }
 
-/// Returns the comparison as tables.
 pub fn sections(comparison: &Comparison) -> Vec<Section> {
     let interval = |of: &Interval| {
         let id = |id: Option<i64>| id.map_or_else(|| "-".to_owned(), |id| id.to_string());

@@ -13,7 +13,6 @@ const TRUE: u8 = 3;
 /// Increase over the base, which is an integer >= 0; zigzag, wrapping.
 const MORE: u8 = 4;
 const POSITIVE: u8 = 5;
-/// An integer below zero, zigzag.
 const NEGATIVE: u8 = 6;
 const FLOAT: u8 = 7;
 const TEXT: u8 = 8;

@@ -5,37 +5,22 @@ use std::path::PathBuf;
 /// The remedy follows `hint:` in the text.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// SQLite failed on the repository.
     #[error(
         "cannot {doing} {path}: {source}\nhint: see to the room and the permissions of its directory; a damaged \
              repository can be moved away, a new one is begun"
     )]
-    Repository {
-        /// What failed, as a verb.
-        doing: &'static str,
-        path: PathBuf,
-        source: rusqlite::Error,
-    },
+    Repository { doing: &'static str, path: PathBuf, source: rusqlite::Error },
     #[error(
         "there are no snapshots: {path} does not exist\nhint: a running instance takes one every \
              snapshot.interval_s seconds; `standfast snapshot` takes one now"
     )]
-    Missing {
-        /// The expected path.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// Another version of this program wrote the repository.
     #[error(
         "{path} has schema version {found}, this program knows {known}\nhint: use the version of standfast that \
              wrote it, or move it away"
     )]
-    Version {
-        path: PathBuf,
-        /// Version of the file.
-        found: i64,
-        /// Version that this program writes.
-        known: i64,
-    },
+    Version { path: PathBuf, found: i64, known: i64 },
     #[error(
         "snapshot {id} in {path} is damaged: {why}\nhint: choose others; `standfast snapshot list` shows them"
     )]

@@ -8,7 +8,6 @@ use standfast_net::html::page;
 /// The first lines of every report.
 pub const MARK: &str = "<!DOCTYPE html>\n<!-- standfast workload report, version 1 -->\n";
 
-/// Returns the whole file.
 pub fn html(title: &str, sections: &[Section]) -> String {
     page::document(MARK, title, Markup::new().all(sections.iter().map(section)))
 }

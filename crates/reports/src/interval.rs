@@ -15,7 +15,6 @@ pub struct Moment {
     /// Number of the snapshot; `None` when it is not in the repository.
     pub id: Option<i64>,
     pub observation: Observation,
-    /// The configuration in force.
     pub parameters: Value,
 }
 
@@ -54,7 +53,6 @@ impl Period {
 /// A setting that differs between the two ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Changed {
-    /// Dotted path.
     pub name: String,
     /// Value at the begin; null when not set.
     pub before: Value,
@@ -65,16 +63,11 @@ pub struct Changed {
 /// Figures of a period. `None`: unknown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Interval {
-    /// Version of this document.
     pub schema_version: u32,
-    /// `db_unique_name`.
     pub name: String,
-    /// Role at the end.
     pub role: Option<String>,
-    /// State at the end.
     pub state: Option<String>,
     pub version: Option<String>,
-    /// Incarnation at the end.
     pub incarnation: Option<u64>,
     /// Protection mode and level at the end.
     pub protection: Value,
@@ -102,12 +95,10 @@ pub struct Interval {
     pub groups: Option<usize>,
     /// Block size of the redo log, bytes.
     pub block_bytes: Option<u64>,
-    /// Sessions at the end.
     pub sessions: Option<u64>,
     pub changed: Vec<Changed>,
     /// New lines of the alert log.
     pub alerts: Vec<String>,
-    /// The configuration at the end.
     pub parameters: Value,
 }
 

@@ -8,11 +8,8 @@ use standfast_instruments::{LagCount, Observation, Statistic};
 /// `None`: unknown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StandbyFigures {
-    /// Name of the destination.
     pub name: String,
-    /// `sync-affirm`, `fastsync` or `async`.
     pub mode: Option<String>,
-    /// State of its sender.
     pub state: Option<String>,
     /// Whether commits wait for it, and whether they should.
     pub standing: Option<String>,
@@ -30,13 +27,11 @@ pub struct StandbyFigures {
     pub wire_bytes: Option<u64>,
     /// TCP segments with data sent, retransmissions included.
     pub segments: Option<u64>,
-    /// TCP segments retransmitted.
     pub retransmitted: Option<u64>,
     /// Mean time from a frame to its acknowledgement since the sender started, microseconds.
     pub round_trip_us: Option<f64>,
     /// The shortest round trip of the connection itself, microseconds.
     pub network_round_trip_us: Option<f64>,
-    /// Connections that broke.
     pub disconnects: u64,
     /// Times that it was degraded or stalled because it did not answer in time.
     pub timeouts: u64,
@@ -44,7 +39,6 @@ pub struct StandbyFigures {
     pub gap_begin: Option<u64>,
     /// Bytes missing in a gap at the end.
     pub gap_end: Option<u64>,
-    /// Connections that fill the gap.
     pub gap_connections: Option<u64>,
     /// The newest error of this destination.
     pub last_trouble: Option<String>,

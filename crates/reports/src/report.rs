@@ -10,16 +10,13 @@ use standfast_net::html::plot::Plot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
     pub name: &'static str,
-    /// Numbers are right-aligned.
     pub numeric: bool,
 }
 
-/// A column of words, left-aligned.
 pub fn left(name: &'static str) -> Column {
     Column { name, numeric: false }
 }
 
-/// A column of numbers, right-aligned.
 pub fn right(name: &'static str) -> Column {
     Column { name, numeric: true }
 }
@@ -35,11 +32,8 @@ pub struct Table {
 #[derive(Clone, Debug, Default)]
 pub struct Section {
     pub title: String,
-    /// Sentences above everything else.
     pub notes: Vec<String>,
-    /// Shown as boxes.
     pub findings: Vec<Finding>,
-    /// Names and values.
     pub facts: Vec<(&'static str, String)>,
     pub table: Option<Table>,
     /// Not shown in text.
@@ -71,9 +65,7 @@ pub fn report(period: &Period) -> Vec<Section> {
 pub struct Document {
     #[serde(flatten)]
     pub interval: Interval,
-    /// The cause first.
     pub findings: Vec<Finding>,
-    /// Metrics of the interval.
     pub metrics: Value,
 }
 

@@ -39,18 +39,15 @@ const LEVEL: i32 = 19;
 /// Busy timeout, of readers for the writer and the other way round.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// A snapshot as stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Condensed to what is worth keeping.
     pub observation: Observation,
-    /// The configuration in force.
     pub parameters: Value,
     /// Seconds that a row of the activity stands for.
     pub activity_every_s: u32,
 }
 
-/// A snapshot in a list.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Listed {
     pub id: i64,
@@ -59,7 +56,6 @@ pub struct Listed {
     pub started_us: i64,
     pub role: Option<String>,
     pub state: Option<String>,
-    /// Compressed size in the repository.
     pub bytes: i64,
 }
 

@@ -3,12 +3,10 @@
 use crate::report::{Section, Table};
 use crate::rules::Finding;
 
-/// Columns of a terminal.
 pub const WIDTH: usize = 80;
 /// A column of words is not made narrower.
 const WORDS_MIN: usize = 12;
 
-/// Renders all sections.
 pub fn text(title: &str, sections: &[Section]) -> String {
     let mut out = format!("{title}\n{}\n", "=".repeat(title.chars().count().min(WIDTH)));
     for section in sections {

@@ -6,14 +6,12 @@ use std::time::{Duration, UNIX_EPOCH};
 /// Shown for an unknown value.
 pub const UNKNOWN: &str = "-";
 
-/// A number with `digits` decimals.
 pub fn number(value: Option<f64>, digits: usize) -> String {
     // The sum of an empty iterator is -0.0; adding 0.0 makes it 0.0.
     let value = value.filter(|value| value.is_finite()).map(|value| value + 0.0);
     value.map_or_else(|| UNKNOWN.to_owned(), |value| grouped(&format!("{value:.digits$}")))
 }
 
-/// A count with thousands separators.
 pub fn count(value: Option<u64>) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), |value| grouped(&value.to_string()))
 }

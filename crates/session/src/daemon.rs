@@ -26,7 +26,6 @@ pub struct DirtySet {
 }
 
 impl DirtySet {
-    /// Numbers of the databases, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u16> {
         set_bits(self.words).map(|database| database as u16)
     }
@@ -40,7 +39,6 @@ impl DirtySet {
         self.words[index / 64] |= 1 << (index % 64);
     }
 
-    /// Adds all of `other`.
     pub fn merge(&mut self, other: &DirtySet) {
         for (mine, theirs) in self.words.iter_mut().zip(other.words) {
             *mine |= theirs;
@@ -70,7 +68,6 @@ pub struct SessionCounts {
 }
 
 impl Segment {
-    /// Takes all notifications.
     pub fn take_dirty(&self) -> DirtySet {
         let requests = self.requests;
         requests.daemon.urgent.store(0, SeqCst);

@@ -44,7 +44,6 @@ impl SessionWait {
     }
 }
 
-/// Counts of one kind.
 #[repr(C)]
 pub(crate) struct Cell {
     time_ns: AtomicU64,
@@ -52,14 +51,12 @@ pub(crate) struct Cell {
     buckets: [AtomicU64; BUCKETS],
 }
 
-/// Counts of all sessions together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitCounts {
     /// All durations together, nanoseconds.
     pub time_ns: u64,
     /// The longest, nanoseconds.
     pub max_ns: u64,
-    /// By bucket.
     pub buckets: Vec<u64>,
 }
 
@@ -71,7 +68,6 @@ pub struct OuterWait {
     since_ns: u64,
 }
 
-/// What a session is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionActivity {
     pub slot: usize,

@@ -61,13 +61,11 @@ pub fn wake_those(word: &AtomicU32, bits: u32) {
     };
 }
 
-/// Wakes one waiter of `word`.
 pub fn wake_one(word: &AtomicU32) {
     // SAFETY: the word is mapped for the life of the process.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
 }
 
-/// Wakes all waiters of `word`.
 pub fn wake_all(word: &AtomicU32) {
     // SAFETY: the word is mapped for the life of the process.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };

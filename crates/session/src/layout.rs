@@ -38,7 +38,6 @@ const fn standfast_types_databases() -> usize {
 pub enum DatabaseState {
     /// Not served: never was, or no longer protected.
     Absent = 0,
-    /// Open for reading and writing.
     Open = 1,
     /// The instance is recovering it; writers wait.
     Recovering = 2,
@@ -94,7 +93,6 @@ impl OtherWriters {
 /// Both files begin with it, in every release.
 #[repr(C)]
 pub struct Head {
-    /// Written last at creation.
     pub magic: AtomicU64,
     pub version: AtomicU32,
     /// 1: replaced by a newer segment; sessions must map the new one. Trusted in [`Published`] only; in the other file

@@ -37,7 +37,6 @@ pub struct Marker {
     pub name: String,
     /// Directory of the instance. Where no socket tells whether the instance runs, the lock file in it does.
     pub directory: PathBuf,
-    /// Path of its shared memory.
     pub segment: PathBuf,
     /// Its runtime directory, with shared memory and sockets, if it has one.
     pub runtime: Option<PathBuf>,
@@ -46,7 +45,6 @@ pub struct Marker {
     pub database: u16,
     /// Path of the file for which the marker was written; empty in version 1.
     pub path: PathBuf,
-    /// That file, if it existed.
     pub file: Option<FileId>,
 }
 
@@ -79,12 +77,13 @@ pub enum Foreign {
 /// Why a marker cannot be used.
 #[derive(Debug)]
 pub enum MarkerError {
-    /// It cannot be read.
     Io(std::io::Error),
     /// It is not a marker, or of another version; what is wrong.
     Malformed(&'static str),
     /// It lies where every user may create files, and belongs to a user whose markers do not count there.
-    Owner { uid: u32 },
+    Owner {
+        uid: u32,
+    },
 }
 
 impl fmt::Display for MarkerError {
@@ -205,7 +204,6 @@ impl Marker {
         })
     }
 
-    /// Directory of the instance's sockets.
     pub fn sockets(&self) -> &Path {
         self.runtime.as_deref().unwrap_or(&self.directory)
     }

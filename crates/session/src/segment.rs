@@ -22,15 +22,25 @@ pub enum SegmentError {
     /// It is not a segment, or not complete.
     NotASegment,
     /// Another version of Standfast made it.
-    Version { found: u32 },
-    /// It belongs to another instance.
+    Version {
+        found: u32,
+    },
     OtherInstance,
     /// Other users may have written what the instance publishes.
-    Untrusted { path: PathBuf, owner: u32, mode: u32 },
+    Untrusted {
+        path: PathBuf,
+        owner: u32,
+        mode: u32,
+    },
     /// Other users could replace our files with files of theirs.
-    Directory { path: PathBuf },
+    Directory {
+        path: PathBuf,
+    },
     /// A file that is not ours has the name, and cannot be removed.
-    InTheWay { path: PathBuf, source: io::Error },
+    InTheWay {
+        path: PathBuf,
+        source: io::Error,
+    },
 }
 
 impl From<io::Error> for SegmentError {
@@ -425,7 +435,6 @@ impl Segment {
         self.truth().settings.running.load(SeqCst) != 0
     }
 
-    /// The settings in force.
     pub fn config(&self) -> SegmentConfig {
         let settings = &self.truth().settings;
         SegmentConfig {

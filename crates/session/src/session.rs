@@ -27,11 +27,9 @@ pub struct CommitMode {
 }
 
 impl CommitMode {
-    /// As stored in the segment.
     pub fn bits(self) -> u32 {
         u32::from(self.nowait) | u32::from(self.batch) << 1
     }
-    /// From the segment.
     pub fn from_bits(bits: u32) -> CommitMode {
         CommitMode { nowait: bits & 1 != 0, batch: bits & 2 != 0 }
     }
@@ -53,10 +51,8 @@ pub enum WaitOutcome {
     Unknown,
 }
 
-/// Why a session cannot attach.
 #[derive(Debug)]
 pub enum AttachError {
-    /// All slots are taken.
     Full,
     /// The lock of a slot cannot be taken.
     Io(std::io::Error),

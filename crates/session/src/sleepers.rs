@@ -4,7 +4,6 @@ use crate::layout::{BED_SESSIONS, Slot};
 use crate::session::{WORD_ASLEEP, WORD_IDLE};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Waiters of any databases.
 #[derive(Debug, Default)]
 pub struct Sleepers {
     all: Vec<Sleeper>,

@@ -66,7 +66,6 @@ fn commit(session: Session, frame: u32) -> Target {
     target
 }
 
-/// Pseudorandom numbers.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     match *state >> 62 {

@@ -17,7 +17,6 @@ pub struct Context {
     _opaque: [u8; 0],
 }
 
-/// Argument of an SQL function.
 #[repr(C)]
 pub struct Value {
     _opaque: [u8; 0],
@@ -38,7 +37,6 @@ pub struct IndexInfo {
 /// A virtual table: the first field of every module's own table structure.
 #[repr(C)]
 pub struct VirtualTable {
-    /// Set by SQLite.
     pub module: *const Module,
     /// Set by SQLite; no longer used.
     pub references: c_int,
@@ -49,7 +47,6 @@ pub struct VirtualTable {
 /// A cursor on a virtual table: the first field of every module's own cursor structure.
 #[repr(C)]
 pub struct Cursor {
-    /// Set by SQLite.
     pub table: *mut VirtualTable,
 }
 
@@ -160,7 +157,6 @@ pub struct Vfs {
     pub next_system_call: Option<unsafe extern "C" fn(*mut Vfs, *const c_char) -> *const c_char>,
 }
 
-/// Result codes, with SQLite's names.
 #[allow(missing_docs)]
 pub mod code {
     use std::ffi::c_int;
@@ -188,7 +184,6 @@ pub mod code {
     pub const OK_LOAD_PERMANENTLY: c_int = 1 << 8;
 }
 
-/// Flags of `xOpen`.
 #[allow(missing_docs)]
 pub mod open {
     use std::ffi::c_int;
@@ -198,7 +193,6 @@ pub mod open {
     pub const WAL: c_int = 0x80000;
 }
 
-/// Operations of `xFileControl`.
 #[allow(missing_docs)]
 pub mod control {
     use std::ffi::c_int;
@@ -212,7 +206,6 @@ pub mod control {
     pub const FIND: c_int = 0x5366_0001;
 }
 
-/// Flags and offsets of `xShmLock`.
 #[allow(missing_docs)]
 pub mod shm {
     use std::ffi::c_int;
@@ -232,9 +225,7 @@ pub mod shm {
     pub const READ_MARK_FIRST: c_int = READ_LOCK_FIRST + 1;
 }
 
-/// `SQLITE_LOCK_EXCLUSIVE` of `xLock`.
 pub const LOCK_EXCLUSIVE: c_int = 4;
-/// `SQLITE_SYNC_NORMAL` of `xSync`.
 pub const SYNC_NORMAL: c_int = 2;
 /// `SQLITE_UTF8`: text encoding of an SQL function's arguments.
 pub const UTF8: c_int = 1;

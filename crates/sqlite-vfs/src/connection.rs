@@ -66,7 +66,6 @@ impl Connection {
         self.write_locks.load(SeqCst) != 0
     }
 
-    /// Defers a wait.
     pub fn defer(&self, wait: Deferred) {
         let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
         deferred.push(wait);

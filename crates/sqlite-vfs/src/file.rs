@@ -29,7 +29,6 @@ pub(crate) struct ShimFile {
     base: File,
     kind: Kind,
     main: *const MainFile,
-    /// The host's file.
     real: *mut File,
     /// Words of separate memory at `real`; 0 where `real` lies behind this structure.
     own_words: usize,
@@ -39,7 +38,6 @@ pub(crate) struct ShimFile {
 pub(crate) const SHIM_BYTES: usize = size_of::<ShimFile>();
 const _: () = assert!(SHIM_BYTES.is_multiple_of(align_of::<u64>()));
 
-/// Memory for the host's file.
 pub(crate) struct Place {
     pub real: *mut File,
     own_words: usize,
@@ -105,7 +103,6 @@ pub(crate) unsafe fn install(file: *mut File, place: Place, kind: Kind, main: *c
 pub(crate) struct Find {
     /// Address of [`METHODS`]: another copy of this library in the process has a different one, and does not answer.
     key: *const c_void,
-    /// The result.
     main: *const MainFile,
 }
 
@@ -284,7 +281,6 @@ unsafe extern "C" fn write(file: *mut File, buffer: *const c_void, count: c_int,
     })
 }
 
-/// Writes into the host's file.
 fn into_real(file: *mut File) -> impl FnMut(u64, &[u8]) -> Result<(), c_int> {
     move |offset, data| match real!(file, write(data.as_ptr().cast(), data.len() as c_int, offset as i64)) {
         code::OK => Ok(()),

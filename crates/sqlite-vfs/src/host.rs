@@ -90,7 +90,6 @@ host! {
     vfs_register = 142: unsafe extern "C" fn(*mut Vfs, c_int) -> c_int,
     /// Allocates memory that SQLite will free.
     malloc = 68: unsafe extern "C" fn(c_int) -> *mut c_void,
-    /// Frees memory that SQLite allocated.
     free = 58: unsafe extern "C" fn(*mut c_void),
     /// Writes to the application's error log.
     log = 167: unsafe extern "C" fn(c_int, *const c_char, ...),
@@ -100,7 +99,6 @@ host! {
         *mut Sqlite3, *const c_char, c_int, c_int, *mut c_void,
         Option<SqlFunction>, Option<SqlFunction>, Option<unsafe extern "C" fn(*mut Context)>, Destructor,
     ) -> c_int,
-    /// Connection of a function call.
     context_db_handle = 149: unsafe extern "C" fn(*mut Context) -> *mut Sqlite3,
     /// Returns text from a function; a destructor of -1 lets SQLite copy it.
     result_text = 85: unsafe extern "C" fn(*mut Context, *const c_char, c_int, isize),
@@ -119,7 +117,6 @@ host! {
     /// Text of a column of a statement's row.
     column_text = 36: unsafe extern "C" fn(*mut Statement, c_int) -> *const c_char,
     finalize = 57: unsafe extern "C" fn(*mut Statement) -> c_int,
-    /// Text of an argument.
     value_text = 109: unsafe extern "C" fn(*mut Value) -> *const c_char,
     /// Calls `xFileControl` of the file of a schema.
     file_control = 127: unsafe extern "C" fn(*mut Sqlite3, *const c_char, c_int, *mut c_void) -> c_int,

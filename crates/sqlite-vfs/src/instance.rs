@@ -93,7 +93,6 @@ pub(crate) fn forks() -> u32 {
     FORKS.load(SeqCst)
 }
 
-/// Starts counting forks.
 pub(crate) fn watch_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -40,7 +40,6 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct Database {
     /// Absolute path, as SQLite gave it.
     pub file: PathBuf,
-    /// `file` for messages.
     pub path: String,
     /// Identity of the file that was opened.
     opened: Option<FileId>,
@@ -119,7 +118,6 @@ impl Database {
 pub(crate) struct LogPoint {
     /// Last committed frame of the generation (mxFrame).
     pub frame: u32,
-    /// Name the WAL generation.
     pub salts: [u32; 2],
 }
 
@@ -127,7 +125,6 @@ pub(crate) struct LogPoint {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WriteLock {
     Free,
-    /// For a transaction.
     Held,
     /// Only to read the wal-index header again or to rebuild the wal-index; writing is not allowed.
     Recovery,
@@ -140,7 +137,6 @@ pub(crate) struct MainFile {
     /// Never reused, unlike the address.
     pub id: u64,
     pub database: Arc<Database>,
-    /// The host's file.
     pub real: *mut File,
     /// SQLite opened the file through the VFS below, which then opens its WAL as well.
     pub below: bool,

@@ -6,14 +6,11 @@ use crate::main_file::MainFile;
 use standfast_session::CommitMode;
 use std::ffi::{CStr, c_char, c_int};
 
-/// Answer to a PRAGMA.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
-    /// SQLite continues with it.
     Pass,
     /// One row with this text. Never without text: some drivers fail on a NULL row.
     Row(String),
-    /// An error with this text.
     Refuse(String),
 }
 
@@ -80,7 +77,6 @@ fn current_visibility(file: &MainFile) -> bool {
     file.durable_visibility().unwrap_or_else(default)
 }
 
-/// `wait,immediate`, `nowait,batch` and so on.
 pub(crate) fn commit_write(mode: CommitMode) -> String {
     let wait = if mode.nowait { "nowait" } else { "wait" };
     let write = if mode.batch { "batch" } else { "immediate" };

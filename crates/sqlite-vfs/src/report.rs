@@ -18,13 +18,11 @@ const REPEAT_NS: u64 = 60_000_000_000;
 pub(crate) enum Cause {
     /// The marker beside the database cannot be used.
     Marker,
-    /// A write to a standby.
     Standby,
     /// The instance does not run or does not serve the database.
     Down,
     /// The instance met an error that it cannot continue after, or the database is offline or fenced.
     Failed,
-    /// All session slots are taken.
     Sessions,
     /// A commit whose durability is not known.
     CommitUnknown,

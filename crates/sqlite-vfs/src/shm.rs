@@ -38,7 +38,6 @@ const DECISION_LOOK: Duration = Duration::from_micros(50);
 const OWNER_DOUBTED_NS: u64 = 5_000_000;
 
 impl MainFile {
-    /// Implements `xShmLock`.
     pub fn shm_lock(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
         let lock = flags & shm::LOCK != 0;
         match (offset, flags & shm::EXCLUSIVE != 0) {

@@ -45,7 +45,6 @@ pub(crate) unsafe fn register(host: &Host, connection: *mut Sqlite3) -> c_int {
     code::OK
 }
 
-/// Return value of a function.
 enum Answer {
     Null,
     Number(i64),
@@ -266,7 +265,6 @@ fn status_of_unprotected(path: &str) -> String {
     json.finish()
 }
 
-/// A JSON object under construction.
 #[derive(Default)]
 struct Json {
     text: String,

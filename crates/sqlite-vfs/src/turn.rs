@@ -177,7 +177,6 @@ pub(crate) fn holds(file: u64) -> bool {
     matches!(SLEPT.get(), Slept::Granted { file: slept, .. } if slept == file)
 }
 
-/// Gives back an unused grant.
 fn give_back() {
     if let Slept::Granted { session, .. } = SLEPT.replace(Slept::Nothing) {
         session.lock_missed();

@@ -106,12 +106,10 @@ unsafe fn real_vfs(vfs: *mut Vfs) -> *mut Vfs {
     unsafe { (*vfs).app_data.cast() }
 }
 
-/// How a file is opened.
 enum Opening<'a> {
     /// Without the shim.
     Plain,
     Main(&'a Path),
-    /// WAL of a protected database.
     Log(*const MainFile),
     /// Rollback journal of a protected database.
     Journal,

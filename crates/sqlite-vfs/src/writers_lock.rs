@@ -43,7 +43,6 @@ impl MainFile {
         result
     }
 
-    /// Releases the write lock.
     pub fn drop_write_lock(&self) -> c_int {
         if !self.writers.by_inner.replace(false) {
             return self.real_shm_lock(shm::WRITE_LOCK, 1, shm::UNLOCK | shm::EXCLUSIVE);

@@ -33,7 +33,6 @@ use standfast_types::{DatabaseId, PIECE_BYTES, PageNo, PageSize, ReleasePosition
 /// Why a database can no longer be captured.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// The file system failed.
     #[error("cannot read the write-ahead log: {0}")]
     Io(#[from] std::io::Error),
     /// The WAL does not hold what its index says.
@@ -51,7 +50,6 @@ pub enum CaptureError {
     },
 }
 
-/// A commit found by capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitMark {
     pub database: DatabaseId,
@@ -64,7 +62,6 @@ pub struct CommitMark {
 /// What one call of [`Capture::capture`] achieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureOutcome {
-    /// Everything published is captured.
     UpToDate,
     /// The output reached its limit, or other databases come first; call again.
     More,
@@ -83,7 +80,6 @@ pub struct Epoch {
     pub raw_salts: [u32; 2],
 }
 
-/// Capture of one database.
 pub struct Capture {
     database: DatabaseId,
     page_bytes: usize,

@@ -23,7 +23,6 @@ pub enum GuardError {
     /// The connection was not opened through the guard VFS.
     #[error("the connection does not go through the guard VFS")]
     NotGuarded,
-    /// Another connection holds the lock.
     #[error(
         "the {lock} lock of the database is held by somebody else\nhint: a transaction or a checkpoint is under way; let it finish"
     )]
@@ -37,11 +36,7 @@ pub enum GuardError {
     Leased(std::path::PathBuf),
     /// SQLite or the file system failed.
     #[error("cannot take the {lock} lock: {code}")]
-    Lock {
-        lock: &'static str,
-        /// The result code in words.
-        code: String,
-    },
+    Lock { lock: &'static str, code: String },
     /// The database has no wal-index: it is not in WAL mode or was not read yet.
     #[error("the database has no write-ahead log\nhint: run `PRAGMA journal_mode=WAL` on it")]
     NoWal,
@@ -234,7 +229,6 @@ impl<'c> Guard<'c> {
         Ok(result)
     }
 
-    /// Lets others write again.
     pub fn release_write_lock(&self) {
         if let Ok(state) = self.state() {
             self.release(&state.write_held, WRITE);
@@ -256,7 +250,6 @@ impl<'c> Guard<'c> {
         Ok(())
     }
 
-    /// Lets others checkpoint again.
     pub fn release_checkpoint_lock(&self) {
         if let Ok(state) = self.state() {
             state.checkpoint_lock.given_back();

@@ -71,7 +71,6 @@ pub(crate) unsafe fn never_wait(vfs: *mut ffi::sqlite3_vfs) -> Result<(), c_int>
 
 type SystemOpen = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
 
-/// Replaces `open`.
 unsafe extern "C" fn open_now(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
     // SAFETY: SQLite passes a NUL-terminated path; errno is that of this thread.
     unsafe {

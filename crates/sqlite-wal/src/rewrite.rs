@@ -49,7 +49,6 @@ pub enum RewriteError {
     Guard(#[from] GuardError),
 }
 
-/// A rewritten WAL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RewrittenLog {
     /// In the byte order of the file.

@@ -22,7 +22,6 @@ pub struct Frames {
 /// What the files hold of a page in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageFound {
-    /// The image was read.
     There,
     /// The files end before the page.
     Absent,

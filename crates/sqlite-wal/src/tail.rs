@@ -22,7 +22,6 @@ pub struct Tail {
     look_at: u32,
 }
 
-/// A snapshot of a WAL.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     /// The published header at that moment.

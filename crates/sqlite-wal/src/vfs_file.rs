@@ -15,7 +15,6 @@ use std::io::{Error, Result};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Which file of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VfsFileKind {
     Database,

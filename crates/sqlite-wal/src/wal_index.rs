@@ -43,7 +43,6 @@ impl WalIndexHeader {
     pub fn raw_salts(&self) -> [u32; 2] {
         [self.words[8], self.words[9]]
     }
-    /// Salts as integers.
     pub fn salts(&self) -> WalSalts {
         WalSalts(u32::from_be(self.words[8]), u32::from_be(self.words[9]))
     }
@@ -74,7 +73,6 @@ impl WalIndexHeader {
     pub fn log_bytes(&self) -> Option<u64> {
         self.page_size().map(|page_size| log_bytes(self.frames(), page_size.bytes()))
     }
-    /// Salts and last committed frame.
     pub fn position(&self) -> WalPosition {
         WalPosition { salts: self.salts(), frame: self.frames() }
     }

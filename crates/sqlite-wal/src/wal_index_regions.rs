@@ -24,7 +24,6 @@ pub(crate) struct NewHeader {
     pub frames: u32,
     /// Size of the database in pages.
     pub database_pages: u32,
-    /// Checksum of the last frame.
     pub frame_checksum: [u32; 2],
     /// In the byte order of the file.
     pub raw_salts: [u32; 2],

@@ -48,7 +48,6 @@ struct Outcome {
     in_file: usize,
     /// The file and the WAL together are at least at this commit.
     in_log: usize,
-    /// Rewritten WALs.
     rewritten: u32,
 }
 

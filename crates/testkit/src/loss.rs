@@ -7,7 +7,6 @@ pub enum Loss {
     /// survives or is lost on its own, so writes are dropped, torn and reordered. The odds are drawn per file, from
     /// none to all, and in some files each write survives or is lost as a whole.
     Random,
-    /// All unsynced changes are lost.
     DropUnsynced,
     /// All changes survive, as if only the processes had died.
     KeepUnsynced,
@@ -19,9 +18,7 @@ pub enum Loss {
 /// Effect of a power loss, for messages of failed tests. Counts sectors, size changes and names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossReport {
-    /// Unsynced changes that survived.
     pub survived: u64,
-    /// Unsynced changes that were lost.
     pub lost: u64,
 }
 

@@ -73,7 +73,6 @@ pub(crate) struct State {
     powered: bool,
     lying: bool,
     capacity: u64,
-    /// Directories whose device has failed.
     broken: BTreeSet<PathBuf>,
     last_handle: HandleId,
 }
@@ -254,7 +253,6 @@ impl SimMachine {
         self.lock().broken.clear();
     }
 
-    /// Whether a device has failed.
     pub fn has_broken_directories(&self) -> bool {
         !self.lock().broken.is_empty()
     }

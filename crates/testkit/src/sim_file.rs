@@ -18,7 +18,6 @@ fn code(of_operation: c_int) -> impl Fn(Error) -> c_int {
     move |error| if error.kind() == ErrorKind::StorageFull { ffi::SQLITE_FULL } else { of_operation }
 }
 
-/// The state behind one `sqlite3_file`.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     machine: Arc<SimMachine>,

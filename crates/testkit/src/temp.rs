@@ -29,7 +29,6 @@ impl TempDir {
         &self.path
     }
 
-    /// A path inside the directory.
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path.join(name)
     }

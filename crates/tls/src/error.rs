@@ -11,12 +11,7 @@ pub enum TlsError {
     Token,
     /// A file or message with certificates or a key that cannot be used.
     #[error("{what} cannot be used: {why}\nhint: see docs/security.md, \"A lost or damaged key\"")]
-    Unusable {
-        /// The file or message.
-        what: &'static str,
-        /// The reason.
-        why: String,
-    },
+    Unusable { what: &'static str, why: String },
     /// A certificate or request could not be made.
     #[error("a certificate cannot be made: {0}")]
     Making(String),

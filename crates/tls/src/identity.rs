@@ -23,7 +23,6 @@ pub const ALPN: &[u8] = b"standfast/1";
 /// Time source for the validity of certificates.
 pub type Clock = Arc<dyn TimeProvider>;
 
-/// The system's time.
 pub use rustls::time_provider::DefaultTimeProvider as SystemClock;
 
 /// A clock that stands still: seconds since the Unix epoch.

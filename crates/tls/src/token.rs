@@ -24,9 +24,7 @@ pub type Fingerprint = [u8; 32];
 /// A token with its secret, as its bearer has it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
-    /// The authority that issued it.
     pub authority: Fingerprint,
-    /// Identifies the token.
     pub number: [u8; NUMBER_BYTES],
     secret: [u8; SECRET_BYTES],
 }

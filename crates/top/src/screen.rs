@@ -8,11 +8,8 @@ use standfast_live::{Dashboard, Figure, Severity};
 pub enum Tone {
     Plain,
     Title,
-    /// All is well.
     Good,
-    /// Needs attention.
     Warning,
-    /// Needs attention now.
     Bad,
 }
 

@@ -8,26 +8,20 @@ pub enum Key {
     Enter,
     /// Closes the innermost of what is open.
     Escape,
-    /// Deletes a character.
     Backspace,
-    /// Moves up a line.
     Up,
-    /// Moves down a line.
     Down,
 }
 
-/// What is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// A part, 1 to 7; `None` shows all of them in short.
     pub part: Option<u8>,
     /// Rows without this text are hidden.
     pub filter: String,
-    /// The filter is being typed.
     pub writes_filter: bool,
     /// No new data is shown.
     pub paused: bool,
-    /// The help is open.
     pub help: bool,
     /// Rows of a part that are scrolled above the screen.
     pub above: usize,

@@ -78,7 +78,6 @@ impl AckSender {
         })
     }
 
-    /// Sends a whole frame.
     pub fn send(&mut self, frame: &[u8]) -> Result<()> {
         match self {
             AckSender::Direct(stream) => stream.write_all(frame),

@@ -14,10 +14,8 @@ use std::time::{Duration, Instant};
 /// Silence after which a request is abandoned.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// A request for a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateRequest {
-    /// `db_unique_name` of the client.
     #[serde(deserialize_with = "crate::hello::foreign_name")]
     pub name: String,
     /// PKCS#10, in hexadecimal.
@@ -52,14 +50,11 @@ pub struct TokenProof {
     pub proof: String,
 }
 
-/// A granted certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateGrant {
-    /// The certificate, PEM.
     pub certificate: String,
     /// The authorities that the family trusts, PEM.
     pub authorities: String,
-    /// `db_unique_name` of the issuer.
     #[serde(deserialize_with = "crate::hello::foreign_name")]
     pub issuer: String,
     /// Instances of the family, the issuer included.
@@ -68,7 +63,6 @@ pub struct CertificateGrant {
     /// All members that the issuer knows, with their rights; empty: a release that only sends `peers`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<MemberRights>,
-    /// Which authorities endorse which.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endorsements: Vec<AuthorityEndorsement>,
 }
@@ -76,9 +70,7 @@ pub struct CertificateGrant {
 /// Endorsement of one authority by another, see [`standfast_tls::Endorsement`]; all in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuthorityEndorsement {
-    /// Fingerprint of the endorsing authority.
     pub by: String,
-    /// Fingerprint of the endorsed authority.
     pub of: String,
     /// Signature of the endorsing authority over the certificate of the endorsed one.
     pub signature: String,
@@ -96,7 +88,6 @@ pub enum CertificateRight {
         /// Bytes exported from the TLS session.
         session: [u8; 32],
     },
-    /// The current certificate.
     Certificate,
 }
 

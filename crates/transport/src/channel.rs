@@ -38,7 +38,6 @@ pub struct CertificateChannel {
     answering: Mutex<Answering>,
 }
 
-/// Requests of this end.
 #[derive(Default)]
 struct Asked {
     number: u64,
@@ -46,14 +45,12 @@ struct Asked {
     closed: bool,
 }
 
-/// Requests of the other end.
 #[derive(Default)]
 struct Answering {
     busy: bool,
     last: Option<Instant>,
 }
 
-/// Payload of a `CertificateAnswer`.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
@@ -80,7 +77,6 @@ impl CertificateChannel {
         &self.peer
     }
 
-    /// Whether the stream is over.
     pub fn is_closed(&self) -> bool {
         lock(&self.asked).closed
     }

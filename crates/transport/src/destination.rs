@@ -59,7 +59,6 @@ pub enum OnTimeout {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DestinationConfig {
-    /// Name in messages.
     pub name: String,
     pub mode: TransportMode,
     /// Longest wait of a commit for it, and longest silence of a connection.
@@ -77,21 +76,16 @@ pub struct DestinationConfig {
     pub sync_latency: Duration,
 }
 
-/// State of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Waiting for the next attempt, or in it.
     Connecting {
-        /// Time of the next attempt.
         retry_at: Duration,
     },
     /// Connected; the two ends agree on where to continue.
     Resolving,
-    /// Fed from the log buffer.
     Streaming,
-    /// Fed from the logs.
     CatchingUp,
-    /// Refused or abandoned.
     Failed {
         /// The reason; `None` when `max_failure` was reached.
         code: Option<RefuseCode>,
@@ -119,7 +113,6 @@ impl Phase {
 pub enum Standing {
     /// No: it is asynchronous.
     Optional,
-    /// Yes.
     Required,
     /// Yes, and they have waited for longer than the net timeout.
     Stalled,
@@ -264,7 +257,6 @@ impl Destination {
         (self.received, self.hardened, self.applied)
     }
 
-    /// Consecutive failures.
     pub fn failures(&self) -> u32 {
         self.failures
     }
@@ -323,7 +315,6 @@ impl Destination {
         }
     }
 
-    /// An acknowledgement arrived.
     pub fn acked(&mut self, now: Duration, received: Scn, hardened: Scn, applied: Scn, captured: Scn) {
         if !self.is_connected() {
             return;
@@ -427,7 +418,6 @@ impl Destination {
         self.phase = Phase::Connecting { retry_at: now + self.next_pause() };
     }
 
-    /// One end refused to continue.
     pub fn refused(&mut self, now: Duration, refusal: Refusal) {
         if self.is_settled() {
             return;

@@ -17,7 +17,6 @@ pub enum SourceError {
     /// The log that held the position no longer exists.
     #[error("redo from {wanted} on is gone; the oldest log here begins at {oldest}")]
     Gone {
-        /// Position requested.
         wanted: Scn,
         /// Start of the oldest log.
         oldest: Scn,
@@ -148,7 +147,6 @@ impl fmt::Display for RefuseCode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message} [{code}]")]
 pub struct Refusal {
-    /// For programs.
     pub code: RefuseCode,
     /// For operators: cause and remedy. From a peer: one printable line of bounded length.
     #[serde(deserialize_with = "crate::hello::foreign_text")]
@@ -175,47 +173,28 @@ impl Refusal {
 /// Why a sender, receiver or request cannot do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// The address cannot be used.
     #[error(
         "cannot use address `{address}`: {source}; it must be HOST:PORT of this machine or one it can reach"
     )]
-    Address {
-        /// As configured.
-        address: String,
-        source: std::io::Error,
-    },
+    Address { address: String, source: std::io::Error },
     /// There is neither a certificate nor the permission to use plain TCP.
     #[error(
         "`{address}` cannot be used: this instance has no certificate, and plain TCP can be read and written by everyone who \
          reaches it; get a certificate with a token (`standfast cert join`), or set `insecure = true` in [instance] at both \
          ends if everybody who reaches their ports is trusted"
     )]
-    Insecure {
-        /// As configured.
-        address: String,
-    },
+    Insecure { address: String },
     /// The two ends cannot agree on an encrypted connection.
     #[error("no TLS with {peer}: {what}")]
-    Tls {
-        /// Address of the other end.
-        peer: String,
-        /// Cause and remedy.
-        what: String,
-    },
+    Tls { peer: String, what: String },
     /// This instance's own certificate cannot be used; the text says cause and remedy.
     #[error("{0}")]
     Certificate(String),
-    /// A system call failed.
     #[error("{what}: {source}")]
-    Io {
-        /// The operation that failed.
-        what: &'static str,
-        source: std::io::Error,
-    },
+    Io { what: &'static str, source: std::io::Error },
     /// No further frame could be read.
     #[error("{0}")]
     Framing(#[from] FramingError),
-    /// The other end refused.
     #[error("refused by the other end: {0}")]
     Refused(#[from] Refusal),
     /// The other end sent something that is not allowed at this point.

@@ -11,12 +11,9 @@ use standfast_types::Scn;
 use std::fmt;
 use std::time::Duration;
 
-/// Events of a sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SenderEvent {
-    /// The stream begins.
     Connected {
-        /// First position sent.
         from: Scn,
         /// End of the redo that the standby holds, if the stream starts over before it. The standby may hold redo that
         /// a crash of this primary has lost, and compares.
@@ -42,9 +39,14 @@ pub enum SenderEvent {
         took: Duration,
     },
     /// An archived log that the standby lacks cannot be sent; its redo comes over the stream.
-    ArchiveUnusable { sequence: u64, reason: String },
+    ArchiveUnusable {
+        sequence: u64,
+        reason: String,
+    },
     /// The connection is lost; a new attempt follows.
-    Disconnected { reason: String },
+    Disconnected {
+        reason: String,
+    },
     /// Commits no longer wait for this destination.
     Degraded {
         reason: String,
@@ -60,7 +62,6 @@ pub enum SenderEvent {
         /// How long the oldest commit has waited.
         waited: Duration,
     },
-    /// The stall is over.
     StallEnded {
         /// Newest position acknowledged by it.
         acknowledged: Scn,
@@ -78,7 +79,9 @@ pub enum SenderEvent {
     /// Redo is not applied to a database of the standby.
     ApplyStopped(StoppedDatabase),
     /// Redo is applied to the database again, or the database no longer exists.
-    ApplyGoesOn { database: String },
+    ApplyGoesOn {
+        database: String,
+    },
     /// Verification has found pages of the standby that differ from this instance's.
     PagesDiffer {
         database: String,
@@ -87,12 +90,12 @@ pub enum SenderEvent {
         first: PageDifference,
     },
     /// No page of the database differs any more: the pages agree again or were replaced.
-    PagesAgree { database: String },
-    /// One end refused to continue.
+    PagesAgree {
+        database: String,
+    },
     Refused(Refusal),
     /// The standby takes redo of a newer incarnation. This instance must accept no more commits.
     Fenced {
-        /// The newer incarnation.
         incarnation: Incarnation,
         /// `db_unique_name` of the peer that knows it.
         peer: String,
@@ -188,20 +191,15 @@ impl fmt::Display for SenderEvent {
     }
 }
 
-/// Events of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiverEvent {
-    /// A stream begins.
     Connected {
-        /// `db_unique_name` of the primary.
         primary: String,
-        /// First position that will arrive.
         from: Scn,
     },
     /// Redo was dropped that the primary never made durable or that belongs to an abandoned branch. None of it was
     /// applied.
     Cut {
-        /// First position dropped.
         at: Scn,
         /// End of the redo held before.
         end: Scn,
@@ -216,22 +214,16 @@ pub enum ReceiverEvent {
     },
     /// The stream ended before a gap was filled; the redo beyond the gap was dropped and will be sent again.
     GapGivenUp(GivenUp),
-    /// A stream has ended.
     Ended {
-        /// `db_unique_name` of the primary.
         primary: String,
-        /// End of the redo held.
         received: Scn,
         reason: String,
     },
     /// A peer knows a newer incarnation than this instance: nothing of an older one is acknowledged any more.
     Superseded {
-        /// `db_unique_name` of the peer.
         peer: String,
-        /// The newer incarnation.
         incarnation: Incarnation,
     },
-    /// A connection was refused.
     Refused {
         /// Address or name of the peer.
         peer: String,
@@ -239,19 +231,15 @@ pub enum ReceiverEvent {
     },
     /// Refusals that are not reported one by one, because their budget in the alert log is used up.
     LeftOut {
-        /// Refusals within the hour.
         count: u64,
     },
     /// A copy for a new standby begins.
     SnapshotStarted {
-        /// `db_unique_name` of the new standby.
         standby: String,
     },
     /// The copy for a new standby is complete.
     SnapshotDone {
-        /// `db_unique_name` of the new standby.
         standby: String,
-        /// Start position of its redo.
         start: Scn,
     },
 }

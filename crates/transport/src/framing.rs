@@ -56,7 +56,6 @@ impl<R: Read> FrameReader<R> {
         self.frame_bytes_max = BATCH_BYTES_MAX + FRAME_HEADER_BYTES;
     }
 
-    /// The underlying stream.
     pub fn inner(&self) -> &R {
         &self.inner
     }

@@ -28,9 +28,7 @@ pub const UNIT_BYTES_MAX: u64 = 1 << 30;
 pub struct ArchivedLogInfo {
     /// Number of its incarnation.
     pub incarnation: IncarnationNo,
-    /// Identity of its incarnation.
     pub incarnation_id: IncarnationId,
-    /// Sequence number within the incarnation.
     pub sequence: u64,
     /// Position of its first byte.
     pub first_scn: Scn,
@@ -49,7 +47,6 @@ pub struct Gap {
     pub from: Scn,
     /// First position of the stream: the begin of a log.
     pub to: Scn,
-    /// Running checksum at `to`.
     pub crc: u32,
     /// The archived logs that hold the missing redo, in order.
     pub logs: Vec<ArchivedLogInfo>,
@@ -57,11 +54,9 @@ pub struct Gap {
     pub unit_bytes: u64,
     /// Most connections that work on one log.
     pub per_log: u32,
-    /// Connections that the sender opens.
     pub connections: u32,
 }
 
-/// How gaps are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GapSettings {
     /// Connections at a time for all logs (`archive_processes`); 0: gaps are left to the stream.
@@ -168,7 +163,6 @@ pub struct GapStatus {
     pub bytes: u64,
     /// Bytes not transferred yet.
     pub bytes_left: u64,
-    /// Connections that work on it.
     pub connections: u32,
 }
 

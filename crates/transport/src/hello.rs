@@ -20,7 +20,6 @@ const NAMES_MAX: usize = 256;
 /// Upper limit of the silence after which a sender is dropped, whatever it asks for.
 pub(crate) const NET_TIMEOUT_MAX: Duration = Duration::from_secs(1200);
 
-/// First message of a sender.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SenderHello {
     pub source: PeerIdentity,
@@ -52,7 +51,6 @@ pub struct SenderHello {
     /// All members that it knows, with their rights; empty: a release that only sends `peers`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<MemberRights>,
-    /// The instance that renews certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<IssuerAt>,
     /// Whether this end answers requests for certificates over this stream.
@@ -67,10 +65,8 @@ impl SenderHello {
     }
 }
 
-/// An instance that issues certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IssuerAt {
-    /// `db_unique_name` of the issuer.
     pub name: String,
     /// HOST:PORT on which it listens. Without a host (`:PORT`): the address that the connection comes from.
     pub address: String,
@@ -80,7 +76,6 @@ pub struct IssuerAt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hop {
     pub instance: InstanceId,
-    /// `db_unique_name` of the instance.
     #[serde(deserialize_with = "foreign_name")]
     pub name: String,
 }
@@ -96,7 +91,6 @@ pub struct LogGeometry {
     pub block_bytes: usize,
 }
 
-/// Answer of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiverHello {
     pub standby: PeerIdentity,
@@ -117,11 +111,9 @@ pub struct ReceiverHello {
 /// The positions of a standby. They do not change until the stream has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandbyPositions {
-    /// End of the redo held.
     pub end: PositionSum,
     /// Position that the primary has confirmed; apply goes no further.
     pub confirmed: PositionSum,
-    /// Applied SCN.
     pub applied: Scn,
     /// Limit of the acknowledged redo, because the standby forwards synchronously; `None`: no limit.
     #[serde(default)]
@@ -162,7 +154,6 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         only: Option<DatabaseId>,
     },
-    /// The observation of the instance.
     Status {
         /// Whether to include its recorded history, which is long.
         #[serde(default)]

@@ -15,13 +15,10 @@ pub struct Incarnation {
     pub branch: Scn,
 }
 
-/// Current role of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Generates redo.
     Primary,
-    /// Receives redo.
     Standby,
     /// Receives redo and forwards it; has no databases.
     FarSync,
@@ -43,7 +40,6 @@ impl std::fmt::Display for Role {
 pub struct Promotion {
     /// The first incarnation of the family.
     pub family: IncarnationId,
-    /// The incarnation that was begun.
     pub incarnation: Incarnation,
     /// Microseconds since the Unix epoch, on the clock of the promoted instance's host.
     pub time_us: u64,
@@ -73,11 +69,9 @@ impl Promotion {
     }
 }
 
-/// How an instance introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerIdentity {
     pub instance: InstanceId,
-    /// `db_unique_name` of the instance.
     #[serde(deserialize_with = "crate::hello::foreign_name")]
     pub name: String,
     /// The instance whose redo its logs name: the one made with `init`, whichever is the primary now. `None`: a release

@@ -44,7 +44,6 @@ impl Link {
         self.stream.peer_addr().ok()
     }
 
-    /// Whether the connection is encrypted.
     pub fn is_tls(&self) -> bool {
         self.session.get().is_some()
     }

@@ -17,7 +17,6 @@ const LENGTH_BYTES: usize = 4;
 /// Most bytes that one compressed byte of LZ4 can stand for: a run whose length is written in bytes of 255.
 const LZ4_RATIO_MAX: usize = 256;
 
-/// COMPRESSION of a destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
@@ -27,7 +26,6 @@ pub enum Compression {
     Zstd,
 }
 
-/// Flags of a `Redo` frame.
 const LZ4: u16 = 1;
 const ZSTD: u16 = 2;
 
@@ -55,7 +53,6 @@ impl History {
     }
 }
 
-/// The sending end.
 pub(crate) struct Packer {
     how: Sending,
     redo: Vec<u8>,

@@ -6,7 +6,6 @@ use crate::destination::{OnTimeout, Standing, TransportMode};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// PROTECTION_MODE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProtectionMode {
@@ -28,7 +27,6 @@ impl ProtectionMode {
         ProtectionMode::MaximumProtection,
     ];
 
-    /// Returns the name for messages.
     pub fn words(self) -> &'static str {
         match self {
             ProtectionMode::MaximumPerformance => "maximum performance",
@@ -46,11 +44,9 @@ impl ProtectionMode {
     }
 }
 
-/// PROTECTION_LEVEL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProtectionLevel {
-    /// Commits are on this machine.
     MaximumPerformance,
     /// Commits are on this machine and at every synchronised destination.
     MaximumAvailability,
@@ -62,7 +58,6 @@ pub enum ProtectionLevel {
 }
 
 impl ProtectionLevel {
-    /// Returns the name for messages.
     pub fn words(self) -> &'static str {
         match self {
             ProtectionLevel::MaximumPerformance => "maximum performance",

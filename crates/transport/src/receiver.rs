@@ -33,7 +33,6 @@ pub use admission::Limits;
 /// Longest time to tell the source of a stream that this instance stops.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Configuration of a receiver.
 #[derive(Clone, Debug)]
 pub struct ReceiverConfig {
     /// HOST:PORT to listen on; port 0 selects any free one.
@@ -47,7 +46,6 @@ pub struct ReceiverConfig {
     pub connections_max: usize,
     /// SDU: largest payload of a frame accepted; 0 = as large as the protocol allows.
     pub sdu_bytes: u32,
-    /// Limits for unauthenticated peers.
     pub limits: Limits,
 }
 
@@ -68,7 +66,6 @@ impl Default for ReceiverConfig {
 /// Counters since the receiver was started.
 #[derive(Debug, Default)]
 pub struct ReceiverCounts {
-    /// Connections accepted.
     pub connections: AtomicU64,
     /// Connections closed immediately because there were too many, or too many in too short a time.
     pub turned_away: AtomicU64,
@@ -76,12 +73,9 @@ pub struct ReceiverCounts {
     pub garbage: AtomicU64,
     /// Failed TLS handshakes, and plain connections where they are not allowed.
     pub insecure: AtomicU64,
-    /// Tokens refused.
     pub bad_tokens: AtomicU64,
-    /// Streams begun.
     pub streams: AtomicU64,
     pub redo_bytes: AtomicU64,
-    /// Writes to the standby log.
     pub writes: AtomicU64,
     /// Confirmed positions hardened without redo.
     pub confirms: AtomicU64,
@@ -152,7 +146,6 @@ impl Receiver {
         Ok(Receiver { shared, address, accepting: Mutex::new(Some(accepting)) })
     }
 
-    /// Address that it listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
@@ -185,7 +178,6 @@ impl Receiver {
         self.shared.slot.leave(Instant::now() + LEAVE_TIMEOUT)
     }
 
-    /// Whether a stream is open.
     pub fn is_streaming(&self) -> bool {
         self.shared.slot.is_live()
     }

@@ -6,7 +6,6 @@ use standfast_types::Scn;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseView {
     pub name: String,
-    /// Whether commits wait for it.
     pub required: bool,
     /// Newest position that it has acknowledged, received or hardened depending on its mode.
     pub acknowledged: Scn,

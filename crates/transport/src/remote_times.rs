@@ -21,7 +21,6 @@ pub(crate) struct RemoteTimes {
     /// When the acknowledgement of the newest write left the standby, and since when the standby had been writing
     /// without a pause. Both are expressed as the time at which something had to be sent here to arrive there then.
     busy: (u64, u64),
-    /// Usual time to an acknowledgement.
     pub(crate) usual: Usual,
 }
 

@@ -34,16 +34,13 @@ pub struct View {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The stream continues.
     Start {
-        /// First position to send.
         from: Scn,
         /// The standby drops all redo beyond this position immediately: it belongs to another branch.
         keep: Scn,
     },
     /// This instance is no longer the primary.
     Fenced(Incarnation),
-    /// The stream cannot continue.
     Refuse(Refusal),
 }
 

@@ -12,11 +12,8 @@ pub enum Right {
     Candidate,
     /// Receive redo, and the start position for a new standby without databases.
     Receive,
-    /// Send redo.
     Send,
-    /// Read copies of databases.
     Read,
-    /// Read the state.
     Status,
 }
 
@@ -56,7 +53,6 @@ impl Rights {
         [Right::Receive, Right::Send, Right::Status].into()
     }
 
-    /// Rights of a monitoring host.
     pub fn status_only() -> Rights {
         [Right::Status].into()
     }
@@ -65,7 +61,6 @@ impl Rights {
         self.0.contains(&right)
     }
 
-    /// Returns all rights but `right`.
     #[must_use]
     pub fn without(mut self, right: Right) -> Rights {
         self.0.remove(&right);
@@ -90,7 +85,6 @@ impl fmt::Display for Rights {
 /// A member and its rights, as one instance reports them to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRights {
-    /// `db_unique_name` of the member.
     #[serde(deserialize_with = "crate::hello::foreign_name")]
     pub name: String,
     pub rights: Rights,

@@ -7,7 +7,6 @@
 /// The priority whose members are all in use together.
 pub const PRIORITY_OF_LAST_RESORT: u8 = 8;
 
-/// State of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// Not tried, being tried, or catching up while commits do not wait for it.
@@ -21,21 +20,17 @@ pub enum Condition {
 /// A destination and its group; group 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// GROUP.
     pub group: u8,
-    /// PRIORITY.
     pub priority: u8,
     pub condition: Condition,
 }
 
-/// How a destination is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Redo is sent to it, and commits may wait for it.
     Serves,
     /// It is tried, so that it can take over from a worse one; commits do not wait for it.
     Returns,
-    /// Nothing is sent to it.
     Rests,
 }
 

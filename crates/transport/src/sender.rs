@@ -44,11 +44,9 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// Configuration of a sender.
 #[derive(Clone, Debug)]
 pub struct SenderConfig {
     pub destination: DestinationConfig,
-    /// HOST:PORT of the standby's receiver.
     pub address: String,
     /// `db_unique_name` that the peer must have; `None`: any name.
     pub expected_name: Option<String>,
@@ -90,7 +88,6 @@ impl Default for ArchiveTransport {
 /// Form of the redo on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamShape {
-    /// COMPRESSION.
     pub compression: Compression,
     /// SDU: largest payload of a frame before compression; 0 = as large as the protocol allows. The smaller value of
     /// both ends applies.
@@ -104,7 +101,6 @@ pub struct StreamShape {
 /// The redo that the log writer is about to write.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// Contiguous redo.
     pub pieces: &'a [Piece],
     /// First position of the log that receives the whole batch. [`RedoSource::switches`] already lists the begin of
     /// that log.
@@ -115,12 +111,9 @@ pub struct Batch<'a> {
     pub captured: Scn,
 }
 
-/// Result of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// The socket has taken it.
     Sent,
-    /// The feeder will send it.
     Deferred,
     /// There is no connection; the redo is sent after the next one is made.
     Disconnected,
@@ -130,7 +123,6 @@ pub enum Offer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DestinationStatus {
     pub name: String,
-    /// HOST:PORT.
     pub address: String,
     pub mode: TransportMode,
     /// connecting, resolving, streaming, catching_up or failed.
@@ -145,11 +137,8 @@ pub struct DestinationStatus {
     pub applied: Scn,
     /// Databases there to which redo is not applied.
     pub stopped: StoppedDatabases,
-    /// Verification findings in its databases.
     pub verified: VerifiedDatabases,
-    /// Role at its last answer.
     pub role: Option<Role>,
-    /// Consecutive failures.
     pub failures: u32,
     /// Bytes of redo sent since the sender was started.
     pub redo_bytes: u64,

@@ -35,11 +35,9 @@ const PAGE_BYTES_PER_FRAME: usize = 1024 * 1024;
 /// Silence after which a copy is abandoned.
 pub const COPY_SILENCE: Duration = Duration::from_secs(60);
 
-/// First part of a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub source: PeerIdentity,
-    /// All databases that follow.
     pub databases: Vec<DatabaseInfo>,
 }
 
@@ -82,7 +80,6 @@ pub trait SnapshotSink {
     fn end(&mut self, info: &SnapshotInfo) -> Result<(), StationError>;
 }
 
-/// Answers a request on `stream`.
 pub(crate) fn answer(
     service: &dyn ReceiverService,
     request: &Request,

@@ -122,7 +122,6 @@ pub trait RedoSource: Send + Sync {
         0
     }
 
-    /// The instance that renews certificates.
     fn issuer(&self) -> Option<IssuerAt> {
         None
     }

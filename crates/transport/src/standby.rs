@@ -38,7 +38,6 @@ pub struct StreamStart {
 }
 
 impl StreamStart {
-    /// First position of the stream.
     pub fn first(&self) -> Scn {
         self.gap.as_ref().map_or(self.from, |gap| gap.to)
     }
@@ -74,7 +73,6 @@ pub trait ArchivePart: Send + Sync {
 pub struct GivenUp {
     /// End of the redo that is held without a gap.
     pub end: Scn,
-    /// End of the gap.
     pub to: Scn,
     /// End of the redo that was held beyond the gap.
     pub received: Scn,

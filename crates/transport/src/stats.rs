@@ -21,7 +21,6 @@ pub struct DestinationStats {
     /// Confirmations sent without redo.
     pub confirms: AtomicU64,
     pub acks: AtomicU64,
-    /// Streams begun.
     pub connects: AtomicU64,
     /// Time from sending a frame to its acknowledgement.
     pub round_trip: Histogram,

@@ -17,7 +17,6 @@ pub struct StoppedDatabase {
     pub database: String,
     /// SCN of the last commit in it; `None` when that is not known.
     pub applied: Option<Scn>,
-    /// Cause and remedy.
     pub reason: String,
 }
 
@@ -75,7 +74,6 @@ impl StoppedDatabases {
     }
 }
 
-/// Returns the whole frame.
 pub(crate) fn encode(databases: &[StoppedDatabase]) -> Vec<u8> {
     let mut payload = vec![b'['];
     for stopped in databases {

@@ -80,7 +80,6 @@ pub fn set_buffers(stream: &TcpStream, send_bytes: u32, receive_bytes: u32) -> R
 /// Segments of a connection that carried data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segments {
-    /// All segments sent, retransmissions included.
     pub sent: u64,
     /// Retransmissions of segments that the system took for lost.
     pub resent: u64,

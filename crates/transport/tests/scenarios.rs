@@ -16,7 +16,6 @@ struct Scenario {
     captured: Scn,
 }
 
-/// `name key=value ...`
 struct Command<'a> {
     name: &'a str,
     values: HashMap<&'a str, &'a str>,

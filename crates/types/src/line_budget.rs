@@ -19,12 +19,10 @@ pub enum About {
     Member(String),
     /// An unauthenticated peer at an address from which a peer was authenticated before.
     KnownAddress(IpAddr),
-    /// Any other peer.
     Stranger(IpAddr),
 }
 
 impl About {
-    /// An unauthenticated peer at `from`.
     pub fn unauthenticated(from: IpAddr, known: bool) -> About {
         let from = host_network(from);
         if known { About::KnownAddress(from) } else { About::Stranger(from) }
@@ -44,10 +42,8 @@ impl About {
     }
 }
 
-/// What happens to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// The line is logged.
     Said,
     /// The same text about the same peer was logged within the hour.
     Repeated,

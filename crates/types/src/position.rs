@@ -82,7 +82,6 @@ pub struct WalPosition {
 /// Frames `first..=last` (1-based) of one WAL generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRange {
-    /// First frame.
     pub first: u32,
     /// Last frame, inclusive.
     pub last: u32,

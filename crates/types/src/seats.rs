@@ -11,7 +11,6 @@ use crate::host_network;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
-/// Numbers of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeatLimits {
     /// Unauthenticated connections at the same time.

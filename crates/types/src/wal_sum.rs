@@ -15,7 +15,6 @@ pub const WAL_MAGIC: u32 = 0x377f_0682;
 /// Bytes of a frame header that the frame's checksum covers.
 pub const WAL_FRAME_SUMMED: usize = 8;
 
-/// A running checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct WalSum {
     big_endian: bool,
@@ -23,12 +22,10 @@ pub struct WalSum {
 }
 
 impl WalSum {
-    /// Starts a checksum.
     pub fn new(big_endian: bool) -> WalSum {
         WalSum { big_endian, words: [0; 2] }
     }
 
-    /// Continues from the checksum `words`.
     pub fn after(words: [u32; 2], big_endian: bool) -> WalSum {
         WalSum { big_endian, words }
     }

@@ -17,14 +17,12 @@ mod waits;
 pub enum Kind {
     /// 64-bit integers.
     Integer,
-    /// Floating point.
     Real,
     /// UTF-8 text. Times are `YYYY-MM-DD HH:MM:SS`, UTC.
     Text,
 }
 
 impl Kind {
-    /// Type name in SQL.
     pub fn sql(self) -> &'static str {
         match self {
             Kind::Integer => "INTEGER",
@@ -39,15 +37,12 @@ impl Kind {
 pub struct Column {
     pub name: &'static str,
     pub kind: Kind,
-    /// One line of description.
     pub about: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Name, `v$...`.
     pub name: &'static str,
-    /// One line of description.
     pub about: &'static str,
     pub columns: &'static [Column],
     /// Whether its rows are made of what was recorded over time, which is long.

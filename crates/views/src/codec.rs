@@ -55,7 +55,6 @@ impl From<CellRef<'_>> for Cell {
 pub enum CodecError {
     /// They do not begin with the magic number of this version.
     NotRows,
-    /// They end too early.
     Short,
     /// They contain something that the format does not allow.
     Malformed,
@@ -73,7 +72,6 @@ impl fmt::Display for CodecError {
 
 impl std::error::Error for CodecError {}
 
-/// Rows to be encoded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rows {
     pub columns: Vec<&'static str>,
@@ -82,7 +80,6 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Encodes the rows.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend((self.columns.len() as u32).to_le_bytes());

@@ -37,12 +37,10 @@ pub enum Request {
     Stall {
         links: Vec<LinkName>,
     },
-    /// Ends cuts and stalls.
     Heal {
         links: Vec<LinkName>,
     },
     Stats {
-        /// Resets the lateness afterwards.
         reset: bool,
     },
     /// Ends the emulator. The answer is the end of the connection, after everything is removed.
@@ -69,7 +67,6 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at a path.
     pub fn bind(path: &std::path::Path) -> io::Result<Server> {
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;

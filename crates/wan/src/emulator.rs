@@ -16,9 +16,7 @@ use std::sync::Arc;
 /// A direction, written `a:b`: from a to b.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkName {
-    /// The sending node.
     pub from: String,
-    /// The receiving node.
     pub to: String,
 }
 
@@ -44,11 +42,8 @@ impl fmt::Display for LinkName {
 /// The settings of a direction and its counts. Times in seconds, rates in bytes per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkStats {
-    /// The sending node.
     pub from: String,
-    /// The receiving node.
     pub to: String,
-    /// `up`, `cut` or `stalled`.
     pub state: State,
     pub delay: f64,
     /// Rate; null without a limit.
@@ -60,7 +55,6 @@ pub struct LinkStats {
     pub jitter: f64,
     /// Share of segments to be overtaken.
     pub reorder: f64,
-    /// Extra delay of overtaken segments.
     pub reorder_by: f64,
     /// Counts since the start.
     #[serde(flatten)]
@@ -84,9 +78,7 @@ pub struct Stats {
     pub nodes: Vec<Node>,
     /// Packets that the kernel dropped before the emulator read them, because it was too slow for the nodes.
     pub overruns: u64,
-    /// All directions.
     pub links: Vec<LinkStats>,
-    /// Lateness over all directions.
     pub late: Late,
 }
 

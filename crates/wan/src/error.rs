@@ -7,27 +7,17 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum WanError {
     #[error("{what} cannot be emulated\nhint: {hint}")]
-    Settings {
-        /// The requested setting.
-        what: String,
-        hint: String,
-    },
+    Settings { what: String, hint: String },
     /// Names or options that cannot be used as given.
     #[error("{what}\nhint: {hint}")]
     Usage { what: String, hint: String },
     /// The system does not allow it, or an emulator of this name runs or does not run.
     #[error("{what}\nhint: {hint}")]
     Refused { what: String, hint: String },
-    /// The emulator refused the request.
     #[error("the emulator refused: {0}")]
     Answer(String),
-    /// A system call failed.
     #[error("cannot {what}: {source}")]
-    System {
-        /// Completes the sentence "cannot ...".
-        what: String,
-        source: io::Error,
-    },
+    System { what: String, source: io::Error },
 }
 
 impl WanError {

@@ -20,7 +20,6 @@ impl Event {
         Ok(Event(unsafe { OwnedFd::from_raw_fd(fd) }.into()))
     }
 
-    /// Wakes the waiter.
     pub fn raise(&self) {
         // Fails only when the counter would overflow 2^64.
         let _ = (&self.0).write_all(&1_u64.to_ne_bytes());

@@ -20,12 +20,10 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// The packet.
     pub fn bytes(&self) -> &[u8] {
         &self.room[..self.length]
     }
 
-    /// The memory for a packet.
     pub fn room(&mut self) -> &mut [u8] {
         &mut self.room
     }

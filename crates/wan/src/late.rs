@@ -13,11 +13,8 @@ pub struct Late {
     /// Number of packets.
     pub count: u64,
     pub mean: f64,
-    /// Median.
     pub p50: f64,
-    /// 99th percentile.
     pub p99: f64,
-    /// Maximum.
     pub max: f64,
 }
 

@@ -45,15 +45,12 @@ impl Passage {
 /// Segments and bytes since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Segments offered.
     pub segments: u64,
     /// Bytes of IP packets offered.
     pub bytes: u64,
-    /// Segments delivered.
     pub delivered_segments: u64,
     /// Bytes delivered.
     pub delivered_bytes: u64,
-    /// Segments lost by chance.
     pub lost: u64,
     /// Segments that found the queue full.
     pub queue_full: u64,
@@ -66,9 +63,7 @@ pub struct Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Carries what the settings allow.
     Up,
-    /// Everything is lost.
     Cut,
     /// The link's clock stands still: nothing arrives, and only what exceeds the queue is lost.
     Stalled,
@@ -98,7 +93,6 @@ pub struct Link<P> {
 }
 
 impl<P> Link<P> {
-    /// An empty link.
     pub fn new(settings: Settings, chance: Chance) -> Link<P> {
         Link {
             settings,
@@ -210,7 +204,6 @@ impl<P> Link<P> {
         self.latest = 0;
     }
 
-    /// Stops the link's clock.
     pub fn stall(&mut self, now: Nanos) {
         self.stopped.get_or_insert(now);
     }
@@ -244,7 +237,6 @@ impl<P> Link<P> {
         self.counts
     }
 
-    /// Packets queued or in flight.
     pub fn held_packets(&self) -> usize {
         self.held.len()
     }

@@ -6,7 +6,6 @@
 use std::net::Ipv4Addr;
 use std::ops::Range;
 
-/// Length of the virtio header.
 pub const VNET: usize = 10;
 /// Most bytes that a device delivers at once, rounded up.
 pub const LARGEST: usize = VNET + (64 << 10) + 64;
@@ -19,7 +18,6 @@ const GSO_TCPV4: u8 = 1;
 const GSO_ECN: u8 = 0x80;
 const FIN_AND_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
-/// Offsets in the TCP header.
 const SEQUENCE: usize = 4;
 const DATA_OFFSET: usize = 12;
 const FLAGS: usize = 13;

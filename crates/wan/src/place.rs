@@ -10,7 +10,6 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// The directory of all emulators.
 pub const ROOT: &str = "/run/standfast-wan";
 const NODES: &str = "nodes.json";
 const LOCK: &str = "lock";
@@ -21,7 +20,6 @@ pub const MOST_NODES: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     pub name: String,
-    /// Name of its network namespace.
     pub namespace: String,
     pub address: Ipv4Addr,
 }
@@ -63,7 +61,6 @@ fn check_name(what: &str, name: &str, dashes: bool) -> Result<()> {
 pub struct Place {
     directory: PathBuf,
     nodes: Vec<Node>,
-    /// Held while the emulator runs.
     _lock: File,
 }
 

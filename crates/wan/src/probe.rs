@@ -10,7 +10,6 @@ use std::time::Duration;
 
 /// Destination of the probes. No node has this address, so no link sees them.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 254);
-/// Probes sent at the start.
 const COUNT: usize = 21;
 /// Time in which the processor falls asleep again, as it does between the packets of a round trip.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -30,7 +30,6 @@ pub enum Queue {
     Time(Nanos),
 }
 
-/// One direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Propagation time, without the time for transmission.
@@ -144,7 +143,6 @@ impl Change {
         new.check().map(|()| new)
     }
 
-    /// Merges two changes; `other` wins.
     pub fn and(&self, other: &Change) -> Change {
         Change {
             delay: other.delay.or(self.delay),

@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// SIGINT, SIGTERM, SIGHUP and SIGCHLD of this process since [`Signals::catch`].
 pub struct Signals(OwnedFd);
 
-/// A signal that arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Signal {
     pub number: i32,

@@ -21,14 +21,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Configuration of an emulator.
 #[derive(Clone, Debug)]
 pub struct WanConfig {
-    /// Name; unique among running emulators.
     pub name: String,
     /// Names of the nodes; each pair is connected in both directions.
     pub nodes: Vec<String>,
-    /// Settings of all directions.
     pub settings: Settings,
     /// Changes for single directions, applied in this order.
     pub links: Vec<(LinkName, Change)>,

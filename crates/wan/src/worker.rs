@@ -31,7 +31,6 @@ pub struct Direction {
     pub to: usize,
     /// The link with its packets in flight.
     pub link: Link<Buffer>,
-    /// Lateness of delivered packets.
     pub lateness: Lateness,
     /// Packets that the receiving node did not accept.
     pub refused: u64,
@@ -57,7 +56,6 @@ impl Outgoing {
         done
     }
 
-    /// Ends the thread.
     pub fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.changed.raise();
@@ -74,7 +72,6 @@ struct Intake {
     pool: Pool,
     scratch: Option<Buffer>,
     probes: Probes,
-    /// It has just slept.
     woken: bool,
     /// The namespace was removed by another process, so there is nothing to read any more.
     gone: bool,
@@ -87,7 +84,6 @@ pub struct Worker {
     /// Index of its node.
     pub node: usize,
     pub nodes: Arc<[Node]>,
-    /// The devices of all nodes.
     pub tuns: Arc<[Tun]>,
     /// The directions in which its node sends.
     pub outgoing: Arc<Outgoing>,

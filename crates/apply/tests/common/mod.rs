@@ -22,13 +22,11 @@ impl Stream {
     pub fn end(&self) -> Scn {
         Scn::START + self.bytes.len() as u64
     }
-    /// Returns everything from `scn` on.
     pub fn from(&self, scn: Scn) -> &[u8] {
         &self.bytes[scn.bytes_since(Scn::START) as usize..]
     }
 }
 
-/// A database on the primary.
 pub struct Primary {
     pub id: DatabaseId,
     pub name: String,
@@ -143,7 +141,6 @@ pub fn insert(rows: u32, bytes: u32) -> String {
     )
 }
 
-/// Runs transactions of all kinds.
 pub fn history(primary: &mut Primary, stream: &mut Stream, steps: u32, rng: &mut Rng) {
     for _ in 0..steps {
         let sql = match rng.below(8) {

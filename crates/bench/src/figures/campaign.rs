@@ -26,7 +26,6 @@ pub struct CampaignReport {
     /// Acknowledged commits that were missing afterwards; for differential, databases whose content differs from that
     /// on stock SQLite.
     pub lost: u64,
-    /// Databases that failed integrity_check.
     pub integrity_failures: u64,
     /// Pages that differed between primary and standby after catching up.
     pub page_differences: u64,

@@ -15,7 +15,6 @@ const DATABASES: usize = 10;
 const SETTLE: Duration = Duration::from_secs(3);
 const MEASURE: Duration = Duration::from_secs(10);
 
-/// Measurements of an idle instance.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct IdleResult {
     /// Number of protected databases.

@@ -18,11 +18,9 @@ pub struct IsolationReport {
     pub faults: Vec<FaultReport>,
     /// Acknowledged commits that were missing afterwards.
     pub lost: u64,
-    /// Databases that failed integrity_check.
     pub integrity_failures: u64,
     /// Pages that differ between primary and standby.
     pub page_differences: u64,
-    /// Why the campaign ended early.
     #[serde(default)]
     pub error: Option<String>,
 }

@@ -64,7 +64,6 @@ pub struct Measured {
     pub promise: Outcome<CampaignReport>,
     pub isolation: Outcome<IsolationReport>,
     pub idle: Outcome<IdleResult>,
-    /// Assessment of links.
     pub net: Outcome<NetResult>,
     /// Redo transport to a distant standby.
     pub transport: Outcome<TransportResult>,

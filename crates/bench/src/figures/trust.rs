@@ -12,7 +12,6 @@ use crate::systems::SystemKind::{
 };
 use crate::{Context, Result};
 
-/// Measurements of group `trust`.
 #[derive(Debug, Default, Serialize)]
 pub struct TrustResult {
     /// SYNC AFFIRM on the loopback, plain and over TLS in turns.

@@ -120,7 +120,6 @@ impl Rounds {
 struct Shared {
     buffer: LogBuffer,
     ended: AtomicBool,
-    /// Why the log writer stopped.
     failed: Mutex<Option<String>>,
     room: Condvar,
     waiting: AtomicUsize,

@@ -24,7 +24,6 @@ pub struct Stations {
 }
 
 impl Stations {
-    /// The stages of this build.
     pub fn real() -> Stations {
         Stations { log: Box::new(log_writer::RealLog), apply: Box::new(backlog::RealApply::default()) }
     }
@@ -63,7 +62,6 @@ pub trait Backlog {
 pub struct LogBench {
     /// Number of threads that append.
     pub producers: usize,
-    /// Duration of a run.
     pub time: Duration,
     /// Number of runs; each has its own run of plain writes beside it.
     pub rounds: usize,
@@ -136,7 +134,6 @@ impl LogBench {
 /// The bench of apply: a backlog at full speed.
 #[derive(Clone, Copy, Debug)]
 pub struct ApplyBench {
-    /// Transactions of a backlog.
     pub transactions: u64,
     /// Databases over which they are spread.
     pub databases: usize,
@@ -144,10 +141,8 @@ pub struct ApplyBench {
     pub rounds: usize,
 }
 
-/// Throughput of apply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ApplyResult {
-    /// Transactions of a backlog.
     pub transactions: u64,
     /// Databases over which they were spread.
     pub databases: usize,

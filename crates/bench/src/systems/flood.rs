@@ -38,7 +38,6 @@ pub(super) struct Flood {
 }
 
 impl Flood {
-    /// Starts the flood.
     pub(super) fn on(target: SocketAddr) -> Flood {
         let (stop, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let began = Instant::now();

@@ -90,7 +90,6 @@ fn log_files(directory: &Path) -> impl Iterator<Item = std::path::PathBuf> {
     entries.filter(|entry| is_log(&entry.file_name().to_string_lossy())).map(|entry| entry.path())
 }
 
-/// `pgbench.PID` and `pgbench.PID.THREAD`.
 fn is_log(name: &str) -> bool {
     name.strip_prefix("pgbench.").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }

@@ -77,7 +77,6 @@ impl Hosts {
 }
 
 pub(crate) struct Site<'a> {
-    /// Address to listen on.
     pub(crate) listen: String,
     /// Plain TCP unless [`Site::encrypted`] is called: the systems that figures compare with are measured that way too,
     /// and no other user works on this machine or is on the emulated link.
@@ -116,7 +115,6 @@ impl<'a> Site<'a> {
         Ok(Site::at(listen, Some((wan, node))))
     }
 
-    /// With TLS, if `tls`.
     pub(crate) fn encrypted(self, tls: bool) -> Self {
         Site { insecure: self.insecure && !tls, ..self }
     }

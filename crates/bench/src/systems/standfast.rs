@@ -31,7 +31,6 @@ const BUILD: &str = "Standfast is not built beside this program: run `cargo buil
 /// Name of the standby at the primary.
 const STANDBY: &str = "bench_standby";
 
-/// A finding of `standfast diagnose`.
 #[derive(Debug, Serialize)]
 pub struct Found {
     /// The rule that made the finding.
@@ -78,10 +77,8 @@ pub(super) struct Standfast {
     flood: Option<Listener>,
 }
 
-/// Target of the hostile connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listener {
-    /// The port for other instances.
     Replication,
     /// The port of the dashboard and the metrics.
     Http,
@@ -104,7 +101,6 @@ impl Standfast {
         Standfast { flood: Some(listener), ..self }
     }
 
-    /// With applications as in containers.
     pub(super) fn contained(self) -> Standfast {
         Standfast { contained: true, ..self }
     }
@@ -375,12 +371,10 @@ impl Instance {
         })
     }
 
-    /// Runs `standfast status --json`.
     pub fn status(&self) -> Result<Value> {
         status(&self.program, &self.directory)
     }
 
-    /// Runs `standfast observe`.
     pub(crate) fn observe(&self) -> Result<Observation> {
         let text = run(&mut self.command(&["observe"]))?;
         parsed("the output of `standfast observe`", &text)
@@ -397,12 +391,10 @@ impl Instance {
         Ok(findings.map(|it| Found { rule: text(&it["rule"]), title: text(&it["title"]) }).collect())
     }
 
-    /// Runs `standfast log member add`.
     pub(crate) fn add_log_member(&self, directory: &str) -> Result<()> {
         run(&mut self.command(&["log", "member", "add", directory])).map(|_| ())
     }
 
-    /// Runs `standfast log member drop`.
     pub(crate) fn drop_log_member(&self, directory: &str) -> Result<()> {
         run(&mut self.command(&["log", "member", "drop", directory])).map(|_| ())
     }
@@ -424,22 +416,18 @@ impl Instance {
         parsed("the output of `standfast report --compare --format json`", &text)
     }
 
-    /// Runs `standfast apply stop`.
     pub(crate) fn stop_apply(&self) -> Result<()> {
         run(&mut self.command(&["apply", "stop"])).map(|_| ())
     }
 
-    /// Runs `standfast checkpoint`.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         run(&mut self.command(&["checkpoint"])).map(|_| ())
     }
 
-    /// Runs `standfast apply start`.
     pub(crate) fn start_apply(&self) -> Result<()> {
         run(&mut self.command(&["apply", "start"])).map(|_| ())
     }
 
-    /// Runs `standfast failover`.
     pub(crate) fn failover(&self) -> Result<()> {
         run(&mut self.command(&["failover"])).map(|_| ())
     }
@@ -455,7 +443,6 @@ impl Instance {
         let _ = self.process.child().kill();
     }
 
-    /// Switches the log.
     pub(crate) fn switch_log(&self) -> Result<()> {
         run(&mut self.command(&["switch-logfile"])).map(|_| ())
     }

@@ -5,7 +5,6 @@ use crate::systems::{Case, System, drive_config};
 use crate::workload::create_databases;
 use crate::{Context, Result};
 
-/// Unmodified SQLite.
 pub(super) struct Stock {
     name: &'static str,
     synchronous: &'static str,

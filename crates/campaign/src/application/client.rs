@@ -15,15 +15,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Result of a line of statements.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// They succeeded, with these rows.
     Rows(Vec<Vec<Value>>),
-    /// One of them failed.
-    Failed {
-        /// SQLite's extended result code.
-        code: i32,
-        /// SQLite's message.
-        message: String,
-    },
+    Failed { code: i32, message: String },
 }
 
 /// Serves statements from standard input against `database` until standard input is closed.

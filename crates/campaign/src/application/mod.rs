@@ -11,19 +11,16 @@ use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use writer::Writer;
 
-/// Settings of an application process.
 #[derive(Clone, Debug)]
 pub struct ApplicationConfig {
     /// The loadable extension; without it, the application uses stock SQLite.
     pub extension: Option<PathBuf>,
     /// One or more databases. Thread `n` has database `n` (modulo their number) as its main one.
     pub databases: Vec<PathBuf>,
-    /// File of the acknowledged commits.
     pub acknowledgements: PathBuf,
     /// Number of the first thread's writer; the others follow.
     pub first_writer: usize,
     pub threads: usize,
-    /// Seed of the transactions.
     pub seed: u64,
     /// Only small transactions, for a campaign that measures how long they take.
     pub light: bool,

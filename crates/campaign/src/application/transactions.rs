@@ -12,15 +12,12 @@ const BALLAST_MAX: i64 = 30_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
-    /// One row and one account.
     Small,
     /// Up to 40 rows.
     Several,
     /// A savepoint is rolled back half-way, another one released.
     Savepoints,
-    /// Everything is rolled back.
     Rollback,
-    /// Rows in both databases.
     Both,
     /// Thousands of rows, more than the page cache holds: pages spill into the WAL before the commit.
     Large,
@@ -30,7 +27,6 @@ pub(super) enum Kind {
     Index,
     /// Half of `ballast` is deleted and free pages are returned.
     Shrink,
-    /// VACUUM.
     Vacuum,
 }
 

@@ -18,7 +18,6 @@ const AFTER_ERROR: Duration = Duration::from_millis(20);
 pub(super) struct Place {
     /// Its schema name in the connection.
     pub schema: &'static str,
-    /// Its number in the acknowledgements.
     pub database: usize,
     /// The next row of this writer in it.
     pub next: u64,
@@ -141,7 +140,6 @@ impl<'a> Writer<'a> {
 }
 
 enum Ended {
-    /// By the order to stop.
     Ordered,
     /// This many acknowledged rows are missing.
     Lost(u64),

@@ -25,7 +25,6 @@ pub struct DifferentialConfig {
     pub programs: u64,
     /// The seed of the first program; those of the others follow.
     pub seed: u64,
-    /// Directory of the SQLite libraries.
     pub libraries: PathBuf,
     /// Versions and variants; empty means all that are found.
     pub versions: Vec<String>,

@@ -225,7 +225,6 @@ impl<'l> Connection<'l> {
         }
     }
 
-    /// `sqlite3_wal_checkpoint_v2`.
     pub fn checkpoint(&self, schema: Option<&str>, mode: u8) -> c_int {
         let schema = schema.map(c_string);
         let name = schema.as_ref().map_or(null(), |name| name.as_ptr());
@@ -245,7 +244,6 @@ impl<'l> Connection<'l> {
         meant.collect::<Vec<_>>().join(" ")
     }
 
-    /// `sqlite3_db_cacheflush`.
     pub fn flush(&self) -> c_int {
         call!(self.library, db_cacheflush(self.handle))
     }
@@ -283,7 +281,6 @@ impl<'l> Connection<'l> {
         Some(if result == code::OK { Ok(snapshot) } else { Err(result) })
     }
 
-    /// `sqlite3_snapshot_open`.
     pub fn open_snapshot(&self, schema: &str, snapshot: &Snapshot<'_>) -> c_int {
         let schema = c_string(schema);
         match self.library.snapshot_open {
@@ -303,7 +300,6 @@ impl Drop for Connection<'_> {
     }
 }
 
-/// A statement. Finalized on drop.
 pub struct Statement<'l> {
     library: &'l Library,
     handle: Handle,
@@ -324,7 +320,6 @@ impl Statement<'_> {
         }
     }
 
-    /// `sqlite3_step`.
     pub fn step(&self) -> c_int {
         call!(self.library, step(self.handle))
     }
@@ -372,7 +367,6 @@ pub struct Blob<'l> {
 }
 
 impl Blob<'_> {
-    /// `sqlite3_blob_reopen`.
     pub fn reopen(&self, row: i64) -> c_int {
         call!(self.library, blob_reopen(self.handle, row))
     }
@@ -402,7 +396,6 @@ impl Drop for Blob<'_> {
     }
 }
 
-/// A snapshot. Freed on drop.
 pub struct Snapshot<'l> {
     _library: &'l Library,
     free: unsafe extern "C" fn(Handle),

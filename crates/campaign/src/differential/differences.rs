@@ -10,10 +10,8 @@ use standfast_session::wal_path;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// A documented difference.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference {
-    /// Short name, as in `docs/differences.md`.
     pub name: &'static str,
     /// One side has written and the other has not: later steps cannot be compared.
     pub parts: bool,

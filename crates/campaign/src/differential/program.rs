@@ -3,30 +3,24 @@
 use serde::{Deserialize, Serialize};
 
 pub const CONNECTIONS: usize = 4;
-/// Cursors: statements that stay open.
 pub const CURSORS: usize = 4;
 pub const BLOBS: usize = 2;
 
 /// How the shim is loaded into the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Door {
-    /// `libstandfast_preload.so` in `LD_PRELOAD`.
     Preload,
-    /// `libstandfast.so`, loaded as an extension.
     Extension,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
-    /// Reading and writing.
     Write,
-    /// `SQLITE_OPEN_READONLY`.
     Read,
     /// Reading and writing, with a cache shared with other connections of this kind.
     SharedCache,
 }
 
-/// A parameter value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
     Number(i64),
@@ -58,27 +52,23 @@ pub enum Step {
         /// Milliseconds.
         ms: u32,
     },
-    /// Runs statements to completion.
     Run {
         connection: usize,
         sql: String,
         /// Parameter values, from the first parameter on in each statement.
         values: Vec<Value>,
     },
-    /// Opens a cursor.
     Prepare {
         connection: usize,
         /// Its number; a cursor that is open under it is closed first.
         cursor: usize,
         sql: String,
     },
-    /// Reads rows of a cursor.
     Next {
         cursor: usize,
         /// Maximum number of rows.
         rows: u32,
     },
-    /// Closes a cursor.
     Finalize {
         /// Number of the cursor.
         cursor: usize,
@@ -95,11 +85,7 @@ pub enum Step {
         write: bool,
     },
     /// Moves an open blob to another row.
-    BlobReopen {
-        blob: usize,
-        /// The rowid.
-        row: i64,
-    },
+    BlobReopen { blob: usize, row: i64 },
     /// Reads a part of a blob.
     BlobRead {
         blob: usize,
@@ -122,7 +108,6 @@ pub enum Step {
         /// Number of the blob.
         blob: usize,
     },
-    /// Requests a checkpoint.
     Checkpoint {
         connection: usize,
         /// One attached database; `None` is all of them.
@@ -142,11 +127,9 @@ pub enum Step {
         kept: bool,
         /// The connection that writes in between.
         writer: usize,
-        /// Its statement.
         write: String,
         /// The connection on which the snapshot is opened.
         opened: usize,
-        /// The query on it.
         read: String,
         /// Name of the database, the same on both connections.
         schema: String,
@@ -160,7 +143,6 @@ pub enum Step {
         /// Pages per step.
         pages: i32,
     },
-    /// `sqlite3_db_cacheflush`.
     Flush {
         /// Number of the connection.
         connection: usize,
@@ -174,30 +156,22 @@ pub enum Step {
     },
     /// A transaction over a protected database and two others with rollback journals, on a connection of its own. It
     /// runs with the shim only, which refuses it, and must change nothing.
-    RefusedTogether {
-        /// The protected database.
-        file: String,
-    },
+    RefusedTogether { file: String },
 }
 
-/// Outcome of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Extended result code of SQLite.
     pub code: i32,
     /// SQLite's message, after an error.
     pub message: String,
-    /// Rows that were read.
     pub rows: Vec<String>,
     /// Change counts and transaction state of the connection afterwards.
     pub state: String,
 }
 
-/// Input of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     pub seed: u64,
-    /// How the shim is loaded.
     pub door: Door,
     /// Protected databases that it uses, each with the value of `PRAGMA auto_vacuum` at the start.
     pub protected: Vec<(String, u8)>,

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 pub struct DifferentialReport {
     /// Programs that ran to completion, over all versions.
     pub programs: u64,
-    /// Steps whose outcomes were compared.
     pub steps: u64,
     /// Compared steps that failed with stock SQLite.
     pub errors: u64,
@@ -18,18 +17,15 @@ pub struct DifferentialReport {
     pub differing: u64,
     /// Databases whose content at the primary differed from that with stock SQLite.
     pub lost: u64,
-    /// Databases that fail `PRAGMA integrity_check`.
     pub integrity_failures: u64,
     /// Pages that differ between primary and standby.
     pub page_differences: u64,
-    /// Seed that repeats the programs.
     pub seed: u64,
     /// Versions of SQLite, with the number of programs that ran with each.
     pub versions: BTreeMap<String, u64>,
     /// The first finding without its random parts: tells whether a smaller program fails in the same way.
     #[serde(skip)]
     pub kind: String,
-    /// Each finding as text.
     #[serde(skip)]
     pub notes: Vec<String>,
     #[serde(flatten)]

@@ -4,7 +4,6 @@
 use crate::{CampaignError, During, Result};
 use std::path::{Path, PathBuf};
 
-/// A SQLite under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Version and variant, such as `3.40.1` or `3.40.1-setlk`.
@@ -62,7 +61,6 @@ fn is_meant(wanted: &str, name: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
 }
 
-/// Sort key: version, then variant.
 fn key(name: &str) -> (Vec<u32>, String) {
     let (version, variant) = name.split_once('-').unwrap_or((name, ""));
     (version.split('.').map(|part| part.parse().unwrap_or(0)).collect(), variant.to_owned())

@@ -10,9 +10,7 @@ use std::path::PathBuf;
 
 #[derive(Clone, Debug)]
 pub struct WorkerConfig {
-    /// The SQLite shared library.
     pub library: PathBuf,
-    /// Extension to load first.
     pub extension: Option<PathBuf>,
     pub program: PathBuf,
     /// Run the steps that only the shim refuses.

@@ -18,7 +18,6 @@ pub struct FullVolume {
 }
 
 impl FullVolume {
-    /// Whether this process may mount.
     pub fn is_possible() -> bool {
         // SAFETY: no memory is involved.
         unsafe { libc::geteuid() == 0 }

@@ -17,12 +17,9 @@ const MAGIC: &[u8] = b"SFT1";
 const STREAM_KINDS: std::ops::RangeInclusive<u16> = 2..=5;
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// To the standby.
     There,
-    /// To the primary.
     Back,
 }
 
@@ -31,7 +28,6 @@ pub enum Way {
 pub enum Trick {
     /// One bit is flipped: the bit with this number modulo the number of bits.
     Corrupt(u64),
-    /// It is sent twice.
     Duplicate,
     /// It is sent after the next one.
     Reorder,

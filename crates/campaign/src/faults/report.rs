@@ -10,7 +10,6 @@ use std::time::Duration;
 pub struct Cell {
     pub arrangement: &'static str,
     pub fault: Fault,
-    /// How often the fault struck.
     pub runs: u64,
     /// How often the primary was lost during the fault and a standby took over.
     pub failovers: u64,
@@ -52,9 +51,7 @@ impl Cell {
 pub struct FaultsReport {
     /// How often each fault was to strike in each arrangement.
     pub count: u64,
-    /// Seed that repeats the strikes.
     pub seed: u64,
-    /// Every fault in every arrangement.
     pub cells: Vec<Cell>,
     pub acknowledged: u64,
     /// Broken promises as text, with the command that repeats them.

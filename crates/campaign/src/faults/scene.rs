@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 const DATABASE: &str = "orders.db";
 /// Names of the standbys at the primary.
 const STANDBYS: [&str; 2] = ["north", "west"];
-/// Threads of the application.
 const WRITERS: usize = 3;
 /// Log switches after which a standby that cannot archive has no free group.
 const SWITCHES: usize = 5;
@@ -33,7 +32,6 @@ pub struct Far {
     volume: Option<FullVolume>,
 }
 
-/// Everything is killed on drop.
 pub struct Scene {
     programs: Programs,
     directory: PathBuf,
@@ -42,7 +40,6 @@ pub struct Scene {
     /// The standbys, in the order of the destinations.
     pub standbys: Vec<Far>,
     database: PathBuf,
-    /// Commits acknowledged to the application.
     pub told: Acknowledgements,
     /// The part of `told` that must survive.
     protected: Acknowledgements,
@@ -114,7 +111,6 @@ impl Scene {
         (0..WRITERS).map(|writer| self.told.entry(writer, 0).commits()).collect()
     }
 
-    /// Total of acknowledged commits.
     pub fn acknowledged(&self) -> u64 {
         self.commits().iter().sum()
     }

@@ -10,7 +10,6 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Killed on drop.
 pub struct Application {
     child: Child,
     input: Option<ChildStdin>,
@@ -85,7 +84,6 @@ impl Application {
         };
     }
 
-    /// Sends SIGSTOP.
     pub fn freeze(&self) {
         // SAFETY: no memory is involved; the child is not reaped before `self` is dropped.
         unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGSTOP) };

@@ -17,11 +17,9 @@ pub struct IsolationConfig {
     pub site: Site,
     /// Number of protected databases.
     pub databases: usize,
-    /// The faults, in this order.
     pub faults: Vec<Fault>,
     /// How long commits are counted in each round before, during and after the fault.
     pub phase: Duration,
-    /// How often each fault strikes.
     pub rounds: u64,
     /// Show commits per second without judging them, for a machine that runs other work.
     pub states_only: bool,

@@ -42,13 +42,10 @@ pub fn newest(path: &Path) -> Result<u64> {
 
 const NEWEST: &str = "SELECT coalesce(max(seq), 0) FROM t";
 
-/// Settings of a load process.
 #[derive(Clone, Debug)]
 pub struct LoadConfig {
     pub extension: PathBuf,
-    /// Databases, each with one writer.
     pub databases: Vec<PathBuf>,
-    /// File of the acknowledged commits.
     pub acknowledgements: PathBuf,
     /// Number of the writer of each database, in the same order.
     pub writers: Vec<usize>,

@@ -23,7 +23,6 @@ impl Phase {
     }
 }
 
-/// One occurrence of a fault.
 #[derive(Clone, Debug, Serialize)]
 pub struct Round {
     pub before: Phase,

@@ -21,7 +21,6 @@ const GROUP_BYTES: &str = "67108864";
 /// Rows of 900 bytes, on which the faults work; the load does not touch them.
 const BULK_ROWS: u32 = 200;
 
-/// One protected database.
 pub struct Database {
     /// Name at the instances, the same as its file name.
     pub name: String,
@@ -35,7 +34,6 @@ pub struct Stage {
     pub programs: Programs,
     pub directory: PathBuf,
     pub primary: Instance,
-    /// Its SYNC AFFIRM standby.
     pub standby: Instance,
     /// The databases; the first one is on [`Stage::volume`], if there is one.
     pub databases: Vec<Database>,
@@ -45,7 +43,6 @@ pub struct Stage {
     pub volume: Option<Volume>,
     /// Load on all databases but the victim.
     others: Option<Process>,
-    /// Load on the victim.
     victim: Option<Process>,
 }
 

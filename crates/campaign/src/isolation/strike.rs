@@ -71,7 +71,6 @@ impl Stop {
     }
 }
 
-/// A fault in progress.
 pub struct Strike {
     fault: Fault,
     victim: usize,

@@ -5,10 +5,8 @@ use crate::{During, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Size of the volume.
 const BYTES: u64 = 64 << 20;
 
-/// Unmounted on drop.
 pub struct Volume {
     directory: PathBuf,
     image: PathBuf,

@@ -11,10 +11,8 @@ const HEADER_BYTES: usize = 48;
 const FRAMES_AT: usize = 16;
 /// Offset of the number of pages of the database.
 const PAGES_AT: usize = 20;
-/// Offset of the header's checksum.
 const CHECKSUM_AT: usize = 40;
 
-/// The field that is changed.
 #[derive(Clone, Copy)]
 pub enum Number {
     /// Frames of the WAL.

@@ -17,7 +17,6 @@ const PRIMARY: [(&str, u64); 10] = [
     ("recovery-apply", 1),
 ];
 
-/// Fault points of a standby.
 const STANDBY: [(&str, u64); 10] = [
     ("received", 400),
     ("log-write", 400),

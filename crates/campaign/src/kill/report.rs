@@ -5,7 +5,6 @@ use crate::ending::Ending;
 use crate::verify::Findings;
 use serde::Serialize;
 
-/// Killed processes, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Kills {
     pub application: u64,
@@ -14,7 +13,6 @@ pub struct Kills {
 }
 
 impl Kills {
-    /// Counts a kill of `victim`.
     pub fn count(&mut self, victim: Victim) {
         match victim {
             Victim::Application(_) => self.application += 1,
@@ -28,17 +26,14 @@ impl Kills {
 pub struct KillReport {
     pub cycles: u64,
     pub kills: Kills,
-    /// Failovers to a standby.
     pub failovers: u64,
     /// Number of comparisons of primary and standby.
     pub checks: u64,
     pub acknowledged: u64,
     /// Transactions that failed and were tried again.
     pub refused: u64,
-    /// Broken promises.
     #[serde(flatten)]
     pub findings: Findings,
-    /// Seed that repeats the strikes.
     pub seed: u64,
     #[serde(flatten)]
     pub ending: Ending,

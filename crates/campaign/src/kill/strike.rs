@@ -7,13 +7,11 @@ use std::time::Duration;
 /// A process that can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
-    /// The application with this number.
     Application(usize),
     Primary,
     Standby,
 }
 
-/// The plan of one cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Strike {
     /// How long everything runs before the kills.

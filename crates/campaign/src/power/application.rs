@@ -12,7 +12,6 @@ use std::sync::Arc;
 /// Size in bytes above which an application deletes rows: a VACUUM must fit a log group.
 const PAGE_BYTES_MAX: u64 = 120 << 10;
 
-/// A database and its connections.
 pub struct AppDatabase {
     /// Its path on the primary's machine.
     pub path: PathBuf,

@@ -14,11 +14,9 @@ use standfast_transport::{
 use standfast_types::Scn;
 use std::sync::{Arc, Mutex};
 
-/// Maximum redo in one message.
 const MESSAGE_BYTES: usize = 64 << 10;
 
 struct Wire {
-    /// End of the delivered redo.
     position: Scn,
     /// First position of the newest log that was announced.
     announced: Scn,
@@ -26,7 +24,6 @@ struct Wire {
 
 struct Inner {
     wire: Option<Wire>,
-    /// Commits wait for the standby.
     required: bool,
     /// Commits wait even without a connection.
     stall: bool,
@@ -78,7 +75,6 @@ impl Link {
         lock(&self.inner).acknowledged
     }
 
-    /// Breaks the connection.
     pub fn disconnect(&self) {
         let mut inner = lock(&self.inner);
         inner.wire = None;

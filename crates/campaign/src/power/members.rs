@@ -18,7 +18,6 @@ const DAMAGE_STEP: u64 = 8192;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strike {
-    /// A directory is lost.
     Lost,
     /// A lost directory is back with its former content.
     Returned,

@@ -28,10 +28,8 @@ const ATTEMPTS_MAX: u32 = 4;
 
 pub struct PrimaryHost {
     pub machine: Arc<SimMachine>,
-    /// Environment of its stages.
     pub environment: Arc<Environment>,
     pub primary: Primary,
-    /// State shared by the stages.
     pub shared: Arc<PrimaryShared>,
     pub source: Arc<PrimarySource>,
     works: Arc<Mutex<Works>>,
@@ -235,7 +233,6 @@ impl PrimaryHost {
         lock(&self.works).checkpoint().map_err(text)
     }
 
-    /// Does what `standfast checkpoint` does.
     pub fn checkpoint_everything(&mut self) -> Outcome<()> {
         let start = self.primary.anchor_all().map_err(text)?;
         let mut works = lock(&self.works);
@@ -250,7 +247,6 @@ impl PrimaryHost {
         lock(&self.works).archive().map_err(text)
     }
 
-    /// Does what `standfast switch-logfile` does.
     pub fn switch_log(&mut self) -> Outcome<()> {
         self.primary.switch_log().map_err(text)
     }

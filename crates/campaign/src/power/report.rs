@@ -13,7 +13,6 @@ pub struct PowerReport {
     /// Sync boundaries of the fixed histories at which the power was cut, each in several ways.
     pub boundaries: u64,
     pub crashes: u64,
-    /// Failovers to a standby.
     pub failovers: u64,
     /// Redo log members that were lost while the other member was present.
     #[serde(default)]
@@ -29,7 +28,6 @@ pub struct PowerReport {
     pub acknowledged: u64,
     /// Acknowledged commits that were missing afterwards.
     pub lost: u64,
-    /// Databases that fail `PRAGMA integrity_check`.
     pub integrity_failures: u64,
     /// Pages that differ between primary and standby.
     pub page_differences: u64,
@@ -47,19 +45,16 @@ pub struct PowerReport {
     pub seed: u64,
     #[serde(default)]
     pub failed_seeds: Vec<u64>,
-    /// Each finding as text.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
 impl PowerReport {
-    /// Records missing acknowledged commits.
     pub fn lose(&mut self, commits: u64, note: String) {
         self.lost += commits;
         self.note(note);
     }
 
-    /// Records a damaged database.
     pub fn damage(&mut self, note: String) {
         self.integrity_failures += 1;
         self.note(note);
@@ -71,7 +66,6 @@ impl PowerReport {
         self.note(note);
     }
 
-    /// Records an unexpected failure.
     pub fn fail(&mut self, note: String) {
         self.errors += 1;
         self.note(note);

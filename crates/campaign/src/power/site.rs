@@ -192,7 +192,6 @@ impl Geometry {
     }
 }
 
-/// Start of a new standby.
 pub struct StandbyStart {
     /// Byte that is repeated to make the identity of the instance.
     pub instance: u8,
@@ -202,7 +201,6 @@ pub struct StandbyStart {
     /// Checksum of the stream before that log.
     pub crc: StreamCrc,
     pub incarnations: Vec<Incarnation>,
-    /// Databases that are already copied.
     pub databases: Vec<DatabaseRecord>,
 }
 

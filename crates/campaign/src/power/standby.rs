@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const ROUNDS_MAX: u32 = 8;
 
 pub struct StandbyHost {
-    /// Environment of its stages.
     pub environment: Arc<Environment>,
     received: Arc<Mutex<ReceivedLog>>,
     applier: Arc<Mutex<Option<Applier>>>,
@@ -168,7 +167,6 @@ impl StandbyHost {
         self.check()
     }
 
-    /// Archives full logs.
     pub fn archive(&self) -> Outcome<()> {
         let shared = self.log().shared().clone();
         archive_confirmed(&self.environment, &shared).map_err(|error| error.to_string())

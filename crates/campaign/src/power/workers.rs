@@ -8,7 +8,6 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Seeds that one process runs.
 const SEEDS_AT_ONCE: u64 = 50;
 /// Processes among which the boundaries of one history are partitioned.
 const BOUNDARY_SHARES: u64 = 8;
@@ -26,13 +25,11 @@ pub struct PowerConfig {
     pub boundaries: bool,
     /// Processes that run at the same time.
     pub jobs: usize,
-    /// Write progress to standard error.
     pub verbose: bool,
     /// Write the events of each history to standard error.
     pub trace: bool,
 }
 
-/// The part of one process.
 #[derive(Clone, Copy, Debug)]
 pub enum Part {
     /// First seed and number of seeds.

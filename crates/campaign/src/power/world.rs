@@ -156,7 +156,6 @@ impl World {
         }
     }
 
-    /// Runs a random event.
     pub fn event(&mut self) -> Outcome<()> {
         let dice = self.rng.below(1000);
         trace::say(|| format!("event {dice}: {}", self.described()));

@@ -13,18 +13,15 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
 
-/// Counts of violated promises.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Findings {
     /// Acknowledged rows that are missing or damaged.
     pub lost: u64,
     /// Rows that must not be there: rolled back, never attempted, or after a gap.
     pub surplus: u64,
-    /// Databases that fail `PRAGMA integrity_check`.
     pub integrity_failures: u64,
     /// Pages that differ between primary and standby.
     pub page_differences: u64,
-    /// Each finding as text.
     #[serde(skip)]
     pub notes: Vec<String>,
 }

@@ -10,7 +10,6 @@ const OWN: [std::ops::Range<usize>; 2] = [24..28, 92..100];
 /// Maximum number of differing pages that are named.
 const NAMED_MAX: u64 = 10;
 
-/// Result of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
     /// Pages of the first database.

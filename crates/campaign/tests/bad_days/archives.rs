@@ -7,7 +7,6 @@ use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
 use std::path::PathBuf;
 
-/// Size of two archived logs.
 const ARCHIVE_BYTES_MAX: i64 = 16 << 20;
 /// Number of half-megabyte rows that fill five logs of 8 MiB.
 const FIVE_LOGS: usize = 84;

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 /// The last commit before the instance goes down: it changes a row that some of the statements below change.
 const LAST: &str = "UPDATE t SET x='the last commit' WHERE id=1";
 
-/// Statements of the plain process.
 const STATEMENTS: [(&str, &str); 6] = [
     ("other-page", "INSERT INTO cold VALUES('foreign')"),
     ("same-table", "INSERT INTO t(x) VALUES('foreign')"),

@@ -93,7 +93,6 @@ impl Drop for Committer {
     }
 }
 
-/// A database that is attacked.
 struct Victim {
     name: String,
     path: PathBuf,

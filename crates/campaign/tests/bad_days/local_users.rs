@@ -13,7 +13,6 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// The user of the application.
 const ALICE: u32 = 60_001;
 /// A user without any permission.
 const MALLORY: u32 = 60_002;

@@ -49,7 +49,6 @@ fn with_a_restored_backup(place: &Place) -> (Instance, Instance, PathBuf) {
     (primary, standby, database)
 }
 
-/// Follows the printed remedy.
 fn set_wal_mode(database: &Path) {
     let connection = rusqlite::Connection::open(database).unwrap();
     let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0)).unwrap();

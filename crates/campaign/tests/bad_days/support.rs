@@ -61,7 +61,6 @@ impl Place {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Creates a running primary.
     pub fn primary(&self, name: &str) -> Instance {
         let mut instance = self.instance(name);
         start(&mut instance);
@@ -207,7 +206,6 @@ pub fn await_rows(database: &Path, number: i64) {
     .unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Adds one row.
 pub const INSERT: &str = "INSERT INTO t(x) VALUES('row')";
 /// Adds one row of half a megabyte that cannot be compressed.
 pub const INSERT_BULK: &str = "INSERT INTO t(x) VALUES(randomblob(500000))";
@@ -307,7 +305,6 @@ impl Client {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Sends SIGKILL.
     pub fn kill(mut self) {
         self.end();
     }

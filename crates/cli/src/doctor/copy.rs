@@ -19,7 +19,6 @@ pub struct Copy {
 /// The relevant content of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
-    /// SQLite itself.
     pub copy: Option<Copy>,
     /// Standfast's shim: address, before relocation, of the variable that points into the copy that it serves.
     pub serves_at: Option<u64>,

@@ -8,11 +8,9 @@ pub struct Elf<'f> {
 /// A part of the file that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Offset in the file.
     pub offset: u64,
     /// Address before relocation.
     pub address: u64,
-    /// Length in the file.
     pub bytes: u64,
 }
 

@@ -26,7 +26,6 @@ struct Found {
     command: String,
     copy: Copy,
     is_served: bool,
-    /// The process opened a database.
     is_used: bool,
 }
 
@@ -38,7 +37,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Judges the observations.
     pub fn of(observed: Observed) -> Report {
         // A process without SQLite that reads a database file only copies it, for example.
         let images: Vec<_> =
@@ -150,7 +148,6 @@ fn preload_library() -> PathBuf {
     beside.filter(|path| path.is_file()).unwrap_or_else(|| Path::new("/usr/local/lib/standfast").join(NAME))
 }
 
-/// Returns the advice. Pure.
 fn advise(copies: &[Found], databases: &[Database], preload: &Path) -> Vec<String> {
     if copies.is_empty() {
         return vec![

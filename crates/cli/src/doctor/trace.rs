@@ -15,9 +15,7 @@ use std::path::{Path, PathBuf};
 pub struct Image {
     pub process: i32,
     pub command: String,
-    /// Its copies of SQLite.
     pub loaded: Loaded,
-    /// Databases that it opened.
     pub databases: BTreeMap<PathBuf, Opened>,
     /// Files that were empty or missing when it opened them; they may have become databases.
     new_files: BTreeSet<PathBuf>,
@@ -28,11 +26,9 @@ pub struct Image {
 pub struct Opened {
     /// Opened right after the marker was read.
     pub with_marker: u64,
-    /// Opened otherwise.
     pub without: u64,
 }
 
-/// Everything that was observed.
 #[derive(Debug, Default)]
 pub struct Observed {
     /// Exit code of the program, or 128 plus the signal that ended it.

@@ -42,7 +42,6 @@ pub enum Put {
     Dropped,
 }
 
-/// Lines for the writer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Batch {
     /// Oldest first.

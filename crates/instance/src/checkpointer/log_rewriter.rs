@@ -20,7 +20,6 @@ const HAND_OVER_BACK_OFFS: u32 = 3;
 /// How often the next WAL is prepared before the rewrite is abandoned.
 const PREPARED_AT_MOST: u32 = 3;
 
-/// Outcome of a rewrite.
 pub(super) enum Rewrite {
     Done,
     /// A connection or an error is in the way.

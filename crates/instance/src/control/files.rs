@@ -35,7 +35,6 @@ impl WholeFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestingFile {
     pub database: DatabaseId,
-    /// Stamp of the database file.
     pub stamp: FileStamp,
     /// Its WAL, if readers kept it in use; otherwise it was truncated to nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,7 +44,6 @@ pub struct RestingFile {
 /// The WAL of a [`RestingFile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestingWal {
-    /// The last frame.
     pub position: WalPosition,
     /// Second word of the checksum of that frame.
     pub checksum: u32,
@@ -95,7 +93,6 @@ pub struct OwedImage {
 /// A file that was set aside when other content replaced a database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFile {
-    /// Name of the database.
     pub name: String,
     /// Path of the file. In the control file, a path within the instance directory is relative to it.
     pub path: PathBuf,
@@ -112,9 +109,7 @@ pub struct KeptFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSwap {
     pub database: DatabaseId,
-    /// The rebuilt file.
     pub made: LastingIdentity,
-    /// What the rebuilt file holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole: Option<WholeFile>,
     /// Where the replaced file is kept, if there was one.

@@ -31,7 +31,6 @@ pub struct Upstream {
     /// How long the sender wants redo to be held back before it is applied, milliseconds.
     #[serde(default)]
     pub delay_ms: Option<u64>,
-    /// The primary's online logs.
     #[serde(default)]
     pub logs: Option<transport::LogGeometry>,
 }
@@ -56,7 +55,6 @@ impl Superseding {
 pub struct GapRecord {
     /// End of the redo without a gap when this gap was found.
     pub from: Scn,
-    /// Where the redo resumes.
     pub to: Scn,
     /// Sequence of the first missing log.
     pub low_sequence: u64,

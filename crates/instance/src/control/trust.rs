@@ -19,12 +19,9 @@ pub struct Trust {
     pub disowned: Vec<IncarnationId>,
 }
 
-/// Why a primary is fenced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FencedBy {
-    /// The peer that reported it.
     pub peer: String,
-    /// The incarnation that has begun.
     pub incarnation: transport::Incarnation,
 }
 

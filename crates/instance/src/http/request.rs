@@ -13,7 +13,6 @@ const COOKIE: &str = "standfast_token";
 /// The parts of a request head that the server uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// HTTP method, e.g. `GET`.
     pub method: String,
     /// Path without the query string.
     pub path: String,
@@ -30,7 +29,6 @@ pub struct Request {
 pub enum Parsed {
     /// More bytes are needed.
     Partial,
-    /// The head is complete.
     Whole(Request),
     /// The bytes are not an HTTP request.
     Malformed,
@@ -74,10 +72,8 @@ pub enum Access {
     Token(String),
 }
 
-/// Decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Answer it.
     Allow,
     /// Answer it with a redirect that sets the cookie and removes the token from the address.
     Remember,
@@ -111,12 +107,10 @@ fn is_address_or_localhost(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
-/// HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Status code with its reason phrase.
     pub status: &'static str,
-    /// Media type of the body.
     pub content_type: &'static str,
     /// Further header lines, each with its line end.
     pub headers: String,

@@ -15,7 +15,6 @@ const OUT_BYTES_KEPT: usize = 1 << 20;
 /// What an iteration does after handing over its chunk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
-    /// Wait for the write.
     Wait,
     /// Capture more; the write is awaited later.
     GoOn,

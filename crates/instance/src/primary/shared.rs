@@ -26,7 +26,6 @@ pub trait Shipping: Send + Sync {
     fn unanswered(&self, _local: Scn) -> Option<String> {
         None
     }
-    /// All destinations.
     fn destinations(&self) -> Vec<Known> {
         Vec::new()
     }
@@ -62,14 +61,12 @@ pub(super) struct Release {
 
 /// State that the threads of a primary share.
 pub struct PrimaryShared {
-    /// Shared memory of sessions.
     pub segment: Segment,
     pub buffer: Arc<LogBuffer>,
     pub databases: RwLock<BTreeMap<DatabaseId, Arc<Database>>>,
     shipping: RwLock<Arc<dyn Shipping>>,
     release: Mutex<Release>,
     released: AtomicU64,
-    /// Wait events and statistics.
     pub instruments: Arc<Instruments>,
     /// Databases that wait for a full resync to begin, with their names; nothing of them is captured until then.
     copies_awaited: Mutex<BTreeMap<DatabaseId, String>>,

@@ -46,7 +46,6 @@ pub struct ReadPage {
 pub enum Recorded {
     /// The pages are in the redo.
     Done {
-        /// End of the record.
         scn: Scn,
         /// Number of pages in it.
         pages: u64,

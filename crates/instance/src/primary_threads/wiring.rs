@@ -26,7 +26,6 @@ pub enum CheckpointOrder {
     Candidate(Scn),
     /// Backfill everything into the databases and advance the checkpoint position to the end; answered when done.
     Everything(Scn, Sender<Result<Vec<Remainder>, InstanceError>>),
-    /// There is activity again.
     WakeUp,
     Stop,
 }

@@ -66,7 +66,6 @@ impl Running {
         self.forwarding().map_or(Ok(()), |forwarding| forwarding.configure(&self.configured()))
     }
 
-    /// Chooses among the destinations again.
     pub(crate) fn use_destinations_anew(&self) -> Result<(), InstanceError> {
         let _one = self.one_command();
         if let Some(primary) = self.primary() {
@@ -101,7 +100,6 @@ impl Running {
         *self.local.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = local;
     }
 
-    /// State of the local destinations.
     pub fn local_destinations(&self) -> Vec<LocalStatus> {
         self.local.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }

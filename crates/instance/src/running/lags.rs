@@ -25,7 +25,6 @@ impl Running {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Samples over time.
     pub fn history(&self) -> &SharedNotes {
         &self.notes
     }

@@ -9,9 +9,7 @@ use standfast_transport::Right;
 use standfast_types::Scn;
 use std::time::Duration;
 
-/// Result of a failover.
 pub struct TakenOver {
-    /// Begin of the new incarnation.
     pub branch: Scn,
     /// Whether all redo arrived that the source still had, with a description; `None` if its source was a primary.
     pub drained: Option<(bool, String)>,

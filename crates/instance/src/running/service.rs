@@ -13,7 +13,6 @@ use standfast_transport::{
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-/// Service of the receiver.
 pub(super) struct Service {
     pub running: Weak<Running>,
     pub environment: Arc<Environment>,

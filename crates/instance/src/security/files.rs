@@ -19,7 +19,6 @@ pub fn stamp_of(path: &Path) -> Option<Stamp> {
     Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
-/// Paths of the certificate files.
 #[derive(Clone, Debug)]
 pub struct Files {
     pub directory: PathBuf,
@@ -29,9 +28,7 @@ pub struct Files {
     pub authority_key: PathBuf,
     /// Key and certificate of this instance.
     pub identity: PathBuf,
-    /// Endorsements of authorities by authorities.
     pub endorsements: PathBuf,
-    /// Tokens and the allow-list.
     pub members: PathBuf,
 }
 

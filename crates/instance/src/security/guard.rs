@@ -11,7 +11,6 @@ use standfast_transport::{
 use std::net::SocketAddr;
 
 impl Environment {
-    /// Names of the configured destinations.
     pub fn destination_names(&self) -> Vec<String> {
         // Destinations configured while the instance runs are in the file; the list in memory is that of the start.
         let current = crate::config::Config::load(&self.paths.directory);

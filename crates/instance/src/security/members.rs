@@ -122,16 +122,12 @@ fn vouched<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String,
     })
 }
 
-/// Why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadToken {
     /// No such number: never issued, already used, or forgotten after it expired.
     Unknown,
-    /// Expired.
     Expired,
-    /// Issued for another name.
     Name,
-    /// The proof is invalid.
     Proof,
 }
 
@@ -258,7 +254,6 @@ impl Members {
         self.listed_rights(name).cloned().unwrap_or_else(as_destination)
     }
 
-    /// Whether `name` has any right.
     pub fn is_listed(&self, name: &str, destinations: &[String]) -> bool {
         self.rights(name, destinations) != Rights::default()
     }

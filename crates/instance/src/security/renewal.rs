@@ -25,7 +25,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const SET_THE_CLOCK: &str =
     "set the clock that is wrong (`timedatectl`) and nothing else: the certificate is renewed then";
 
-/// The instance to ask.
 #[derive(Clone, Debug, Default)]
 pub struct Ask {
     /// Address, HOST:PORT; `None`: the known issuer.
@@ -34,11 +33,8 @@ pub struct Ask {
     pub issuer: Option<String>,
 }
 
-/// Progress of renewals.
 pub struct Progress {
-    /// Why the last renewal failed.
     failed: Option<String>,
-    /// The last certificate obtained.
     got: Option<Got>,
     watch: ClockWatch,
     /// Day and text of the last warning.
@@ -56,9 +52,7 @@ impl Default for Progress {
 /// State of a certificate, for monitoring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RenewalState {
-    /// In its first two thirds.
     Valid,
-    /// Due for renewal.
     Due,
     /// Not renewed yet, with the reason.
     Failed(String),
@@ -70,7 +64,6 @@ pub enum RenewalState {
 }
 
 impl RenewalState {
-    /// One word for programs.
     pub fn word(&self) -> &'static str {
         match self {
             RenewalState::Valid => "valid",
@@ -98,7 +91,6 @@ fn state(info: &CertificateInfo, now: u64, failed: Option<&str>) -> RenewalState
     }
 }
 
-/// A new key and certificate.
 struct Signed {
     identity: String,
     /// Authorities that are not trusted, as text.

@@ -13,20 +13,17 @@ pub struct Progress {
     pub state: &'static str,
     /// End time, microseconds since the Unix epoch; `None` while in progress.
     pub ended_us: Option<u64>,
-    /// Whether the schedule started it.
     pub scheduled: bool,
     /// Whether pages that differ are sent.
     pub repair: bool,
     /// Pages to read.
     pub pages: u64,
     pub pages_read: u64,
-    /// Why it failed.
     pub failure: Option<String>,
     /// Findings per database, in the order of the databases.
     pub databases: Vec<DatabaseResult>,
 }
 
-/// Findings about one database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DatabaseResult {
     pub name: String,
@@ -40,11 +37,9 @@ pub struct DatabaseResult {
     pub repaired: u64,
     /// Why pages that differ were not sent.
     pub not_repaired: Option<String>,
-    /// Findings by destination.
     pub destinations: Vec<DestinationResult>,
 }
 
-/// Findings of one destination.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DestinationResult {
     pub name: String,
@@ -59,7 +54,6 @@ pub struct DestinationResult {
     pub why: Option<String>,
 }
 
-/// Result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {

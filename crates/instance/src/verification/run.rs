@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 /// A standby whose apply has not advanced for this long is no longer waited for.
 const STANDSTILL: Duration = Duration::from_secs(60);
 
-/// A run in progress.
 pub(super) struct Run<'a> {
     pub(super) running: &'a Running,
     pub(super) primary: &'a RunningPrimary,
@@ -27,9 +26,7 @@ pub(super) struct Run<'a> {
 
 /// Why a database is not compared, or the whole run ends.
 pub(super) enum Obstacle {
-    /// This database is skipped.
     Skipped(String),
-    /// The run ends.
     Ended(InstanceError),
 }
 

@@ -7,7 +7,6 @@ use standfast_transport::{DestinationStatus, Role};
 use standfast_types::{PageNo, Scn};
 use std::collections::BTreeSet;
 
-/// The destinations that have databases.
 pub(super) fn standbys(primary: &RunningPrimary) -> Vec<DestinationStatus> {
     let all = primary.destinations().status().into_iter().map(|(status, _)| status);
     all.filter(|status| status.role != Some(Role::FarSync)).collect()

@@ -39,7 +39,6 @@ impl Builder {
         self.rows.push(row);
     }
 
-    /// Returns all rows.
     pub fn finish(self) -> Rows {
         Rows { columns: self.view.columns.iter().map(|column| column.name).collect(), rows: self.rows }
     }

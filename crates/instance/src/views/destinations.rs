@@ -43,7 +43,6 @@ impl Known<'_> {
         if self.is_local() { Cell::Null } else { cell(&self.config["name"]) }
     }
 
-    /// V$ARCHIVE_DEST.STATUS.
     fn status(&self) -> &str {
         match (self.config["state"].as_str(), self.status["state"].as_str()) {
             (Some("defer"), _) => "DEFERRED",

@@ -136,7 +136,6 @@ fn log_cells(at: &Observation, work: Work) -> [(&'static str, Cell); 6] {
     ]
 }
 
-/// V$MANAGED_STANDBY.STATUS.
 fn state(at: &Observation, thread: &ThreadSample, work: Work) -> &'static str {
     let standby = &at.status["standby"];
     match work {

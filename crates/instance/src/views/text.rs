@@ -30,7 +30,6 @@ pub fn id_of(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// `maximum-availability` as `MAXIMUM AVAILABILITY`.
 pub fn capitals(value: &Value) -> Option<String> {
     value.as_str().map(|words| words.replace(['-', '_'], " ").to_uppercase())
 }

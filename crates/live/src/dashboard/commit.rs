@@ -11,7 +11,6 @@ use standfast_instruments::{CommitPart, Event, HistogramCounts, Sample};
 pub struct CommitTime {
     /// Commits per second.
     pub commits: Figure,
-    /// Median wait of a commit.
     pub p50: Figure,
     /// 99th percentile of the waits of commits.
     pub p99: Figure,
@@ -21,15 +20,12 @@ pub struct CommitTime {
     pub parts: Vec<PartTime>,
 }
 
-/// A part of commits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartTime {
     pub part: CommitPart,
-    /// Name as shown.
     pub name: String,
     /// Mean over all commits; those without the part count as zero.
     pub mean: Figure,
-    /// 99th percentile.
     pub p99: Figure,
     /// Share of the time of all parts.
     pub share: Figure,

@@ -10,13 +10,11 @@ use serde::{Deserialize, Serialize};
 pub struct Pressure {
     /// What holds up commits beyond the ordinary; `None`: nothing.
     pub blocked_by: Option<String>,
-    /// Commits that wait now.
     pub waiting_commits: Figure,
     /// Redo generated per second.
     pub redo_rate: Figure,
     /// Time between two log switches at the current rate.
     pub switch_interval: Figure,
-    /// Sequence of the current log.
     pub sequence: Figure,
     /// Filled share of the current log.
     pub log_filled: Figure,

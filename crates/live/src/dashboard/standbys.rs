@@ -6,20 +6,14 @@ use crate::look::{Looks, applied};
 use crate::status::{Destination, Gap, Received, Status};
 use serde::{Deserialize, Serialize};
 
-/// A connection that carries redo.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Link {
-    /// Name of the sender.
     pub from: String,
-    /// Name of the receiver.
     pub to: String,
-    /// Role of the receiver.
     pub role: String,
     /// Whether redo flows and the other end is heard.
     pub up: bool,
-    /// `sync-affirm`, `fastsync` or `async`.
     pub mode: String,
-    /// `streaming`, or what prevents it.
     pub state: String,
     /// Whether commits wait for it: `wait`, `do not wait`.
     pub commits: String,

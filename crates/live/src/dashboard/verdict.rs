@@ -20,9 +20,7 @@ pub struct Verdict {
     pub loss_bytes: Figure,
     /// Time until applications can write again.
     pub failover: Figure,
-    /// The configured protection mode.
     pub configured: String,
-    /// The protection level in force.
     pub actual: String,
     /// Remaining validity of the instance's certificate; `None`: it has none, or that is unknown.
     #[serde(default)]

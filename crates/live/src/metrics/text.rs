@@ -13,7 +13,6 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// No labels beyond those of the family.
 type Plain = [(&'static str, &'static str); 0];
 
-/// Encodes metrics as text.
 pub fn exposition(families: Vec<Family>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Metrics(families)));

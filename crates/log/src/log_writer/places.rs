@@ -13,7 +13,6 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberPlace {
     pub path: PathBuf,
-    /// Identity of the open descriptor.
     pub identity: FileIdentity,
     /// Whether its group is being written.
     pub current: bool,

@@ -17,7 +17,6 @@ const FIRST_PIECE_BYTES: usize = PIECE_BYTES / 4;
 
 /// A write that was begun and not awaited yet.
 pub(super) struct UnderWay {
-    /// Where the next write starts.
     pub(super) writer: BlockWriter,
     /// Bytes of blocks.
     used: usize,

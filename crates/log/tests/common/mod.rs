@@ -9,7 +9,6 @@ use standfast_types::{DatabaseId, IncarnationId, InstanceId, Scn};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Identity of the redo.
 pub const IDENTITY: LogIdentity =
     LogIdentity { instance: InstanceId([1; 16]), incarnation: 1, incarnation_id: IncarnationId([9; 8]) };
 pub const START: LogSwitch = LogSwitch { sequence: 1, first_scn: Scn::START, time_us: 5, first_record: 0 };

@@ -29,7 +29,6 @@ const SEGMENT: f64 = 1448.0;
 /// Maximum number of tests of one direction, the round trips included.
 const MOST_TESTS: u32 = 21;
 
-/// The redo to be carried.
 struct Redo {
     /// Peak, bytes per second.
     peak: f64,
@@ -86,7 +85,6 @@ fn options(args: &AdviseArgs, redo: &Redo) -> Vec<(&'static str, String)> {
     told
 }
 
-/// Returns the document for machines.
 fn document(
     target: &Target,
     (redo, history): (&Redo, Option<&LogHistory>),

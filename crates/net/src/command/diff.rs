@@ -21,7 +21,6 @@ const FIGURES: [(&str, &str, f64, bool); 10] = [
     ("/round_trips/loaded/p99", "p99 of loaded round trips, ms", 1e3, true),
 ];
 
-/// One figure of both results.
 #[derive(Debug, PartialEq)]
 struct Compared {
     name: String,

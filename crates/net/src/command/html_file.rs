@@ -7,7 +7,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A report in progress.
 pub struct ReportFile {
     path: PathBuf,
     begun: Instant,
@@ -29,7 +28,6 @@ impl ReportFile {
         Ok(file)
     }
 
-    /// Writes the report.
     pub fn end(mut self, page: impl FnOnce(&Identity) -> String) -> Result<()> {
         self.identity.took = self.begun.elapsed();
         self.put(&page(&self.identity))

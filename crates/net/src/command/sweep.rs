@@ -20,7 +20,6 @@ const RAMP_UP: f64 = 20.0;
 
 /// Limits of the tests: time, data, and interruption.
 pub struct Budget<'a> {
-    /// Time of one test.
     pub time: Duration,
     /// Bytes that all tests together may still send.
     pub bytes: u64,

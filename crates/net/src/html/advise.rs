@@ -21,12 +21,10 @@ use crate::units::{classic_size, readable_size};
 pub struct AdviceReport<'a> {
     pub identity: &'a Identity,
     pub target: &'a Target,
-    /// Directions that redo may take.
     pub directions: Directions,
     pub options: Vec<(&'static str, String)>,
     /// The log history that gave the peak; None when the peak was given.
     pub history: Option<&'a LogHistory>,
-    /// Every direction that was begun.
     pub ways: &'a [Way],
     pub ended: &'a Result<()>,
 }

@@ -14,7 +14,6 @@ use crate::{NetError, Result};
 
 /// A criterion in one direction of a test that ran.
 pub struct Judged {
-    /// The criterion as given.
     pub criterion: String,
     /// Direction of the figure that it concerns.
     pub direction: Direction,

@@ -39,19 +39,16 @@ impl Markup {
         self
     }
 
-    /// Appends untrusted text.
     pub fn text(mut self, text: impl Display) -> Markup {
         self.0.push_str(&escaped(&text.to_string()));
         self
     }
 
-    /// Appends another part.
     pub fn then(mut self, other: Markup) -> Markup {
         self.0.push_str(&other.0);
         self
     }
 
-    /// Appends several parts.
     pub fn all(self, others: impl IntoIterator<Item = Markup>) -> Markup {
         others.into_iter().fold(self, Markup::then)
     }
@@ -62,12 +59,10 @@ impl Markup {
         Markup(marks.0 + ">").then(content).raw("</").raw(name).raw(">")
     }
 
-    /// Appends `<name ... />`.
     pub fn empty(self, name: &'static str, attributes: &[(&'static str, &str)]) -> Markup {
         self.open(name, attributes).raw(" />")
     }
 
-    /// Appends `<name>text</name>`.
     pub fn leaf(self, name: &'static str, text: impl Display) -> Markup {
         self.element(name, &[], Markup::new().text(text))
     }

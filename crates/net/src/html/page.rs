@@ -16,28 +16,23 @@ const STYLE: &str = include_str!("style.css");
 /// Where and when the tests ran.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Name of this host.
     pub host: String,
     /// Operating system of this host, with its version.
     pub kernel: String,
-    /// Start of the command.
     pub begun: SystemTime,
     /// Time from then until the report was written.
     pub took: Duration,
 }
 
-/// A column of a table.
 pub struct Column {
     pub name: &'static str,
     pub numeric: bool,
 }
 
-/// Returns a column of words.
 pub fn words(name: &'static str) -> Column {
     Column { name, numeric: false }
 }
 
-/// Returns a column of numbers.
 pub fn numbers(name: &'static str) -> Column {
     Column { name, numeric: true }
 }

@@ -5,7 +5,6 @@
 use super::markup::{Markup, text};
 use super::scale::Axis;
 
-/// A plot, of any size.
 #[derive(Clone, Debug)]
 pub struct Plot {
     /// Unique in its page; a single word.
@@ -13,23 +12,16 @@ pub struct Plot {
     pub title: String,
     /// What the plot shows, as a sentence for readers who do not see it.
     pub description: String,
-    /// Horizontal axis.
     pub x: Axis,
-    /// Vertical axis.
     pub y: Axis,
     pub series: Vec<Series>,
-    /// Values for comparison.
     pub rules: Vec<Rule>,
-    /// Events, drawn below the lines.
     pub events: Option<Events>,
 }
 
-/// A line, or points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Name in the legend.
     pub name: String,
-    /// Points, from left to right.
     pub points: Vec<(f64, f64)>,
     /// Each point is marked; unset for steps, whose corners are not measured points.
     pub marked: bool,
@@ -38,7 +30,6 @@ pub struct Series {
 /// A line across the plot at a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Meaning of the value.
     pub name: String,
     pub value: f64,
     /// The value is on the x axis (a vertical line), not on the y axis.
@@ -51,7 +42,6 @@ pub const ROOM: f64 = 1.12;
 /// Counts of an event along the x axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Events {
-    /// Name of the event.
     pub name: String,
     /// (x, count); zeros are not drawn.
     pub points: Vec<(f64, u64)>,
@@ -63,11 +53,9 @@ pub struct Size {
     /// CSS class of the drawing: the style sheet shows it where it fits.
     pub class: &'static str,
     pub width: f64,
-    /// Height between the axes.
     pub height: f64,
 }
 
-/// For screens and paper.
 pub const WIDE: Size = Size { class: "wide", width: 720.0, height: 220.0 };
 /// For phones: letters keep their size.
 pub const NARROW: Size = Size { class: "narrow", width: 344.0, height: 190.0 };
@@ -81,7 +69,6 @@ const STRIP: f64 = 34.0;
 /// A line with more points than this has no marks.
 const MOST_MARKS: usize = 48;
 
-/// The area between the axes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Frame {
     pub left: f64,

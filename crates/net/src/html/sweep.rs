@@ -78,7 +78,6 @@ fn one_way(direction: Direction, sweep: &Sweep, round_trip: Option<f64>) -> Mark
         .then(section(&directed("Course", direction), course))
 }
 
-/// Describes a setting in words.
 pub fn setting(tried: &Tried) -> String {
     let connections = if tried.streams == 1 { "connection" } else { "connections" };
     format!("socket buffers {}, {} {connections}", window_name(tried.window), tried.streams)

@@ -19,7 +19,6 @@ pub struct Row {
     pub latency: Option<RowLatency>,
     /// Share of the time in which the receiver wrote durably.
     pub disk_share: f64,
-    /// Retransmitted segments.
     pub retransmissions: u64,
     /// Congestion window at the end, bytes.
     pub congestion_window: u64,
@@ -31,7 +30,6 @@ pub struct Row {
 /// unknown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowLatency {
-    /// Exact mean.
     pub mean: f64,
     pub p50: f64,
     pub p99: f64,

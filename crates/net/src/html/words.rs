@@ -85,7 +85,6 @@ pub fn to_or_from(directions: Directions) -> &'static str {
     }
 }
 
-/// Names all of the directions.
 pub fn directions_name(directions: Directions) -> String {
     let names: Vec<&str> = directions.all().iter().map(|direction| direction.name()).collect();
     names.join(" and ")

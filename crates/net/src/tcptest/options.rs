@@ -9,19 +9,14 @@ use crate::{NetError, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Default file of a server.
 pub const DEFAULT_FILE: &str = "standfast-net.tmp";
 /// Maximum number of concurrent connections of tests at a server.
 pub const CONNECTIONS: usize = 512;
 
-/// A parsed command line.
 #[derive(Debug)]
 pub enum Command {
-    /// Print the help.
     Help,
-    /// Serve tests.
     Server(ServerPlan),
-    /// Run a test.
     Client(Box<ClientCommand>),
 }
 
@@ -32,13 +27,10 @@ pub struct ClientCommand {
     pub plan: Plan,
     /// How often the test is repeated, and for how long; None runs it once.
     pub frequency: Option<Frequency>,
-    /// File for the statistics.
     pub output: Option<PathBuf>,
-    /// Notes for stderr.
     pub notices: Vec<String>,
 }
 
-/// Repetition of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frequency {
     /// Time from the start of one test to the start of the next.
@@ -135,7 +127,6 @@ fn split(words: &[String]) -> Result<(Vec<String>, Vec<Given>)> {
     Ok((bare, given))
 }
 
-/// Parses a command line.
 pub fn parse(words: &[String]) -> Result<Command> {
     let (bare, given) = split(words)?;
     if words.is_empty() || given.iter().any(|option| matches!(option.name.as_str(), "help" | "h" | "?")) {

@@ -15,7 +15,6 @@ const SACK: u8 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Carries payload.
     Data,
     /// The test is over; no payload follows.
     Finish,
@@ -126,7 +125,6 @@ impl Sender {
 pub enum ReportKind {
     /// Acknowledges the message of its sequence.
     Acknowledgement,
-    /// Progress of an ASYNC test.
     Progress,
     /// Everything was received; the last report.
     Summary,

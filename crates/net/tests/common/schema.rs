@@ -26,7 +26,6 @@ pub fn follows_in(file: &str, form: &str, document: &Value) {
     check(&schema, &schema, document, "document").unwrap();
 }
 
-/// Reads a schema file.
 pub fn published(file: &str) -> Value {
     let path = format!("{}/../../docs/{file}", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()

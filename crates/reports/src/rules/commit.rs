@@ -126,7 +126,6 @@ fn contradiction(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// R4: commits wait for processors.
 fn scheduling(case: &Case<'_>) -> Option<Finding> {
     let parts = [CommitPart::Scheduling, CommitPart::Wake, CommitPart::Post];
     let mean: f64 = parts.iter().map(|part| case.counters.part(*part)?.mean_us).sum::<Option<f64>>()?;

@@ -29,7 +29,6 @@ use std::fmt;
 pub enum Severity {
     /// Good to know when two intervals are compared; nothing is wrong.
     Remark,
-    /// Could be better.
     Notice,
     /// Costs commits time, or costs data when something else happens.
     Warning,
@@ -38,7 +37,6 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The word shown in reports.
     pub fn word(self) -> &'static str {
         match self {
             Severity::Remark => "REMARK",
@@ -104,18 +102,14 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// What a rule reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// The rule, as `R7`.
     pub rule: &'static str,
     /// What is wrong, in a sentence.
     pub title: String,
     pub severity: Severity,
     pub evidence: Vec<Evidence>,
-    /// What to do.
     pub remedy: String,
-    /// What would refute the finding.
     pub refuted_by: String,
     /// Share of the time of commits that it explains, 0 to 1; higher when commits stand still.
     pub weight: f64,
@@ -151,7 +145,6 @@ impl Finding {
     }
 }
 
-/// Weight when commits stand still.
 const STANDS_STILL: f64 = 2.0;
 /// Weight when commits lack the configured protection.
 const UNPROTECTED: f64 = 1.5;

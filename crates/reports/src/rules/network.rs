@@ -195,7 +195,6 @@ fn timeouts(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     })
 }
 
-/// R23: connections break.
 fn broken(_: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     (standby.disconnects >= BREAKS).then(|| {
         Finding::new(

@@ -27,7 +27,6 @@ pub fn identity(interval: &Interval) -> Section {
     Section { facts, ..with_notes("Identity and interval", interval.flags.clone()) }
 }
 
-/// The findings of the rules.
 pub fn findings(interval: &Interval, findings: Vec<Finding>) -> Section {
     let note = match (findings.is_empty(), interval.counters.is_some()) {
         (false, _) => "The cause first.",
@@ -95,7 +94,6 @@ pub fn time_model(interval: &Interval) -> Section {
     with_table(title, &note, Table { columns, rows })
 }
 
-/// All statistics.
 pub fn statistics(interval: &Interval) -> Section {
     let title = "Statistics";
     let Some(counters) = &interval.counters else { return unknown(title) };

@@ -12,7 +12,6 @@ pub use waits::{background, foreground, histograms};
 
 use crate::report::{Section, Table};
 
-/// Replaces figures across a restart.
 const NO_COUNTS: &str = "Not known: the two snapshots are not of one run of the instance.";
 
 fn with_notes(title: &str, notes: Vec<String>) -> Section {

@@ -7,7 +7,6 @@ use crate::report::{Section, Table, left, right};
 use crate::units::{UNKNOWN, count, millis, number, share};
 use standfast_instruments::{WaitClass, bucket_upper_us};
 
-/// Maximum events of a list.
 const TOP: usize = 10;
 
 /// The ten events that sessions waited for most.

@@ -106,7 +106,6 @@ impl FakeInstance {
         self.segment.ring();
     }
 
-    /// While held, commits wait.
     pub fn hold(&self, hold: bool) {
         self.shared.hold.store(hold, SeqCst);
         for (number, _) in self.shared.databases.lock().unwrap().iter() {

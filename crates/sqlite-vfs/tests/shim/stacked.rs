@@ -7,7 +7,6 @@ use std::mem::MaybeUninit;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
 
-/// The shim.
 static BELOW: AtomicPtr<ffi::sqlite3_vfs> = AtomicPtr::new(std::ptr::null_mut());
 /// Number of WALs of the VFS on top that are open with the methods of the shim, which does not sync them.
 static LOGS_OF_SHIM: AtomicU32 = AtomicU32::new(0);
@@ -60,7 +59,6 @@ unsafe fn is_of_shim(file: *mut ffi::sqlite3_file) -> bool {
     unsafe { SHIM_WRITE.load(SeqCst) == (*(*file).pMethods).xWrite.unwrap() as *mut c_void }
 }
 
-/// The shim's `xWrite`.
 static SHIM_WRITE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 macro_rules! forward {
@@ -123,7 +121,6 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
     xUnfetch: None,
 };
 
-/// Registers the VFS `on-top`, once.
 fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

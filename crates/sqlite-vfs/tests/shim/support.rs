@@ -136,7 +136,6 @@ pub fn until_asleep(thread: libc::pid_t) {
     });
 }
 
-/// `standfast_status()` of a schema.
 pub fn status(connection: &Connection) -> String {
     connection.query_row("SELECT standfast_status()", [], |row| row.get(0)).unwrap()
 }

@@ -18,7 +18,6 @@ enum Base {
     Zeros,
     /// The frame with this index in the chunk.
     Chunk(usize),
-    /// This frame of the WAL.
     Wal(u32),
     File,
 }

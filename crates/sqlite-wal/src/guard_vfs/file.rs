@@ -54,7 +54,6 @@ impl GuardFile {
         (!region.is_null()).then(|| unsafe { WalIndexView::new(region) })
     }
 
-    /// Calls the real xWrite.
     pub(super) fn write_below(&self, offset: u64, data: &[u8]) -> Result<(), c_int> {
         // SAFETY: real is the open file below; data has its length.
         let code = unsafe {

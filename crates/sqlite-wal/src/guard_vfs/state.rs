@@ -31,7 +31,6 @@ pub struct GuardState {
     pub others_refused: AtomicBool,
     /// How the write lock is held: [`NOT`], [`EXCLUSIVELY`], [`BY_INNER`].
     pub(super) write_form: AtomicU8,
-    /// Created on first use.
     inner: Mutex<Option<InnerLock>>,
     /// The database file; empty when the VFS has no real files.
     path: PathBuf,
@@ -56,7 +55,6 @@ pub struct GuardState {
 
 /// A value of [`GuardState::write_form`]: not held.
 pub(super) const NOT: u8 = 0;
-/// Held as SQLite takes it.
 pub(super) const EXCLUSIVELY: u8 = 1;
 /// Held by the inner lock, with the write lock shared.
 pub(super) const BY_INNER: u8 = 2;

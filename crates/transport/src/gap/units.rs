@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 
-/// A range of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
     /// Index of the log.
@@ -17,7 +16,6 @@ pub struct Unit {
     pub bytes: u64,
 }
 
-/// Progress of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnitsProgress {
     /// Bytes of all logs.

@@ -15,7 +15,6 @@ use std::time::Duration;
 /// Limits. Rates are in connections per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Unauthenticated connections at a time.
     pub strangers_max: usize,
     /// Unauthenticated connections at a time, per address.
     pub strangers_per_address: usize,
@@ -52,7 +51,6 @@ const SELDOM_BURST_SECONDS: u32 = 3;
 /// Why a connection is closed immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnedAway {
-    /// Too many unauthenticated connections.
     Strangers,
     /// Too many connections in too short a time.
     Rate,
@@ -162,7 +160,6 @@ impl Admission {
         self.known.push_back(own);
     }
 
-    /// The connection has ended.
     pub fn left(&mut self, stranger: Stranger) {
         self.all.strangers -= 1;
         self.local.strangers -= usize::from(stranger.own.is_loopback());

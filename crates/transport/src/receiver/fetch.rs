@@ -52,14 +52,11 @@ struct Work {
     next_link: u64,
     /// Why the gap cannot be resolved.
     failed: Option<Refusal>,
-    /// The stream is over.
     closed: bool,
 }
 
-/// Next task of a connection.
 enum Task {
     Fetch(Unit, Arc<dyn ArchivePart>),
-    /// Nothing is left to do.
     End,
 }
 

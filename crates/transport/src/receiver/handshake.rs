@@ -19,7 +19,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// A connection during its handshake.
 struct Greeting<'a> {
     shared: &'a Shared,
     id: u64,

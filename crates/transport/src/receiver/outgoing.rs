@@ -9,7 +9,6 @@ use standfast_types::Scn;
 use std::io::Result;
 use std::sync::{Arc, Mutex};
 
-/// The acknowledgements of one stream.
 pub(super) struct Outgoing {
     line: Arc<Mutex<Line>>,
     passing: Option<Arc<dyn Passing>>,
@@ -36,7 +35,6 @@ impl Outgoing {
         Outgoing { line, passing }
     }
 
-    /// Sends a whole frame.
     pub fn send(&self, frame: &[u8]) -> Result<()> {
         lock(&self.line).sender.send(frame)
     }

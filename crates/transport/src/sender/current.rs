@@ -5,13 +5,10 @@ use crate::error::Refusal;
 use crate::link::LinkEnd;
 use crate::sys::Segments;
 
-/// Why a stream ended.
 pub(super) enum Ended {
-    /// The connection failed.
     Lost(String),
     /// Nothing failed, but another stream is needed.
     Anew(String),
-    /// One end refused to continue.
     Refused(Refusal),
 }
 

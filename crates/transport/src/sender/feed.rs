@@ -57,7 +57,6 @@ pub(super) fn run(shared: &Shared) {
 enum Step {
     /// Something was sent; there may be more.
     Sent,
-    /// The socket is full.
     Blocked(LinkEnd),
     /// Nothing to do for this long, unless woken.
     Idle(Duration),

@@ -39,7 +39,6 @@ pub struct Archivers {
 }
 
 impl Archivers {
-    /// A pool of `count` archivers.
     pub fn new(count: u32) -> Arc<Archivers> {
         Arc::new(Archivers { free: Mutex::new(count), freed: Condvar::new(), pace: Mutex::default() })
     }

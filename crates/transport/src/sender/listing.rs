@@ -9,7 +9,6 @@ use crate::link::LinkEnd;
 use crate::rights::MemberRights;
 use standfast_format::FrameKind;
 
-/// State of one stream.
 pub(super) struct Listing {
     stream: LinkEnd,
     /// [`crate::RedoSource::rights_version`] at the last check.

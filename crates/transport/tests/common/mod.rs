@@ -100,14 +100,11 @@ pub fn database(id: u16, pages: usize, scn: Scn) -> (DatabaseInfo, Vec<u8>, Scn)
     (info, redo(Scn(u64::from(id)), pages * 512, 9), scn)
 }
 
-/// Records what a sender reports.
 #[derive(Default)]
 pub struct Observer {
     pub events: Watched<Vec<SenderEvent>>,
     pub acknowledgements: Watched<u64>,
-    /// Newer incarnations met.
     pub superseded: Watched<Vec<Incarnation>>,
-    /// Counts of the sender's threads.
     pub instruments: Arc<Instruments>,
 }
 
@@ -149,12 +146,10 @@ impl Observer {
     }
 }
 
-/// The instance behind a receiver.
 pub struct Service {
     pub identity: Watched<PeerIdentity>,
     pub source: Option<Arc<MemorySource>>,
     pub events: Watched<Vec<ReceiverEvent>>,
-    /// Newer incarnations met.
     pub superseded: Watched<Vec<Incarnation>>,
 }
 

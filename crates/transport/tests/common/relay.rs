@@ -46,7 +46,6 @@ impl Relay {
     }
 }
 
-/// True when it was cut.
 fn pass(mut from: TcpStream, mut to: TcpStream, mut limit: u64) -> bool {
     let mut buffer = vec![0; 16 * 1024];
     loop {

@@ -8,7 +8,6 @@ use std::sync::{Arc, Weak};
 
 pub struct SourceState {
     pub identity: PeerIdentity,
-    /// The stream from `Scn::START` on.
     pub bytes: Vec<u8>,
     pub durable: Scn,
     /// Redo before this is no longer in the log buffer.

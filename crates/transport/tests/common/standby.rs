@@ -31,13 +31,11 @@ pub struct StandbyState {
     pub hold: bool,
     /// Writes fail while this is set.
     pub broken: bool,
-    /// The open gap.
     pub gap: Option<MemoryGap>,
     /// Last arguments of [`StandbyLog::heard`]: delivered, end of the source.
     pub heard: Option<(Scn, Scn)>,
     /// Archived logs that have arrived, over all gaps.
     pub archived: Vec<(ArchivedLogInfo, Vec<u8>)>,
-    /// Gaps opened, filled and abandoned.
     pub opened: u32,
     pub filled: u32,
     pub given_up: Vec<GivenUp>,

@@ -77,7 +77,6 @@ fn announce(wan: &Wan, ready: Option<File>, args: &RunArgs) -> Result<()> {
     Ok(())
 }
 
-/// The protocol of sd_notify.
 fn notify(path: &std::ffi::OsStr) -> io::Result<()> {
     let bytes = path.as_encoded_bytes();
     let address = match bytes.strip_prefix(b"@") {

@@ -13,7 +13,6 @@ pub fn print(text: &str) {
     }
 }
 
-/// Prints statistics as JSON.
 pub fn json(stats: &Stats) {
     // Numbers and texts only: serialisation does not fail.
     print(&format!("{:#}\n", serde_json::to_value(stats).unwrap_or_default()));

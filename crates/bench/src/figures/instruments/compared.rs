@@ -31,9 +31,7 @@ const SAME: f64 = 0.05;
 pub struct Compared {
     /// The wait event `log file sync`.
     sync: (f64, f64),
-    /// The part remote write.
     remote_write: (f64, f64),
-    /// The part network.
     network: (f64, f64),
 }
 
@@ -89,7 +87,6 @@ impl Tables {
     }
 }
 
-/// Makes the three comparisons.
 pub(super) fn tables(labs: &Labs<'_>) -> Result<Tables> {
     let lab = open_as_it_is(labs, &[NEAR, FAR], link(RTT_MS, MEGABITS))?;
     let mut pair = Pair::start(labs, &lab)?;

@@ -28,7 +28,6 @@ const SLICES: usize = 120;
 /// Redo per second in each slice; a commit has the same number of redo bytes in both builds.
 #[derive(Debug, Default, Serialize)]
 pub struct Cost {
-    /// The normal build.
     pub with: Vec<f64>,
     /// The build without instruments.
     pub without: Vec<f64>,

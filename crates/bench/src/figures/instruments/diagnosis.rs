@@ -20,10 +20,8 @@ const SECONDS: u64 = 5;
 /// Threads per processor that occupy it.
 const SPINNERS: usize = 6;
 
-/// The findings about one fault.
 #[derive(Debug, Serialize)]
 pub struct Diagnosed {
-    /// The fault.
     pub fault: &'static str,
     /// The expected rule, and words of its title where the rule has several; None for a healthy pair.
     pub expected: Option<(&'static str, &'static str)>,
@@ -235,7 +233,6 @@ const SCENES: [Scene; 23] = [
     },
 ];
 
-/// Busy threads on all processors.
 struct Spinners {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,

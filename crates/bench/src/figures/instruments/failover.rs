@@ -63,10 +63,8 @@ const SCENES: [Scene; 3] = [
     },
 ];
 
-/// One failover.
 #[derive(Debug, Serialize)]
 pub struct Rehearsed {
-    /// The scene.
     pub what: &'static str,
     /// Time covered by the acknowledged commits that were lost, seconds: the primary's estimate, and the real value.
     pub loss_s: (Option<f64>, f64),
@@ -92,12 +90,10 @@ pub(super) fn rehearsed(labs: &Labs<'_>, rounds: usize) -> Result<Vec<Vec<Rehear
     SCENES.iter().map(|scene| (0..rounds).map(|_| scene.rehearse(labs)).collect()).collect()
 }
 
-/// Median error of a scene.
 pub(super) fn off(rehearsed: &[Rehearsed]) -> f64 {
     median(&rehearsed.iter().map(Rehearsed::off).collect::<Vec<_>>())
 }
 
-/// Both ends, polled periodically.
 #[derive(Default)]
 struct Watched {
     primary: Side,

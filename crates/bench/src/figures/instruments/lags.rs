@@ -46,7 +46,6 @@ impl Lags {
     }
 }
 
-/// Measures all lags.
 pub(super) fn lags(labs: &Labs<'_>) -> Result<Lags> {
     let lab = open_as_it_is(labs, &[NEAR, FAR], link(RTT_MS, MEGABITS))?;
     let mut pair = Pair::start(labs, &lab)?;

@@ -20,7 +20,6 @@ use crate::{Context, Result};
 /// A measurement, or the reason why there is none.
 type Outcome<T> = std::result::Result<T, Missing>;
 
-/// Results of the whole group.
 #[derive(Debug, Serialize)]
 pub struct InstrumentsResult {
     /// Commits of different numbers of clients over different round trips.
@@ -41,7 +40,6 @@ pub struct InstrumentsResult {
     pub cost: Outcome<cost::Cost>,
 }
 
-/// Measures the whole group.
 pub(super) fn instruments(context: &Context, rounds: usize) -> Result<InstrumentsResult> {
     let scratch = Scratch::new(&context.base)?;
     let start = Start::find()?;

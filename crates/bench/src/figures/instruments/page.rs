@@ -17,7 +17,6 @@ const SESSIONS: u32 = 500;
 /// Exit code of the test when there is no browser.
 const NO_BROWSER: i32 = 77;
 
-/// Output of the test.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Page {
     databases: u32,

@@ -27,7 +27,6 @@ const MEGABITS: f64 = 1000.0;
 /// Mean times per commit in microseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Anatomy {
-    /// Measured by the application.
     pub stopwatch_us: f64,
     /// By part, in the order of [`CommitPart::ALL`].
     pub parts_us: Vec<f64>,
@@ -46,7 +45,6 @@ impl Anatomy {
 /// Commits of some clients over some round trip, one anatomy per round.
 #[derive(Debug, Serialize)]
 pub struct Commits {
-    /// Sessions.
     pub clients: usize,
     /// Round trip, milliseconds.
     pub rtt_ms: f64,
@@ -64,7 +62,6 @@ impl Commits {
 /// Commits without and with a delay in one place, in turns.
 #[derive(Debug, Serialize)]
 pub struct Delayed {
-    /// Where the delay was injected.
     pub place: &'static str,
     /// The part to which the delay belongs.
     pub part: CommitPart,

@@ -29,7 +29,6 @@ const CONGESTION: &str = "reno";
 /// Place of the far disk's file when the verdict does not depend on the disk: the disk of this machine may be busy.
 const MEMORY: &str = "/dev/shm";
 
-/// Verdict on one link.
 #[derive(Debug, Serialize)]
 pub struct Judged {
     /// Name of the link in the table.
@@ -40,7 +39,6 @@ pub struct Judged {
     pub wrong: Outcome<Option<String>>,
     /// Runs that were discarded because the emulator was late.
     pub discarded: u32,
-    /// Output of the tool.
     pub advice: Value,
 }
 

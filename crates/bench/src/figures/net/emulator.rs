@@ -27,20 +27,16 @@ const LATE: f64 = 1e-3;
 /// Streams over the link without limits; the best one shows the capacity of the emulator.
 const ATTEMPTS: usize = 3;
 
-/// Measured and configured values.
 #[derive(Debug, Serialize)]
 pub struct Exactness {
     /// Median round trip of datagrams over 25 ms, seconds.
     pub round_trip: f64,
-    /// The configured round trip.
     pub true_round_trip: f64,
     /// Payload of a stream over 1 Gbit/s and 25 ms, bytes per second.
     pub rate: f64,
-    /// What the configured rate carries.
     pub true_rate: f64,
     /// Payload of a stream over a link without delay and limit, bytes per second.
     pub unlimited: f64,
-    /// All attempts at `unlimited`.
     pub unlimited_attempts: Vec<f64>,
 }
 
@@ -51,7 +47,6 @@ impl Exactness {
     }
 }
 
-/// Measures the emulator.
 pub(super) fn exactness(labs: &Labs<'_>) -> Result<Exactness> {
     eprintln!("the emulator by plain sockets");
     let mut settings = link(25.0, 1000.0);

@@ -33,9 +33,7 @@ const LATE_STREAM: f64 = 5e-3;
 /// A reported number and the configured one, in seconds or bytes per second.
 #[derive(Debug, Serialize)]
 pub struct Reported {
-    /// Report of the tool.
     pub reported: f64,
-    /// Value from the link's settings.
     pub truth: f64,
     /// Runs that were discarded because the emulator was late.
     pub discarded: u32,
@@ -50,7 +48,6 @@ impl Reported {
     }
 }
 
-/// Measurements on one link.
 #[derive(Debug, Serialize)]
 pub struct Cell {
     /// Round trip in milliseconds.
@@ -60,11 +57,9 @@ pub struct Cell {
     /// Median round trip of messages without payload, only the network's part: the wake-up of the two programs does not
     /// belong to it.
     pub round_trip: Reported,
-    /// Payload rate of one connection.
     pub rate: Reported,
 }
 
-/// Measures all links.
 pub(super) fn grid(labs: &Labs<'_>) -> Result<Vec<Cell>> {
     let mut cells = Vec::new();
     for rtt_ms in DISTANCES {

@@ -14,9 +14,7 @@ use crate::error::During;
 use crate::process::{Process, Scratch};
 use crate::{BenchError, Context, Result};
 
-/// Host of the clients.
 pub(in super::super) const NEAR: &str = "a";
-/// Host of the server.
 pub(in super::super) const FAR: &str = "b";
 /// Port of the server, which is alone in its namespace.
 const PORT: u16 = 7460;
@@ -25,14 +23,12 @@ const SEGMENT: (f64, f64) = (1448.0, 1500.0);
 /// Smallest buffer of a connection, however short the link, bytes.
 const LEAST_BUFFER: f64 = 1_048_576.0;
 
-/// Prerequisites of labs.
 pub(in super::super) struct Labs<'a> {
     pub(in super::super) context: &'a Context,
     pub(in super::super) start: &'a Start,
     pub(in super::super) scratch: &'a Scratch,
 }
 
-/// A link between two hosts.
 pub(in super::super) struct Lab<'a> {
     labs: &'a Labs<'a>,
     wan: Wan,

@@ -27,7 +27,6 @@ const DISK_TIME: Duration = Duration::from_millis(500);
 /// Disk tests per round: the latency of a disk in the host's network changes from second to second.
 const DISK_ROUNDS: usize = 8;
 
-/// Parameters of the loopback tests.
 pub(super) struct Loopback<'a> {
     pub(super) context: &'a Context,
     pub(super) start: &'a Start,

@@ -26,10 +26,8 @@ use start::Start;
 /// A measurement, or the reason why there is none.
 type Outcome<T> = std::result::Result<T, Missing>;
 
-/// Value of a figure.
 type Value = std::result::Result<f64, Missing>;
 
-/// Results of the whole group.
 #[derive(Debug, Serialize)]
 pub struct NetResult {
     /// ASYNC over loopback against iperf3, bytes per second; one and two connections.
@@ -44,7 +42,6 @@ pub struct NetResult {
     pub grid: Outcome<Vec<grid::Cell>>,
     /// Small socket buffers against large ones.
     pub buffers: Outcome<grid::Buffers>,
-    /// Verdicts on emulated links.
     pub advise: Outcome<Vec<advise::Judged>>,
     /// The emulator, measured without `standfast net`.
     pub emulator: Outcome<emulator::Exactness>,
@@ -112,7 +109,6 @@ fn worst(values: impl IntoIterator<Item = f64>) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// Measures the whole group.
 pub(super) fn net(context: &Context, rounds: usize) -> Result<NetResult> {
     let scratch = Scratch::new(&context.base)?;
     let start = Start::find()?;

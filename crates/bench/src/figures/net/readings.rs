@@ -30,7 +30,6 @@ pub fn disk_part_median(document: &Value) -> Result<f64> {
     number(document, "/summary/latency/disk/p50")
 }
 
-/// The limit of a test.
 pub fn limit(document: &Value) -> Result<&str> {
     text(document, "/summary/limited_by")
 }
@@ -43,11 +42,8 @@ pub fn disk_median(document: &Value) -> Result<f64> {
 /// The verdict on a transport mode.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Verdict<'d> {
-    /// `ASYNC`, `FASTSYNC` or `SYNC AFFIRM`.
     pub mode: &'d str,
-    /// `PASS`, `WARN` or `FAIL`.
     pub grade: &'d str,
-    /// Names of the causes.
     pub causes: Vec<&'d str>,
 }
 

@@ -8,7 +8,6 @@ use crate::Result;
 use crate::error::During;
 use crate::process::run;
 
-/// Capabilities of this machine.
 pub(in super::super) struct Start {
     /// The first and the last processor that this process may use; equal when there is only one.
     pub(super) cpus: (usize, usize),
@@ -18,7 +17,6 @@ pub(in super::super) struct Start {
 }
 
 impl Start {
-    /// Examines the machine.
     pub(in super::super) fn find() -> Result<Start> {
         let status = "/proc/self/status";
         let text = std::fs::read_to_string(status).during(|| format!("read {status}"))?;

@@ -23,13 +23,9 @@ const SESSIONS: usize = 4;
 pub struct SlowDisk {
     /// Time that the fault adds to every write.
     pub slower_ms: f64,
-    /// FASTSYNC, normal disk.
     pub fastsync: Vec<f64>,
-    /// FASTSYNC, slow disk.
     pub fastsync_slow: Vec<f64>,
-    /// SYNC AFFIRM, normal disk.
     pub affirm: Vec<f64>,
-    /// SYNC AFFIRM, slow disk.
     pub affirm_slow: Vec<f64>,
 }
 
@@ -40,7 +36,6 @@ impl SlowDisk {
     }
 }
 
-/// Measures all four in turns.
 pub(super) fn slow_disk(labs: &Labs<'_>, rounds: usize) -> Result<SlowDisk> {
     eprintln!(
         "FASTSYNC and SYNC AFFIRM with a standby disk that takes {SLOWER_MS} ms longer, over {RTT_MS} ms"

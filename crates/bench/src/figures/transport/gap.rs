@@ -42,7 +42,6 @@ impl Gap {
     }
 }
 
-/// Measures both.
 pub(super) fn gap(labs: &Labs<'_>, rounds: usize) -> Result<Gap> {
     eprintln!("live redo while a standby gets a gap of {GAP_BYTES} bytes");
     let lab = open_as_it_is(labs, &[NEAR, FAR, THIRD], link(RTT_MS, MEGABITS))?;

@@ -19,7 +19,6 @@ const RAMP_UP: Duration = Duration::from_secs(2);
 /// A run with later packets (seconds) measures the machine instead.
 const LATE: f64 = 2e-3;
 
-/// Measures both in turns.
 pub(super) fn goodput(labs: &Labs<'_>, rounds: usize, rtt_ms: f64) -> Result<Against> {
     eprintln!("goodput of redo over {rtt_ms} ms");
     let program = need(&labs.context.programs.iperf3, "iperf3 is not installed (apt-get install iperf3)")?;

@@ -15,7 +15,6 @@ use crate::{Result, interrupt};
 /// Pause between two polls of both ends.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// The offered load.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Offered {
     /// Bytes per second.

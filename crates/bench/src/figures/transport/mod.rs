@@ -28,7 +28,6 @@ pub(super) use plots::write_plots;
 /// A measurement, or the reason why there is none.
 type Outcome<T> = std::result::Result<T, Missing>;
 
-/// Value of a figure.
 type Value = std::result::Result<f64, Missing>;
 
 /// Results of the whole group. Of two values, the first is for the shorter distance.
@@ -46,7 +45,6 @@ pub struct TransportResult {
     pub ship: Outcome<Vec<ship::Shipped>>,
     /// Commits while a standby fetches a gap of 2 GB.
     pub gap: Outcome<gap::Gap>,
-    /// TLS against plain TCP.
     pub tls: Outcome<tls::Tls>,
     /// Compression of the redo of an order entry.
     pub packing: Outcome<packing::Packing>,
@@ -55,7 +53,6 @@ pub struct TransportResult {
 /// Rate of the link in all measurements.
 const MEGABITS: f64 = 1000.0;
 
-/// Measures the whole group.
 pub(super) fn transport(context: &Context, rounds: usize) -> Result<TransportResult> {
     let scratch = Scratch::new(&context.base)?;
     let start = Start::find()?;

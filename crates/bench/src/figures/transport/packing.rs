@@ -42,7 +42,6 @@ impl Packing {
     }
 }
 
-/// Measures all in turns.
 pub(super) fn packing(labs: &Labs<'_>, rounds: usize) -> Result<Packing> {
     eprintln!("compression of the redo of an order entry");
     let lab = open(labs, RTT_MS)?;

@@ -14,7 +14,6 @@ use crate::redo_load::{Config, Content, Load, create_database};
 use crate::systems::{Instance, Mode, Site, StandbyOptions};
 use crate::{BenchError, Result, interrupt};
 
-/// Limit for archiving the logs.
 const TIMEOUT: Duration = Duration::from_secs(180);
 /// Redo that does not grow for this long has stopped growing.
 pub(super) const STANDSTILL: Duration = Duration::from_secs(60);
@@ -167,7 +166,6 @@ impl<'l> Pair<'l> {
         self.primary.destination(self.standby()?)
     }
 
-    /// Path of the primary's database.
     pub(in super::super) fn database(&self) -> &Path {
         &self.database
     }

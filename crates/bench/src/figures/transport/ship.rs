@@ -34,7 +34,6 @@ pub struct Shipped {
     pub seconds: Vec<f64>,
 }
 
-/// Measures all ways in turns.
 pub(super) fn ship(labs: &Labs<'_>, rounds: usize) -> Result<Vec<Shipped>> {
     let mut all = Vec::new();
     for rtt_ms in RTTS {

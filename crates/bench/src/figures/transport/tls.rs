@@ -34,7 +34,6 @@ pub struct Over {
 pub struct Tls {
     /// TLS 1.3.
     pub encrypted: Over,
-    /// Plain TCP.
     pub plain: Over,
 }
 
@@ -50,7 +49,6 @@ impl Tls {
     }
 }
 
-/// Measures both in turns.
 pub(super) fn tls(labs: &Labs<'_>, rounds: usize) -> Result<Tls> {
     eprintln!("TLS and plain TCP");
     let lab = open_as_it_is(labs, &[NEAR, FAR], Settings::default())?;

@@ -55,7 +55,6 @@ struct Family {
     north: Instance,
     reports: Instance,
     near: Instance,
-    /// An unused token of `south`.
     token: String,
 }
 

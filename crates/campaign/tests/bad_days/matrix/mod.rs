@@ -22,7 +22,6 @@ use std::process::Command;
 /// that they can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Actor {
-    /// Its column of the table.
     pub column: &'static str,
     pub uid: u32,
     pub gid: u32,
@@ -42,9 +41,7 @@ pub struct Host {
     pub south: Instance,
     pub database: PathBuf,
     pub http: String,
-    /// Copy of the instance directory.
     copy: PathBuf,
-    /// Copy of the archived logs.
     archive: PathBuf,
 }
 
@@ -180,7 +177,6 @@ impl Table {
     }
 }
 
-/// Outcomes, by row and column.
 #[derive(Default)]
 pub struct Tried(BTreeMap<(String, String), String>);
 

@@ -19,7 +19,6 @@ pub(super) fn bounded(text: &str, least: u64, most: u64) -> Parsed<u32> {
 /// A host, with its port when the text has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Name or address.
     pub name: String,
     pub port: Option<u16>,
 }
