@@ -1,12 +1,12 @@
 //! All standby databases of an instance, and their common position in the redo.
 
 use crate::compare::Compared;
-use crate::crew::{WORTH_A_THREAD, share_out};
 use crate::database::{Condition, Database, Done, Mode, Redo};
+use crate::dirty_pages::DirtyPages;
 use crate::history::Fact;
 use crate::journal::Journal;
 use crate::keep::Kept;
-use crate::overlay::Overlay;
+use crate::worker_pool::{WORTH_A_THREAD, run_on_workers};
 use crate::{ApplyConfig, ApplyError, ApplyEvent, Limits, Observer};
 use standfast_format::{Attach, Record, decode_record};
 use standfast_io::Disk;
@@ -23,7 +23,7 @@ const IMAGE_BYTES_KEPT: usize = 4 << 20;
 pub struct Apply {
     pub(crate) databases: BTreeMap<DatabaseId, Database>,
     pub(crate) journal: Journal,
-    pub(crate) overlays: Vec<Overlay>,
+    pub(crate) dirty_pages: Vec<DirtyPages>,
     pub(crate) applied: Scn,
     pub(crate) limits: Limits,
     pub(crate) directory: PathBuf,
@@ -81,7 +81,7 @@ impl Apply {
         Ok(Apply {
             databases: BTreeMap::new(),
             journal,
-            overlays: (0..=config.workers).map(|_| Overlay::default()).collect(),
+            dirty_pages: (0..=config.workers).map(|_| DirtyPages::default()).collect(),
             applied: Scn::ZERO,
             limits: config.limits,
             directory: config.directory,
@@ -166,7 +166,7 @@ impl Apply {
     ) -> Result<Scn, ApplyError> {
         let mut at = 0;
         loop {
-            let stretch = self.deal(redo, &mut at, upto, mode, report)?;
+            let stretch = self.dispatch(redo, &mut at, upto, mode, report)?;
             // Facts about a database before an event must not lie beyond the event, which is not recorded yet.
             let end = match &stretch {
                 Stretch::End => redo.first + at as u64,
@@ -183,7 +183,7 @@ impl Apply {
     }
 
     /// Dispatches records to the work queues of their databases, up to the next event.
-    fn deal(
+    fn dispatch(
         &mut self,
         redo: Redo<'_>,
         at: &mut usize,
@@ -242,7 +242,7 @@ impl Apply {
         match self.databases.get_mut(&id) {
             Some(database) => {
                 if database.condition == mode.takes() && start >= database.read {
-                    database.inbox.push(offset);
+                    database.work_queue.push(offset);
                 }
             }
             None if report.errors.iter().any(|(known, _)| *known == id) => {}
@@ -253,16 +253,17 @@ impl Apply {
     /// Takes the records of all work queues. In a replay only recovering databases have any.
     fn take_inboxes(&mut self, redo: Redo<'_>, mode: Mode, report: &mut ApplyReport) {
         let mut busy: Vec<_> =
-            self.databases.values_mut().filter(|database| !database.inbox.is_empty()).collect();
+            self.databases.values_mut().filter(|database| !database.work_queue.is_empty()).collect();
         if busy.is_empty() {
             return;
         }
-        busy.sort_unstable_by_key(|database| std::cmp::Reverse(database.inbox.len()));
-        let threads = if redo.bytes.len() < WORTH_A_THREAD { 1 } else { self.overlays.len().min(busy.len()) };
-        share_out(busy, &mut self.overlays[..threads], |database, overlay| {
-            database.outcome = Some(database.take_inbox(redo, mode, overlay));
+        busy.sort_unstable_by_key(|database| std::cmp::Reverse(database.work_queue.len()));
+        let threads =
+            if redo.bytes.len() < WORTH_A_THREAD { 1 } else { self.dirty_pages.len().min(busy.len()) };
+        run_on_workers(busy, &mut self.dirty_pages[..threads], |database, dirty_pages| {
+            database.outcome = Some(database.take_work_queue(redo, mode, dirty_pages));
         });
-        self.overlays.iter_mut().for_each(|overlay| overlay.shrink(IMAGE_BYTES_KEPT));
+        self.dirty_pages.iter_mut().for_each(|dirty_pages| dirty_pages.shrink(IMAGE_BYTES_KEPT));
         self.collect(report);
     }
 
@@ -310,12 +311,12 @@ impl Apply {
                 let forgotten = self.journal.forget(database.id);
                 let path = self.journal.path();
                 forgotten.map_err(|source| ApplyError::Journal { path: path.to_owned(), source })?;
-                facts.push(Fact::Floor { database: database.id, scn: database.floor });
+                facts.push(Fact::Durable { database: database.id, scn: database.durable_scn });
                 sync = true;
             }
             if database.condition == Condition::Live && std::mem::take(&mut database.unnoted) {
                 let (at, checksum) = database.file.wal_state()?;
-                facts.push(Fact::Position { database: database.id, at, checksum, scn: database.need });
+                facts.push(Fact::Position { database: database.id, at, checksum, scn: database.resume_scn });
             }
         }
         let written =

@@ -90,10 +90,10 @@ impl Apply {
             }
         }
         let is_whole = |rest: &AtRest| rest.wal.is_none_or(|wal| wal.is_in_file);
-        let whole = rests.iter().filter(|(_, rest)| is_whole(rest));
-        let whole = whole.filter_map(|(id, _)| Some((*id, self.databases.get(id)?.need)));
-        let facts: Vec<Fact> = whole
-            .flat_map(|(database, scn)| [Fact::Floor { database, scn }, Fact::Whole { database, scn }])
+        let file_scn = rests.iter().filter(|(_, rest)| is_whole(rest));
+        let file_scn = file_scn.filter_map(|(id, _)| Some((*id, self.databases.get(id)?.resume_scn)));
+        let facts: Vec<Fact> = file_scn
+            .flat_map(|(database, scn)| [Fact::Durable { database, scn }, Fact::InFile { database, scn }])
             .collect();
         let written = self.journal.append(&facts).and_then(|()| self.journal.sync());
         written.map_err(|source| self.journal_error(source))?;

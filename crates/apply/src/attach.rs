@@ -52,19 +52,23 @@ impl Apply {
         let history = self.journal.history();
         let bound =
             history.bound(id, position, |frame| file.frame_checksum(position.salts, frame).ok().flatten());
-        let known = if is_proven { bound.scn.max(history.floor(id)) } else { bound.scn };
+        let known = if is_proven { bound.scn.max(history.durable_scn(id)) } else { bound.scn };
         let known = known.filter(|known| *known >= start.scn);
-        let (need, state) = known.map_or((start.redo_from, start.scn), |known| (known, known));
-        let floor = history.floor(id).filter(|floor| *floor >= start.scn).unwrap_or(start.redo_from);
+        let (resume_scn, state) = known.map_or((start.redo_from, start.scn), |known| (known, known));
+        let durable_scn = history
+            .durable_scn(id)
+            .filter(|durable_scn| *durable_scn >= start.scn)
+            .unwrap_or(start.redo_from);
         let stopped = history.stopped(id);
         let suspects = if verdict != Verdict::Unknown || stopped.is_some() {
             Default::default()
         } else {
             file.page_sums_behind(bound.known_upto)?
         };
-        let mut database = Database::new(id, name, file, need, state, &self.directory, &self.limits);
-        database.floor = floor;
-        database.whole = history.whole(id).map_or(start.redo_from, |whole| whole.max(start.redo_from));
+        let mut database = Database::new(id, name, file, resume_scn, state, &self.directory, &self.limits);
+        database.durable_scn = durable_scn;
+        database.file_scn =
+            history.file_scn(id).map_or(start.redo_from, |file_scn| file_scn.max(start.redo_from));
         database.lacks_wal = position == WalPosition::default() && !is_proven;
         database.keeps_replaced = true;
         (database.begin, database.begin_state) = (start.redo_from, start.scn);
@@ -80,7 +84,7 @@ impl Apply {
             database.outcome = Some(Err(ApplyError::Stopped { name: name.to_owned(), scn }));
         }
         self.databases.insert(id, database);
-        self.share_out_cache();
+        self.divide_cache();
         Ok(())
     }
 
@@ -106,7 +110,7 @@ impl Apply {
     /// When the journal cannot be written.
     pub fn detach(&mut self, id: DatabaseId) -> Result<(), ApplyError> {
         self.databases.remove(&id);
-        self.share_out_cache();
+        self.divide_cache();
         let forgotten = self.journal.forget(id);
         forgotten.map_err(|source| self.journal_error(source))
     }
@@ -178,12 +182,12 @@ impl Apply {
             database.condition = Condition::Live;
         }
         self.databases.insert(id, database);
-        self.share_out_cache();
+        self.divide_cache();
         Ok(())
     }
 
     /// Partitions the page cache: the kernel caches the files anyway, so hundreds of databases get smaller caches here.
-    fn share_out_cache(&mut self) {
+    fn divide_cache(&mut self) {
         let share = cache_share(self.limits.cache_kib, self.databases.len());
         for database in self.databases.values_mut() {
             database.file.set_cache(share);
@@ -213,7 +217,7 @@ impl Apply {
         let Some(database) = self.databases.get_mut(&id) else { return Ok(()) };
         if database.condition == Condition::Recovering {
             // No redo follows, so the redo consumed so far covers all that the file may hold.
-            database.outcome = Some(database.finish_replay(&mut self.overlays[0]));
+            database.outcome = Some(database.finish_replay(&mut self.dirty_pages[0]));
             self.collect(report);
         }
         self.detach(id)

@@ -1,13 +1,13 @@
 //! Collects commits of one database from redo into one SQLite transaction.
 
 use crate::ApplyError;
-use crate::overlay::{Overlay, PageMap, Slot};
+use crate::dirty_pages::{DirtyPages, PageMap, Slot};
 use crate::standby_file::StandbyFile;
 use standfast_format::{PageVector, Vectors, apply_ranges, page_sum};
 use standfast_io::fault::{self, Fault};
 use standfast_types::{PageNo, Scn};
 
-/// Commits that are in the dirty-page map ([`Overlay`]), or already in the open SQLite transaction, but not committed
+/// Commits that are in the dirty-page map ([`DirtyPages`]), or already in the open SQLite transaction, but not committed
 /// there.
 ///
 /// The content of a page before its first vector here is read from the database, unless the database was truncated
@@ -49,7 +49,7 @@ impl Batch {
     pub fn begin_commit(
         &mut self,
         file: &mut StandbyFile,
-        overlay: &mut Overlay,
+        dirty_pages: &mut DirtyPages,
         replaces_all: bool,
     ) -> Result<(), ApplyError> {
         if self.commits == 0 {
@@ -58,7 +58,7 @@ impl Batch {
             *self = Batch { pages: file.pages(), void_beyond: file.pages(), ..Batch::default() };
         }
         if replaces_all {
-            overlay.clear(file.page_size().bytes());
+            dirty_pages.clear(file.page_size().bytes());
             self.spilled.clear();
             self.first = None;
             (self.void_beyond, self.highest, self.replaced) = (0, 0, true);
@@ -76,12 +76,12 @@ impl Batch {
         vectors: Vectors<'_>,
         scn: Scn,
         file: &StandbyFile,
-        overlay: &mut Overlay,
+        dirty_pages: &mut DirtyPages,
     ) -> Result<(), ApplyError> {
         for vector in vectors {
             let vector = vector.map_err(|source| ApplyError::Redo { scn, source })?;
             if vector.page_no != file.lock_page() {
-                self.take_one(&vector, scn, file, overlay)?;
+                self.take_one(&vector, scn, file, dirty_pages)?;
             }
         }
         Ok(())
@@ -92,10 +92,10 @@ impl Batch {
         vector: &PageVector<'_>,
         scn: Scn,
         file: &StandbyFile,
-        overlay: &mut Overlay,
+        dirty_pages: &mut DirtyPages,
     ) -> Result<(), ApplyError> {
         let page_no = vector.page_no;
-        let image = match overlay.touch(page_no, vector.sum_after, scn) {
+        let image = match dirty_pages.touch(page_no, vector.sum_after, scn) {
             Ok(image) => {
                 if vector.from_zeros {
                     image.fill(0);
@@ -127,9 +127,9 @@ impl Batch {
     }
 
     /// Ends the commit at `scn`, which leaves the database `pages` long.
-    pub fn end_commit(&mut self, pages: u32, scn: Scn, overlay: &mut Overlay) {
+    pub fn end_commit(&mut self, pages: u32, scn: Scn, dirty_pages: &mut DirtyPages) {
         if pages < self.highest {
-            overlay.cut(pages);
+            dirty_pages.cut(pages);
             self.spilled.retain(|page_no, _| *page_no <= pages);
             self.highest = pages;
         }
@@ -142,16 +142,16 @@ impl Batch {
     ///
     /// # Errors
     /// When SQLite cannot take the pages.
-    pub fn spill(&mut self, file: &mut StandbyFile, overlay: &mut Overlay) -> Result<(), ApplyError> {
-        overlay.sort();
-        file.write_pages(later_pages(overlay))?;
-        for slot in overlay.slots().iter().filter(|slot| slot.page_no > 1) {
+    pub fn spill(&mut self, file: &mut StandbyFile, dirty_pages: &mut DirtyPages) -> Result<(), ApplyError> {
+        dirty_pages.sort();
+        file.write_pages(later_pages(dirty_pages))?;
+        for slot in dirty_pages.slots().iter().filter(|slot| slot.page_no > 1) {
             self.spilled.insert(slot.page_no, (slot.sum_after, slot.scn));
         }
-        if let Some(slot) = overlay.find(1) {
-            self.first = Some((overlay.image(slot).to_vec(), slot.sum_after, slot.scn));
+        if let Some(slot) = dirty_pages.find(1) {
+            self.first = Some((dirty_pages.image(slot).to_vec(), slot.sum_after, slot.scn));
         }
-        overlay.clear(file.page_size().bytes());
+        dirty_pages.clear(file.page_size().bytes());
         file.see_pages(self.highest)
     }
 
@@ -162,13 +162,13 @@ impl Batch {
     pub fn finish(
         &mut self,
         file: &mut StandbyFile,
-        overlay: &mut Overlay,
+        dirty_pages: &mut DirtyPages,
         name: &str,
     ) -> Result<u64, ApplyError> {
         if self.commits == 0 {
             return Ok(0);
         }
-        overlay.sort();
+        dirty_pages.sort();
         let diverged = |slot: Slot, found| ApplyError::Diverged {
             name: name.to_owned(),
             page: slot.page_no,
@@ -176,22 +176,22 @@ impl Batch {
             expected: slot.sum_after,
             found,
         };
-        for slot in overlay.slots() {
-            verify(slot.page_no, overlay.image(*slot), slot.sum_after)
+        for slot in dirty_pages.slots() {
+            verify(slot.page_no, dirty_pages.image(*slot), slot.sum_after)
                 .map_err(|found| diverged(*slot, found))?;
         }
-        file.write_pages(later_pages(overlay))?;
-        self.write_zeros(file, overlay)?;
+        file.write_pages(later_pages(dirty_pages))?;
+        self.write_zeros(file, dirty_pages)?;
         let mut page = vec![0; if self.spilled.is_empty() { 0 } else { file.page_size().bytes() }];
         for (page_no, (sum, scn)) in &self.spilled {
-            if overlay.find(*page_no).is_none() {
+            if dirty_pages.find(*page_no).is_none() {
                 file.read_page(*page_no, &mut page)?;
                 verify(*page_no, &page, *sum)
                     .map_err(|found| self.diverged(name, *page_no, *scn, *sum, found))?;
             }
         }
-        let first = match (overlay.find(1), &self.first) {
-            (Some(slot), _) => Some(overlay.image(slot)),
+        let first = match (dirty_pages.find(1), &self.first) {
+            (Some(slot), _) => Some(dirty_pages.image(slot)),
             (None, Some((first, sum, scn))) => {
                 verify(1, first, *sum).map_err(|found| self.diverged(name, 1, *scn, *sum, found))?;
                 Some(first.as_slice())
@@ -200,10 +200,10 @@ impl Batch {
         };
         strike(Fault::ApplyCommit, name)?;
         file.commit(first, self.pages)?;
-        let written = overlay.slots().len() as u64 + self.spilled.len() as u64;
+        let written = dirty_pages.slots().len() as u64 + self.spilled.len() as u64;
         let replaced = self.replaced;
         *self = Batch::default();
-        overlay.clear(file.page_size().bytes());
+        dirty_pages.clear(file.page_size().bytes());
         strike(Fault::ApplyCommitted, name)?;
         if replaced {
             file.reopen()?;
@@ -217,13 +217,13 @@ impl Batch {
 
     /// Writes zeros to pages of the file that were truncated and came back without a vector, as on the primary, and to
     /// the last page of a database that grew without a vector for it.
-    fn write_zeros(&self, file: &StandbyFile, overlay: &Overlay) -> Result<(), ApplyError> {
+    fn write_zeros(&self, file: &StandbyFile, dirty_pages: &DirtyPages) -> Result<(), ApplyError> {
         let zeros = vec![0; file.page_size().bytes()];
         let void = self.void_beyond + 1..=self.pages.min(file.seen_pages());
         let unwritten = |page_no: &PageNo| {
             *page_no > 1
                 && *page_no != file.lock_page()
-                && overlay.find(*page_no).is_none()
+                && dirty_pages.find(*page_no).is_none()
                 && !self.spilled.contains_key(page_no)
         };
         let last = (self.pages > file.seen_pages()).then_some(self.pages);
@@ -231,8 +231,12 @@ impl Batch {
     }
 }
 
-fn later_pages(overlay: &Overlay) -> impl Iterator<Item = (PageNo, &[u8])> {
-    overlay.slots().iter().filter(|slot| slot.page_no > 1).map(|slot| (slot.page_no, overlay.image(*slot)))
+fn later_pages(dirty_pages: &DirtyPages) -> impl Iterator<Item = (PageNo, &[u8])> {
+    dirty_pages
+        .slots()
+        .iter()
+        .filter(|slot| slot.page_no > 1)
+        .map(|slot| (slot.page_no, dirty_pages.image(*slot)))
 }
 
 fn verify(page_no: PageNo, image: &[u8], expected: u32) -> Result<(), u32> {

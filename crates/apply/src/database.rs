@@ -3,9 +3,9 @@
 use crate::batch::Batch;
 use crate::checkpoint::{CheckpointClock, Due};
 use crate::compare::{Compared, compare};
+use crate::dirty_pages::DirtyPages;
 use crate::history::Fact;
 use crate::keep::{Kept, keep, path_of_kept};
-use crate::overlay::Overlay;
 use crate::pending::Pending;
 use crate::standby_file::{Checkpointed, StandbyFile};
 use crate::standby_log::Log;
@@ -76,20 +76,20 @@ pub struct Database {
     /// Consumed SCN: records that start before are in the file or pending.
     pub read: Scn,
     /// Resume SCN: after a restart redo must be read from here.
-    pub need: Scn,
+    pub resume_scn: Scn,
     /// Where the redo of this database begins on this standby.
     pub begin: Scn,
     /// SCN up to which its file held all commits at `begin`.
     pub begin_state: Scn,
-    /// Durable SCN: like `need`, but whatever the storage loses in a power loss.
-    pub floor: Scn,
+    /// Durable SCN: like `resume_scn`, but whatever the storage loses in a power loss.
+    pub durable_scn: Scn,
     /// File SCN: the database file alone, without its WAL, durably holds everything before, and the journal has
     /// recorded that.
-    pub whole: Scn,
+    pub file_scn: Scn,
     /// The database had no WAL when it was attached after a crash: it is unknown whether the file holds the synced
     /// content.
     pub lacks_wal: bool,
-    /// `floor` and `need` at the last call of [`Database::is_to_be_synced`], and the number of calls since `floor` last
+    /// `durable_scn` and `resume_scn` at the last call of [`Database::is_to_be_synced`], and the number of calls since `durable_scn` last
     /// moved.
     asked: (Scn, Scn, u32),
     /// There are commits that are not synced.
@@ -103,7 +103,7 @@ pub struct Database {
     pub clock: CheckpointClock,
     pub due: Due,
     /// Work queue: offsets of the records to take next.
-    pub inbox: Vec<u32>,
+    pub work_queue: Vec<u32>,
     /// Result of the last work on the database, until it is collected.
     pub outcome: Option<Result<Done, ApplyError>>,
     /// Time of the newest commit in the file, microseconds since the Unix epoch; 0 when none was applied since the
@@ -128,12 +128,12 @@ pub struct Database {
 }
 
 impl Database {
-    /// Creates a database whose file holds all commits up to `state`, and that needs redo from `need` on.
+    /// Creates a database whose file holds all commits up to `state`, and that needs redo from `resume_scn` on.
     pub fn new(
         id: DatabaseId,
         name: &str,
         file: StandbyFile,
-        need: Scn,
+        resume_scn: Scn,
         state: Scn,
         directory: &Path,
         limits: &Limits,
@@ -144,12 +144,12 @@ impl Database {
             file,
             condition: Condition::Recovering,
             state,
-            read: need,
-            need,
-            begin: need,
+            read: resume_scn,
+            resume_scn,
+            begin: resume_scn,
             begin_state: state,
-            floor: need,
-            whole: Scn::ZERO,
+            durable_scn: resume_scn,
+            file_scn: Scn::ZERO,
             lacks_wal: false,
             asked: (Scn::ZERO, Scn::ZERO, 0),
             unsynced: true,
@@ -158,7 +158,7 @@ impl Database {
             grown: true,
             clock: CheckpointClock::default(),
             due: Due::Nothing,
-            inbox: Vec::new(),
+            work_queue: Vec::new(),
             outcome: None,
             compared: Vec::new(),
             keeps_replaced: false,
@@ -177,41 +177,42 @@ impl Database {
     /// Takes the records of the work queue. In `Live` mode all their commits are in the file afterwards.
     ///
     /// # Errors
-    /// See [`ApplyError`]; everything that was not committed is discarded, and `need` is where to start again.
-    pub fn take_inbox(
+    /// See [`ApplyError`]; everything that was not committed is discarded, and `resume_scn` is where to start again.
+    pub fn take_work_queue(
         &mut self,
         redo: Redo<'_>,
         mode: Mode,
-        overlay: &mut Overlay,
+        dirty_pages: &mut DirtyPages,
     ) -> Result<Done, ApplyError> {
-        overlay.clear(self.file.page_size().bytes());
-        let inbox = std::mem::take(&mut self.inbox);
+        dirty_pages.clear(self.file.page_size().bytes());
+        let work_queue = std::mem::take(&mut self.work_queue);
         let mut done = Done::default();
-        let result =
-            inbox.iter().try_for_each(|offset| self.take_record(redo, *offset, mode, overlay, &mut done));
+        let result = work_queue
+            .iter()
+            .try_for_each(|offset| self.take_record(redo, *offset, mode, dirty_pages, &mut done));
         let result = result.and_then(|()| match mode {
-            Mode::Live => self.commit(overlay, &mut done),
-            Mode::Replay if overlay.is_empty() => Ok(()),
-            Mode::Replay => self.batch.spill(&mut self.file, overlay),
+            Mode::Live => self.commit(dirty_pages, &mut done),
+            Mode::Replay if dirty_pages.is_empty() => Ok(()),
+            Mode::Replay => self.batch.spill(&mut self.file, dirty_pages),
         });
-        self.inbox = inbox;
-        self.inbox.clear();
-        result.map(|()| done).inspect_err(|_| self.give_up(overlay))
+        self.work_queue = work_queue;
+        self.work_queue.clear();
+        result.map(|()| done).inspect_err(|_| self.give_up(dirty_pages))
     }
 
     /// Commits what a replay has taken; the caller then makes the database live.
     ///
     /// # Errors
-    /// As for [`Database::take_inbox`], and `WrittenTo` when suspect pages are left.
-    pub fn finish_replay(&mut self, overlay: &mut Overlay) -> Result<Done, ApplyError> {
-        overlay.clear(self.file.page_size().bytes());
+    /// As for [`Database::take_work_queue`], and `WrittenTo` when suspect pages are left.
+    pub fn finish_replay(&mut self, dirty_pages: &mut DirtyPages) -> Result<Done, ApplyError> {
+        dirty_pages.clear(self.file.page_size().bytes());
         let mut done = Done::default();
         let foreign = std::mem::take(&mut self.suspects).into_keys().min().map(|page_no| {
             let why = format!("page {page_no} in its write-ahead log is none that the redo has");
             ApplyError::written_to(&self.name, why)
         });
-        let result = foreign.map_or_else(|| self.commit(overlay, &mut done), Err);
-        result.map(|()| done).inspect_err(|_| self.give_up(overlay))
+        let result = foreign.map_or_else(|| self.commit(dirty_pages, &mut done), Err);
+        result.map(|()| done).inspect_err(|_| self.give_up(dirty_pages))
     }
 
     fn take_record(
@@ -219,7 +220,7 @@ impl Database {
         redo: Redo<'_>,
         offset: u32,
         mode: Mode,
-        overlay: &mut Overlay,
+        dirty_pages: &mut DirtyPages,
         done: &mut Done,
     ) -> Result<(), ApplyError> {
         let start = redo.first + u64::from(offset);
@@ -235,15 +236,15 @@ impl Database {
             Record::Commit { database_pages, vectors, time_us, .. } if end > self.state => {
                 self.taken_us = time_us;
                 if self.keeps_replaced && self.pending.may_lack() {
-                    self.keep_replaced(end, overlay, done)?;
+                    self.keep_replaced(end, dirty_pages, done)?;
                 }
-                self.begin_commit(end, overlay)?;
-                self.batch.take(vectors, end, &self.file, overlay)?;
-                self.batch.end_commit(database_pages, end, overlay);
-                if overlay.bytes() >= self.image_bytes {
+                self.begin_commit(end, dirty_pages)?;
+                self.batch.take(vectors, end, &self.file, dirty_pages)?;
+                self.batch.end_commit(database_pages, end, dirty_pages);
+                if dirty_pages.bytes() >= self.image_bytes {
                     match mode {
-                        Mode::Live => self.commit(overlay, done)?,
-                        Mode::Replay => self.batch.spill(&mut self.file, overlay)?,
+                        Mode::Live => self.commit(dirty_pages, done)?,
+                        Mode::Replay => self.batch.spill(&mut self.file, dirty_pages)?,
                     }
                 }
             }
@@ -252,12 +253,12 @@ impl Database {
             Record::Verification { run, database_pages, repair, vectors, .. } if end > self.state => {
                 if repair {
                     // Whole pages as of this position: a commit that changes only damaged pages.
-                    self.batch.begin_commit(&mut self.file, overlay, false)?;
-                    self.batch.take(vectors, end, &self.file, overlay)?;
-                    self.batch.end_commit(database_pages, end, overlay);
+                    self.batch.begin_commit(&mut self.file, dirty_pages, false)?;
+                    self.batch.take(vectors, end, &self.file, dirty_pages)?;
+                    self.batch.end_commit(database_pages, end, dirty_pages);
                 }
                 if mode == Mode::Live {
-                    self.commit(overlay, done)?;
+                    self.commit(dirty_pages, done)?;
                     self.compare(run, end, database_pages, vectors)?;
                 }
             }
@@ -271,14 +272,19 @@ impl Database {
     /// Keeps the content of the database in a file beside it, when the full resync image that ends at `end` may lack
     /// some of it. In a replay too: when the kept file does not exist, the image was never committed, so the redo
     /// before the image leads to a state that existed.
-    fn keep_replaced(&mut self, end: Scn, overlay: &mut Overlay, done: &mut Done) -> Result<(), ApplyError> {
+    fn keep_replaced(
+        &mut self,
+        end: Scn,
+        dirty_pages: &mut DirtyPages,
+        done: &mut Done,
+    ) -> Result<(), ApplyError> {
         let path = path_of_kept(&self.file.plan().path, end);
         if !path.exists() {
-            if self.commit(overlay, done).is_err() {
+            if self.commit(dirty_pages, done).is_err() {
                 // The redo does not lead from the file to that state. The file is kept as it is.
                 self.file.rollback();
                 self.batch = Batch::default();
-                overlay.clear(self.file.page_size().bytes());
+                dirty_pages.clear(self.file.page_size().bytes());
             }
             if self.file.pages() <= 1 {
                 return Ok(());
@@ -312,9 +318,9 @@ impl Database {
     }
 
     /// Begins the commit that ends at `end`, with its pending change records.
-    fn begin_commit(&mut self, end: Scn, overlay: &mut Overlay) -> Result<(), ApplyError> {
+    fn begin_commit(&mut self, end: Scn, dirty_pages: &mut DirtyPages) -> Result<(), ApplyError> {
         let replaces_all = self.pending.replaces_all();
-        self.batch.begin_commit(&mut self.file, overlay, replaces_all)?;
+        self.batch.begin_commit(&mut self.file, dirty_pages, replaces_all)?;
         if replaces_all {
             self.compared.push(Compared::Replaced);
         }
@@ -324,9 +330,9 @@ impl Database {
         let Database { pending, batch, file, name, image_bytes, .. } = self;
         let take = |record: &[u8]| -> Result<(), Piece> {
             if let Ok((Record::Change { vectors, .. }, _)) = decode_record(record) {
-                batch.take(vectors, end, file, overlay).map_err(Piece::Apply)?;
-                if overlay.bytes() >= *image_bytes {
-                    batch.spill(file, overlay).map_err(Piece::Apply)?;
+                batch.take(vectors, end, file, dirty_pages).map_err(Piece::Apply)?;
+                if dirty_pages.bytes() >= *image_bytes {
+                    batch.spill(file, dirty_pages).map_err(Piece::Apply)?;
                 }
             }
             Ok(())
@@ -359,12 +365,12 @@ impl Database {
         Ok(())
     }
 
-    fn commit(&mut self, overlay: &mut Overlay, done: &mut Done) -> Result<(), ApplyError> {
+    fn commit(&mut self, dirty_pages: &mut DirtyPages, done: &mut Done) -> Result<(), ApplyError> {
         let (transactions, last_commit) = (self.batch.commits(), self.batch.last_commit());
         if transactions == 0 {
             return Ok(());
         }
-        let pages = self.batch.finish(&mut self.file, overlay, &self.name)?;
+        let pages = self.batch.finish(&mut self.file, dirty_pages, &self.name)?;
         self.state = last_commit;
         self.commit_us = self.commit_us.max(self.taken_us);
         (self.unsynced, self.unnoted, self.grown) = (true, true, true);
@@ -377,7 +383,7 @@ impl Database {
     pub fn advance(&mut self, scn: Scn) {
         self.read = self.read.max(scn);
         if self.condition == Condition::Live {
-            self.need = self.pending.start().unwrap_or(self.read).max(self.need);
+            self.resume_scn = self.pending.start().unwrap_or(self.read).max(self.resume_scn);
         }
     }
 
@@ -385,15 +391,15 @@ impl Database {
     /// is left alone until the WAL is long, or the suffix has more pages than a rewrite has room for.
     pub fn what_is_due(&mut self, now: Checkpointed, every: u32, reset_at: u32) -> Due {
         let reset_at = match self.file.log() {
-            Log::Lazy(tail) => tail.long_at(self.grown, reset_at),
+            Log::Deferred(tail) => tail.long_at(self.grown, reset_at),
             _ => reset_at,
         };
         if Tail::is_out_of_hand(now.frames, reset_at) {
-            self.file.forget_tail();
+            self.file.end_deferral();
         }
         match self.file.room(now.frames) {
             Room::Enough => {}
-            Room::TooLittle => self.file.forget_tail(),
+            Room::TooLittle => self.file.end_deferral(),
             Room::Full => {
                 self.clock = CheckpointClock::default();
                 return Due::Reset;
@@ -401,24 +407,24 @@ impl Database {
         }
         let due = self.clock.due(now, self.file.beginning(every), reset_at);
         match self.file.log() {
-            Log::Lazy(_) if due == Due::Passive => Due::Nothing,
+            Log::Deferred(_) if due == Due::Passive => Due::Nothing,
             _ => due,
         }
     }
 
     /// Returns the SCN before which redo is not needed, for content that is durable or will be by a sync of the WAL.
-    pub fn durable_need(&self) -> Scn {
+    pub fn durable_after_sync(&self) -> Scn {
         match self.file.log() {
-            Log::Plain => self.need,
-            Log::WrittenAnew { .. } => self.floor,
-            Log::Lazy(tail) => tail.scn().max(self.floor),
+            Log::Plain => self.resume_scn,
+            Log::Rewritten { .. } => self.durable_scn,
+            Log::Deferred(tail) => tail.scn().max(self.durable_scn),
         }
     }
 
     /// Records that the file alone durably holds everything before `scn`. Returns the facts for the journal.
-    pub fn is_whole_upto(&mut self, scn: Scn) -> [Fact; 2] {
-        self.whole = self.whole.max(scn);
-        [Fact::Floor { database: self.id, scn }, Fact::Whole { database: self.id, scn }]
+    pub fn file_holds_upto(&mut self, scn: Scn) -> [Fact; 2] {
+        self.file_scn = self.file_scn.max(scn);
+        [Fact::Durable { database: self.id, scn }, Fact::InFile { database: self.id, scn }]
     }
 
     /// Returns whether the WAL must be synced now instead of waiting until it is rewritten or backfilled. Called now
@@ -427,9 +433,9 @@ impl Database {
         if self.file.log() == Log::Plain {
             return true;
         }
-        let asked = if self.asked.0 == self.floor { self.asked.2 + 1 } else { 0 };
-        let rests = self.asked.1 == self.need;
-        self.asked = (self.floor, self.need, asked);
+        let asked = if self.asked.0 == self.durable_scn { self.asked.2 + 1 } else { 0 };
+        let rests = self.asked.1 == self.resume_scn;
+        self.asked = (self.durable_scn, self.resume_scn, asked);
         rests || asked >= SYNC_ASKED_MAX
     }
 
@@ -439,7 +445,7 @@ impl Database {
         self.suspects.clear();
         self.revived = true;
         self.condition = mode.takes();
-        (self.read, self.need, self.state, self.floor) = (scn, scn, scn, scn);
+        (self.read, self.resume_scn, self.state, self.durable_scn) = (scn, scn, scn, scn);
         self.lacks_wal = false;
     }
 
@@ -450,16 +456,16 @@ impl Database {
 
     /// Makes a replay take the redo of this database from its beginning here again.
     pub fn begin_again(&mut self) {
-        self.give_up(&mut Overlay::default());
-        (self.need, self.read, self.state) = (self.begin, self.begin, self.begin_state);
+        self.give_up(&mut DirtyPages::default());
+        (self.resume_scn, self.read, self.state) = (self.begin, self.begin, self.begin_state);
     }
 
-    fn give_up(&mut self, overlay: &mut Overlay) {
+    fn give_up(&mut self, dirty_pages: &mut DirtyPages) {
         self.file.rollback();
         self.batch = Batch::default();
-        overlay.clear(self.file.page_size().bytes());
+        dirty_pages.clear(self.file.page_size().bytes());
         self.pending.clear();
-        self.read = self.need;
+        self.read = self.resume_scn;
     }
 
     fn spill_failed(&self, source: std::io::Error) -> ApplyError {

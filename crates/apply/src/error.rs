@@ -46,7 +46,7 @@ pub enum ApplyError {
     UnknownDatabase { database: DatabaseId, scn: Scn },
     /// A page differs from the primary's: a lost write, damaged storage or a write by another process.
     #[error(
-        "database {name}: page {page} is not what the primary has as of SCN {scn} (sum {found:08x}, expected {expected:08x})\nhint: apply of this database has stopped, nothing was overwritten; a write was lost or somebody changed the file: check the storage; then `standfast unprotect` and `standfast protect` at the primary copy it here again"
+        "database {name}: page {page} is not what the primary has as of SCN {scn} (checksum {found:08x}, expected {expected:08x})\nhint: apply of this database has stopped, nothing was overwritten; a write was lost or another process changed the file: check the storage; then `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
     Diverged {
         name: String,
@@ -72,14 +72,14 @@ pub enum ApplyError {
     )]
     WrittenTo { name: String, why: String },
     #[error(
-        "database {name}: {doing}: {source}\nhint: apply of this database pauses; mend the cause (space, permissions, disk) and restart the standby"
+        "database {name}: {doing}: {source}\nhint: apply of this database pauses; fix the cause (space, permissions, disk) and restart the standby"
     )]
     Sqlite { name: String, doing: &'static str, source: rusqlite::Error },
     /// The locks that keep other processes from writing could not be taken.
     #[error("database {name}: {source}")]
     Guard { name: String, source: GuardError },
     #[error(
-        "database {name}: {doing}: {source}\nhint: apply of this database pauses; mend the cause (space, permissions, disk) and restart the standby"
+        "database {name}: {doing}: {source}\nhint: apply of this database pauses; fix the cause (space, permissions, disk) and restart the standby"
     )]
     Io { name: String, doing: &'static str, source: std::io::Error },
     /// A full resync image would replace content of a database that it may lack, and that content cannot be kept.
@@ -100,7 +100,7 @@ pub enum ApplyError {
     SyncFailed { name: String, why: String },
     /// A file of the database is no longer the one that its path names.
     #[error(
-        "database {name}: {why}\nhint: apply of this database has stopped, since nobody who opens it would see what is applied; find out who removes or replaces files here, then `standfast unprotect` and `standfast protect` it at the primary: that copies it again"
+        "database {name}: {why}\nhint: apply of this database has stopped, because no program that opens it would see what is applied; find out which process removes or replaces files here, then `standfast unprotect` and `standfast protect` it at the primary: that copies it again"
     )]
     Moved {
         name: String,

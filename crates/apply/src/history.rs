@@ -17,9 +17,9 @@ pub enum Fact {
     },
     /// Durable SCN: the database needs no redo before `scn`, whatever its WAL loses in a power loss, because the WAL
     /// was synced.
-    Floor { database: DatabaseId, scn: Scn },
+    Durable { database: DatabaseId, scn: Scn },
     /// File SCN: the database file alone, without its WAL, durably holds all commits before `scn`.
-    Whole { database: DatabaseId, scn: Scn },
+    InFile { database: DatabaseId, scn: Scn },
     /// No redo beyond `scn` has been applied to any database. Synced before redo beyond the previous horizon is
     /// applied.
     Horizon { scn: Scn },
@@ -51,8 +51,8 @@ pub struct Bound {
 #[derive(Clone, Debug, Default)]
 struct Known {
     positions: Vec<Noted>,
-    floor: Option<Scn>,
-    whole: Option<Scn>,
+    durable_scn: Option<Scn>,
+    file_scn: Option<Scn>,
     stopped: Option<Scn>,
 }
 
@@ -71,8 +71,8 @@ impl History {
             Fact::Position { database, at, checksum, scn } => {
                 self.known(database).positions.push(Noted { at, checksum, scn });
             }
-            Fact::Floor { database, scn } => raise(&mut self.known(database).floor, scn),
-            Fact::Whole { database, scn } => raise(&mut self.known(database).whole, scn),
+            Fact::Durable { database, scn } => raise(&mut self.known(database).durable_scn, scn),
+            Fact::InFile { database, scn } => raise(&mut self.known(database).file_scn, scn),
             Fact::Horizon { scn } => raise(&mut self.horizon, scn),
             Fact::Stopped { database, scn } => raise(&mut self.known(database).stopped, scn),
         }
@@ -114,7 +114,7 @@ impl History {
     ) -> Bound {
         let Some(known) = self.databases.get(&database) else { return Bound { scn: None, known_upto: 0 } };
         if at == WalPosition::default() {
-            return Bound { scn: known.whole, known_upto: 0 };
+            return Bound { scn: known.file_scn, known_upto: 0 };
         }
         let is_of_generation = |noted: &&Noted| noted.at.salts == at.salts;
         let mut reached: Vec<&Noted> = known
@@ -129,18 +129,20 @@ impl History {
         if let Some(noted) = reached.iter().find(is_there) {
             let is_whole = noted.at.frame == at.frame;
             // Redo before the durable SCN is needed where it must account for frames.
-            let scn = if is_whole { Some(noted.scn).max(known.floor) } else { Some(noted.scn) };
+            let scn = if is_whole { Some(noted.scn).max(known.durable_scn) } else { Some(noted.scn) };
             return Bound { scn, known_upto: noted.at.frame };
         }
         if known.positions.iter().any(|noted| is_of_generation(&noted)) {
             // The WAL has lost frames, and the journal has no position among the remaining ones; these are not suspect.
-            return Bound { scn: known.floor, known_upto: at.frame };
+            return Bound { scn: known.durable_scn, known_upto: at.frame };
         }
         // If this standby wrote this generation, all its frames are newer than the newest position of another
         // generation.
         let newest = known.positions.iter().map(|noted| noted.scn).max();
         Bound {
-            scn: newest.map_or(known.floor, |newest| known.floor.map(|floor| floor.min(newest))),
+            scn: newest.map_or(known.durable_scn, |newest| {
+                known.durable_scn.map(|durable_scn| durable_scn.min(newest))
+            }),
             known_upto: 0,
         }
     }
@@ -153,7 +155,7 @@ impl History {
             let mut noted = known?.positions.iter().filter(|noted| noted.at.salts == at.salts);
             noted.find(|noted| noted.at.frame == frame).map(|noted| noted.checksum)
         };
-        self.bound(database, at, noted).scn.max(known.and_then(|known| known.floor))
+        self.bound(database, at, noted).scn.max(known.and_then(|known| known.durable_scn))
     }
 
     /// Returns whether anything has been committed to `database`.
@@ -162,13 +164,13 @@ impl History {
     }
 
     /// Returns the durable SCN of `database`.
-    pub fn floor(&self, database: DatabaseId) -> Option<Scn> {
-        self.databases.get(&database)?.floor
+    pub fn durable_scn(&self, database: DatabaseId) -> Option<Scn> {
+        self.databases.get(&database)?.durable_scn
     }
 
     /// Returns the file SCN of `database`.
-    pub fn whole(&self, database: DatabaseId) -> Option<Scn> {
-        self.databases.get(&database)?.whole
+    pub fn file_scn(&self, database: DatabaseId) -> Option<Scn> {
+        self.databases.get(&database)?.file_scn
     }
 
     /// Returns where apply of `database` stopped for good, if it did.
@@ -212,10 +214,10 @@ impl History {
                 checksum: *checksum,
                 scn: *scn,
             });
-            let floor = known.floor.map(|scn| Fact::Floor { database, scn });
-            let whole = known.whole.map(|scn| Fact::Whole { database, scn });
+            let durable_scn = known.durable_scn.map(|scn| Fact::Durable { database, scn });
+            let file_scn = known.file_scn.map(|scn| Fact::InFile { database, scn });
             let stopped = known.stopped.map(|scn| Fact::Stopped { database, scn });
-            [position, floor, whole, stopped].into_iter().flatten()
+            [position, durable_scn, file_scn, stopped].into_iter().flatten()
         });
         of_databases.chain(self.horizon.map(|scn| Fact::Horizon { scn }))
     }
@@ -266,18 +268,18 @@ mod tests {
     #[test]
     fn without_a_wal_only_what_the_file_alone_held_counts() {
         let mut history = history(&[(NOW, 10, 100)]);
-        history.add(Fact::Floor { database: DB, scn: Scn(60) });
+        history.add(Fact::Durable { database: DB, scn: Scn(60) });
         let without = |history: &History| history.bound(DB, WalPosition::default(), |_| None).scn;
         assert_eq!(without(&history), None, "the WAL that was synced is gone");
-        history.add(Fact::Whole { database: DB, scn: Scn(40) });
+        history.add(Fact::InFile { database: DB, scn: Scn(40) });
         assert_eq!(without(&history), Some(Scn(40)));
     }
 
     #[test]
     fn the_floor_counts_whatever_the_wal_lost() {
         let mut history = history(&[(NOW, 10, 100)]);
-        history.add(Fact::Floor { database: DB, scn: Scn(60) });
-        history.add(Fact::Floor { database: DB, scn: Scn(50) });
+        history.add(Fact::Durable { database: DB, scn: Scn(60) });
+        history.add(Fact::Durable { database: DB, scn: Scn(50) });
         assert_eq!(bound(&history, NOW, 5), Some(Scn(60)));
         assert_eq!(bound(&history, NOW, 10), Some(Scn(100)));
         history.forget(DB);

@@ -202,10 +202,10 @@ fn encode(fact: Fact, out: &mut Vec<u8>) {
     let none = (WalPosition::default(), 0);
     let (kind, database, scn, (at, checksum)) = match fact {
         Fact::Position { database, at, checksum, scn } => (1, database.0, scn, (at, checksum)),
-        Fact::Floor { database, scn } => (2, database.0, scn, none),
+        Fact::Durable { database, scn } => (2, database.0, scn, none),
         Fact::Horizon { scn } => (3, u16::MAX, scn, none),
         Fact::Stopped { database, scn } => (4, database.0, scn, none),
-        Fact::Whole { database, scn } => (5, database.0, scn, none),
+        Fact::InFile { database, scn } => (5, database.0, scn, none),
     };
     let start = out.len();
     out.extend_from_slice(&[0, 0, 0, 0, kind, 0]);
@@ -231,10 +231,10 @@ fn decode(bytes: &[u8]) -> Option<Fact> {
             let at = WalPosition { salts, frame: u32_at(bytes, 24) };
             Some(Fact::Position { database, at, checksum: u32_at(bytes, 28), scn })
         }
-        2 => Some(Fact::Floor { database, scn }),
+        2 => Some(Fact::Durable { database, scn }),
         3 => Some(Fact::Horizon { scn }),
         4 => Some(Fact::Stopped { database, scn }),
-        5 => Some(Fact::Whole { database, scn }),
+        5 => Some(Fact::InFile { database, scn }),
         _ => None,
     }
 }
@@ -271,7 +271,7 @@ mod tests {
         for rounds in [0, 1, 3] {
             let mut journal = open(&directory);
             journal.forget(DB).unwrap();
-            journal.append(&[Fact::Floor { database: DatabaseId(9), scn: Scn(77) }]).unwrap();
+            journal.append(&[Fact::Durable { database: DatabaseId(9), scn: Scn(77) }]).unwrap();
             let facts = rounds * per_round + 5;
             for i in 1..=facts {
                 journal.append(&[position(i as u32, i * 10)]).unwrap();

@@ -2,7 +2,7 @@
 //! SQLite's snapshots while redo is applied.
 //!
 //! Path of a record: [`Apply::apply`] dispatches records to their databases (`apply`); each database turns commits into
-//! page images (`database`, `batch`, `overlay`), keeps change records of transactions without a commit record aside
+//! page images (`database`, `batch`, `dirty_pages`), keeps change records of transactions without a commit record aside
 //! (`pending`), verifies every image against the checksum in the redo, and commits many transactions in one SQLite
 //! transaction (`standby_file`, `standby_log`). The apply journal maps WAL positions to SCNs (`journal`, `history`), so
 //! that a killed standby resumes exactly where it was (`recover`). `upkeep` does checkpoints and syncs, and tells which
@@ -18,20 +18,20 @@ mod batch;
 mod checkpoint;
 mod compare;
 mod config;
-mod crew;
 mod database;
+mod dirty_pages;
 mod error;
 mod history;
 mod journal;
 mod keep;
 mod never_vacuum;
-mod overlay;
 mod pending;
 mod recover;
 mod replay;
 mod standby_file;
 mod standby_log;
 mod upkeep;
+mod worker_pool;
 
 pub use apply::{Apply, ApplyReport};
 pub use at_rest::{AtRest, Stamp, WalAtRest};

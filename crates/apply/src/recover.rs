@@ -8,8 +8,8 @@
 
 use crate::ApplyError;
 use crate::apply::{Apply, ApplyReport};
-use crate::crew::share_out;
 use crate::database::{Condition, Mode, Redo};
+use crate::worker_pool::run_on_workers;
 use standfast_io::fault::{self, Fault};
 use standfast_types::Scn;
 
@@ -49,7 +49,7 @@ impl Apply {
     pub fn resume_scn(&self) -> Option<Scn> {
         let recovering =
             self.databases.values().filter(|database| database.condition == Condition::Recovering);
-        recovering.map(|database| database.need).min()
+        recovering.map(|database| database.resume_scn).min()
     }
 
     /// Sets where the oldest available redo begins: databases that need earlier redo stop now, and do not keep the
@@ -57,18 +57,21 @@ impl Apply {
     pub fn redo_begins_at(&mut self, oldest: Scn, report: &mut ApplyReport) {
         for database in self.databases.values_mut() {
             if database.condition == Condition::Recovering
-                && database.need < oldest
-                && database.floor >= oldest
+                && database.resume_scn < oldest
+                && database.durable_scn >= oldest
                 && !database.lacks_wal
             {
                 // Synced content is there; earlier redo could only have shown which process wrote it.
-                (database.need, database.state, database.read) =
-                    (database.floor, database.floor, database.floor);
+                (database.resume_scn, database.state, database.read) =
+                    (database.durable_scn, database.durable_scn, database.durable_scn);
             }
-            if database.condition == Condition::Recovering && database.need < oldest {
+            if database.condition == Condition::Recovering && database.resume_scn < oldest {
                 database.condition = Condition::Stopped;
-                let gap =
-                    ApplyError::Gap { name: database.name.clone(), needed: database.need, given: oldest };
+                let gap = ApplyError::Gap {
+                    name: database.name.clone(),
+                    needed: database.resume_scn,
+                    given: oldest,
+                };
                 report.errors.push((database.id, gap));
             }
         }
@@ -141,7 +144,7 @@ impl Apply {
         let suspected = self.databases.values_mut().filter(|database| {
             database.condition == Condition::Recovering
                 && !database.suspects.is_empty()
-                && database.begin < database.need
+                && database.begin < database.resume_scn
         });
         let mut earliest = None;
         for database in suspected {
@@ -158,13 +161,13 @@ impl Apply {
     fn finish_replays(&mut self, at: Scn, report: &mut ApplyReport) -> Result<(), ApplyError> {
         let databases =
             self.databases.values_mut().filter(|database| database.condition == Condition::Recovering);
-        share_out(databases, &mut self.overlays, |database, overlay| {
+        run_on_workers(databases, &mut self.dirty_pages, |database, dirty_pages| {
             let struck = fault::check(Fault::RecoveryApply).map_err(|source| ApplyError::Io {
                 name: database.name.clone(),
                 doing: "recovering",
                 source,
             });
-            database.outcome = Some(struck.and_then(|()| database.finish_replay(overlay)));
+            database.outcome = Some(struck.and_then(|()| database.finish_replay(dirty_pages)));
         });
         self.collect(report);
         for database in

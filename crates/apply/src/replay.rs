@@ -3,7 +3,7 @@
 //! seen: vectors hold absolute bytes, and only the pages at the end are verified.
 
 use crate::database::{Database, Done, Mode, Redo};
-use crate::overlay::Overlay;
+use crate::dirty_pages::DirtyPages;
 use crate::standby_file::{FilePlan, StandbyFile};
 use crate::{ApplyError, Limits};
 use standfast_format::{Record, decode_record};
@@ -25,7 +25,7 @@ pub struct Replayed {
 /// Replays redo into one database. Holds the write lock and the checkpoint lock of the database while it lives.
 pub struct Replay {
     database: Database,
-    overlay: Overlay,
+    dirty_pages: DirtyPages,
     /// Consecutive records from `first` on that are not yet turned into pages.
     bytes: Vec<u8>,
     first: Scn,
@@ -58,7 +58,7 @@ impl Replay {
         let file = StandbyFile::open(plan, false)?;
         let directory = path.parent().unwrap_or(Path::new("/"));
         let database = Database::new(id, &name, file, from, from, directory, &limits);
-        Ok(Replay { database, overlay: Overlay::default(), bytes: Vec::new(), first: from })
+        Ok(Replay { database, dirty_pages: DirtyPages::default(), bytes: Vec::new(), first: from })
     }
 
     /// Takes the next record of the stream, of any database, which starts at `start`.
@@ -77,15 +77,15 @@ impl Replay {
             self.first = start;
         }
         if ours {
-            self.database.inbox.push(self.bytes.len() as u32);
+            self.database.work_queue.push(self.bytes.len() as u32);
         }
         self.bytes.extend_from_slice(record);
-        if self.bytes.len() < STRETCH_BYTES { Ok(()) } else { self.take_inbox() }
+        if self.bytes.len() < STRETCH_BYTES { Ok(()) } else { self.take_work_queue() }
     }
 
-    fn take_inbox(&mut self) -> Result<(), ApplyError> {
+    fn take_work_queue(&mut self) -> Result<(), ApplyError> {
         let redo = Redo { first: self.first, bytes: &self.bytes };
-        self.database.take_inbox(redo, Mode::Replay, &mut self.overlay)?;
+        self.database.take_work_queue(redo, Mode::Replay, &mut self.dirty_pages)?;
         self.bytes.clear();
         Ok(())
     }
@@ -95,8 +95,8 @@ impl Replay {
     /// # Errors
     /// `Diverged` when a page differs from the redo; the database is unchanged then.
     pub fn finish(mut self) -> Result<Replayed, ApplyError> {
-        self.take_inbox()?;
-        let Done { transactions, .. } = self.database.finish_replay(&mut self.overlay)?;
+        self.take_work_queue()?;
+        let Done { transactions, .. } = self.database.finish_replay(&mut self.dirty_pages)?;
         self.database.file.sync_wal(&Pace::AtOnce)?;
         Ok(Replayed { transactions, position: self.database.file.wal_position()? })
     }

@@ -98,7 +98,7 @@ impl StandbyFile {
         };
         file.read_header()?;
         file.take_locks()?;
-        file.mend_torn_log()?;
+        file.repair_inconsistent_wal()?;
         file.cut_stale_frames()?;
         Ok(file)
     }

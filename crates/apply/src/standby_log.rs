@@ -19,18 +19,18 @@ const RESET_WAIT: Duration = Duration::from_millis(20);
 pub enum Log {
     Plain,
     /// Rewritten with so many frames, which are being written to disk; a checkpoint handles the rest.
-    WrittenAnew {
+    Rewritten {
         frames: u32,
     },
     /// Deferred-sync: the suffix that is not backfilled stays unsynced until the WAL is rewritten.
-    Lazy(Tail),
+    Deferred(Tail),
 }
 
 impl StandbyFile {
-    /// Repairs an inconsistent WAL; see [`Guard::mend_torn_log`](standfast_sqlite_wal::guard::Guard::mend_torn_log).
-    pub(crate) fn mend_torn_log(&mut self) -> Result<(), ApplyError> {
+    /// Repairs an inconsistent WAL; see [`Guard::repair_inconsistent_wal`](standfast_sqlite_wal::guard::Guard::mend_torn_log).
+    pub(crate) fn repair_inconsistent_wal(&mut self) -> Result<(), ApplyError> {
         let mut wal = self.open_wal()?;
-        let mended = self.guard()?.mend_torn_log(&mut wal, self.plan.page_size);
+        let mended = self.guard()?.repair_inconsistent_wal(&mut wal, self.plan.page_size);
         mended.map_err(|error| self.unusable_log(error))?;
         self.wal = Some(wal);
         Ok(())
@@ -41,7 +41,7 @@ impl StandbyFile {
     /// # Errors
     /// `SyncFailed`, also when the WAL does not hold what its wal-index says. It is as inconsistent as before.
     pub(crate) fn make_sure_of_log(&mut self) -> Result<(), ApplyError> {
-        self.mend_torn_log()?;
+        self.repair_inconsistent_wal()?;
         let (header, page_size) = (self.wal_header()?, self.plan.page_size);
         let mut sure = false;
         self.with_wal(|wal| {
@@ -72,24 +72,24 @@ impl StandbyFile {
     }
 
     /// Ends the deferred sync: from now on the WAL is synced and backfilled as it is.
-    pub fn forget_tail(&mut self) {
+    pub fn end_deferral(&mut self) {
         self.log = Log::Plain;
     }
 
     /// Returns how many frames to backfill before the rest of the WAL may stay unsynced.
     pub fn beginning(&self, every: u32) -> u32 {
         match self.log {
-            Log::WrittenAnew { frames } => room_for(frames),
-            Log::Plain | Log::Lazy(_) => room_for(self.pages).min(every),
+            Log::Rewritten { frames } => room_for(frames),
+            Log::Plain | Log::Deferred(_) => room_for(self.pages).min(every),
         }
     }
 
     /// Returns whether a WAL of `frames` frames has room for a rewrite of its suffix.
     pub fn room(&mut self, frames: u32) -> Room {
-        let Log::Lazy(mut tail) = self.log else { return Room::Enough };
+        let Log::Deferred(mut tail) = self.log else { return Room::Enough };
         let size = self.plan.page_size;
         let room = self.guard().map_or(Room::Enough, |guard| tail.room(&guard, size, frames));
-        self.log = Log::Lazy(tail);
+        self.log = Log::Deferred(tail);
         room
     }
 
@@ -98,28 +98,28 @@ impl StandbyFile {
     ///
     /// # Errors
     /// `Sqlite`, `SyncFailed`.
-    pub fn move_beginning(&mut self, pace: &Pace, scn: Scn, longest: u32) -> Result<(), ApplyError> {
+    pub fn backfill_prefix(&mut self, pace: &Pace, scn: Scn, longest: u32) -> Result<(), ApplyError> {
         let mark = Mark { header: self.wal_header()?, scn };
         self.checkpoint(pace)?;
         let mut wal = self.take_wal()?;
         let guard = self.guard()?;
-        let completed = guard.complete_moved(&mut wal, self.plan.page_size);
-        let completed = completed.and_then(|completed| guard.sync_moved().map(|()| completed));
+        let completed = guard.complete_backfill(&mut wal, self.plan.page_size);
+        let completed = completed.and_then(|completed| guard.sync_backfilled().map(|()| completed));
         let completed = completed.map_err(|source| self.sqlite("checkpointing", source))?;
         let tail = completed.then(|| Tail::behind(&guard, &[mark], longest)).flatten();
-        self.log = tail.map_or(Log::Plain, Log::Lazy);
+        self.log = tail.map_or(Log::Plain, Log::Deferred);
         self.wal = Some(wal);
         Ok(())
     }
 
     /// Shortens the WAL, if the readers are gone within 20 ms: rewrites it with the newest version of each page where
-    /// possible, else backfills all frames and restarts it. Redo is kept from `floor` on.
+    /// possible, else backfills all frames and restarts it. Redo is kept from `durable_scn` on.
     ///
     /// # Errors
     /// `Sqlite`, `SyncFailed`.
-    pub fn shorten_wal(&mut self, floor: Scn) -> Result<(), ApplyError> {
+    pub fn shorten_wal(&mut self, durable_scn: Scn) -> Result<(), ApplyError> {
         // Frames that were synced since are needed as they are.
-        if matches!(self.log, Log::Lazy(tail) if floor <= tail.scn()) && self.write_anew()? {
+        if matches!(self.log, Log::Deferred(tail) if durable_scn <= tail.scn()) && self.rewrite()? {
             return Ok(());
         }
         self.log = Log::Plain;
@@ -128,9 +128,9 @@ impl StandbyFile {
 
     /// Rewrites the WAL. False when it cannot be rewritten and is to be reset instead; true also when readers prevented
     /// it.
-    fn write_anew(&mut self) -> Result<bool, ApplyError> {
+    fn rewrite(&mut self) -> Result<bool, ApplyError> {
         let size = self.plan.page_size;
-        let synced = self.guard()?.sync_moved();
+        let synced = self.guard()?.sync_backfilled();
         synced.map_err(|source| self.sqlite("checkpointing", source))?;
         let mut wal = self.take_wal()?;
         let guard = self.guard();
@@ -142,8 +142,8 @@ impl StandbyFile {
         self.wal = Some(wal);
         let Some(written) = written?.map_err(|error| self.unusable_log(error))? else { return Ok(false) };
         if let Some(log) = written {
-            self.log = Log::WrittenAnew { frames: log.frames() };
-            self.write_back.begin_anew();
+            self.log = Log::Rewritten { frames: log.frames() };
+            self.write_back.restart_wal();
         }
         Ok(true)
     }

@@ -2,10 +2,10 @@
 
 use crate::apply::Apply;
 use crate::checkpoint::Due;
-use crate::crew::share_out;
 use crate::database::{Condition, Database, Done};
 use crate::history::Fact;
 use crate::standby_log::Log;
+use crate::worker_pool::run_on_workers;
 use crate::{ApplyError, ApplyReport};
 use standfast_io::fault::{self, Fault};
 use standfast_sqlite_wal::log_length::{is_long, share};
@@ -26,7 +26,7 @@ pub struct DatabaseStatus {
     /// Last commit that is in it.
     pub scn: Scn,
     /// Resume SCN: redo is needed from here on; all commits before are in the database.
-    pub need: Scn,
+    pub resume_scn: Scn,
     pub condition: Condition,
     /// A full resync is replacing the whole content; until it ends the database holds the earlier content.
     pub replacing: bool,
@@ -45,7 +45,7 @@ impl Apply {
             page_size: database.file.page_size(),
             pages: database.file.pages(),
             scn: database.state,
-            need: database.need,
+            resume_scn: database.resume_scn,
             condition: database.condition,
             replacing: database.is_being_replaced(),
         };
@@ -65,8 +65,8 @@ impl Apply {
     }
 
     /// Returns where redo is needed from for a database that could not be opened, if it was ever synced here.
-    pub fn floor_of(&self, database: DatabaseId) -> Option<Scn> {
-        self.journal.history().floor(database)
+    pub fn durable_scn_of(&self, database: DatabaseId) -> Option<Scn> {
+        self.journal.history().durable_scn(database)
     }
 
     /// Stops apply to `database` for a cause outside the redo, `why`. The stop lasts over restarts until a full resync.
@@ -94,7 +94,7 @@ impl Apply {
     /// it may be reused. [`Apply::sync`] advances it. A stopped database needs a full resync, hence no redo.
     pub fn durable_scn(&self) -> Scn {
         let floors = self.databases.values().filter(|database| database.condition != Condition::Stopped);
-        floors.map(|database| database.floor).min().unwrap_or(self.applied)
+        floors.map(|database| database.durable_scn).min().unwrap_or(self.applied)
     }
 
     /// Makes everything applied survive a power loss, then returns [`Apply::durable_scn`].
@@ -116,9 +116,9 @@ impl Apply {
 
     /// Returns whether a later [`Apply::sync`] has work.
     pub fn is_unsynced(&self) -> bool {
-        self.databases
-            .values()
-            .any(|database| database.condition == Condition::Live && database.need > database.floor)
+        self.databases.values().any(|database| {
+            database.condition == Condition::Live && database.resume_scn > database.durable_scn
+        })
     }
 
     fn sync_where(
@@ -129,14 +129,17 @@ impl Apply {
     ) -> Result<Scn, ApplyError> {
         for database in self.databases.values_mut() {
             // A WAL that is synced is backfilled as it is from then on.
-            if database.condition == Condition::Live && database.need > database.floor && wanted(database) {
-                database.file.forget_tail();
+            if database.condition == Condition::Live
+                && database.resume_scn > database.durable_scn
+                && wanted(database)
+            {
+                database.file.end_deferral();
             }
         }
         let behind = |database: &&mut Database| {
-            database.condition == Condition::Live && database.durable_need() > database.floor
+            database.condition == Condition::Live && database.durable_after_sync() > database.durable_scn
         };
-        share_out(self.databases.values_mut().filter(behind), &mut self.overlays, |database, _| {
+        run_on_workers(self.databases.values_mut().filter(behind), &mut self.dirty_pages, |database, _| {
             if database.unsynced && database.file.log() == Log::Plain {
                 let synced = database.file.sync_wal(pace);
                 database.unsynced = synced.is_err();
@@ -146,12 +149,12 @@ impl Apply {
         self.collect(report);
         let mut facts = std::mem::take(&mut self.facts);
         for database in self.databases.values_mut().filter(behind) {
-            facts.push(Fact::Floor { database: database.id, scn: database.durable_need() });
+            facts.push(Fact::Durable { database: database.id, scn: database.durable_after_sync() });
         }
         let written = self.journal.append(&facts).and_then(|()| self.journal.sync());
         written.map_err(|source| self.journal_error(source))?;
         for database in self.databases.values_mut().filter(behind) {
-            database.floor = database.durable_need();
+            database.durable_scn = database.durable_after_sync();
         }
         Ok(self.durable_scn())
     }
@@ -174,7 +177,7 @@ impl Apply {
             let now = database.file.checkpointed()?;
             let what = database.what_is_due(now, every, reset_at);
             database.grown = false;
-            if !matches!(database.file.log(), Log::Lazy(_)) {
+            if !matches!(database.file.log(), Log::Deferred(_)) {
                 let write_back = database.file.write_back();
                 write_back.grew_to(now.frames);
                 // A checkpoint syncs all of it immediately.
@@ -196,10 +199,10 @@ impl Apply {
         }
         let longest = 2 * self.limits.checkpoint_frames;
         let due = self.databases.values_mut().filter(|database| database.due != Due::Nothing);
-        share_out(due, &mut self.overlays, |database, _| {
+        run_on_workers(due, &mut self.dirty_pages, |database, _| {
             let result = match database.due {
                 Due::Reset => shorten(database),
-                _ => database.file.move_beginning(pace, database.need, longest),
+                _ => database.file.backfill_prefix(pace, database.resume_scn, longest),
             };
             database.outcome = Some(result.map(|()| Done::default()));
         });
@@ -214,10 +217,11 @@ impl Apply {
     /// # Errors
     /// When the journal cannot be written; errors of one database are in the report.
     pub fn move_before(&mut self, scn: Scn, pace: &Pace, report: &mut ApplyReport) -> Result<(), ApplyError> {
-        let behind = |database: &&mut Database| database.condition == Condition::Live && database.whole < scn;
+        let behind =
+            |database: &&mut Database| database.condition == Condition::Live && database.file_scn < scn;
         let mut any = false;
         for database in self.databases.values_mut().filter(behind) {
-            database.file.forget_tail();
+            database.file.end_deferral();
             database.due = Due::Passive;
             any = true;
         }
@@ -233,7 +237,7 @@ impl Apply {
     /// due.
     pub fn write_back(&mut self) -> bool {
         let logs =
-            self.databases.values_mut().filter(|database| !matches!(database.file.log(), Log::Lazy(_)));
+            self.databases.values_mut().filter(|database| !matches!(database.file.log(), Log::Deferred(_)));
         let logs = logs.map(|database| database.file.write_back());
         let mut ready: Vec<_> = logs.filter_map(|log| Some((log.left()?, log))).collect();
         ready.sort_unstable_by_key(|(left, _)| Reverse(*left));
@@ -254,14 +258,19 @@ impl Apply {
             let now = database.file.checkpointed()?;
             match database.file.log() {
                 // The end of its first transaction is a new WAL position of the existing state.
-                Log::WrittenAnew { .. } => {
+                Log::Rewritten { .. } => {
                     let (at, checksum) = database.file.wal_state()?;
-                    facts.push(Fact::Position { database: database.id, at, checksum, scn: database.need });
+                    facts.push(Fact::Position {
+                        database: database.id,
+                        at,
+                        checksum,
+                        scn: database.resume_scn,
+                    });
                 }
-                Log::Lazy(tail) => facts.extend(database.is_whole_upto(tail.scn())),
+                Log::Deferred(tail) => facts.extend(database.file_holds_upto(tail.scn())),
                 Log::Plain if now.backfilled == now.frames => {
                     database.unsynced = false;
-                    facts.extend(database.is_whole_upto(database.need));
+                    facts.extend(database.file_holds_upto(database.resume_scn));
                 }
                 Log::Plain => {}
             }
@@ -281,12 +290,12 @@ impl Apply {
             database.drop_open_transaction();
             database.advance(Scn::ZERO);
             // Otherwise the suffix would have to be synced as it is, which is many times as much.
-            if database.condition == Condition::Live && matches!(database.file.log(), Log::Lazy(_)) {
+            if database.condition == Condition::Live && matches!(database.file.log(), Log::Deferred(_)) {
                 database.due = Due::Reset;
             }
         }
-        let written_anew = self.do_what_is_due(&Pace::AtOnce, &mut report);
-        let synced = written_anew.and_then(|()| self.sync(&mut report));
+        let rewritten = self.do_what_is_due(&Pace::AtOnce, &mut report);
+        let synced = rewritten.and_then(|()| self.sync(&mut report));
         for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {
             if let Err(error) = reset(database) {
                 report.errors.push((database.id, error));
@@ -302,7 +311,7 @@ impl Apply {
 
 fn shorten(database: &mut Database) -> Result<(), ApplyError> {
     may_reset(database)?;
-    database.file.shorten_wal(database.floor)
+    database.file.shorten_wal(database.durable_scn)
 }
 
 fn reset(database: &mut Database) -> Result<(), ApplyError> {

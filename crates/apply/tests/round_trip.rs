@@ -243,9 +243,9 @@ fn what_was_applied_is_handed_to_the_disk_piece_by_piece_unless_apply_is_behind(
     primary.run(&mut Stream::default(), "CREATE TABLE t(id INTEGER PRIMARY KEY, body BLOB)");
     primary.attach(&mut stream);
     let mut apply = fresh(&standby, 0, Limits { checkpoint_frames: 1_000, ..Limits::default() });
-    let leisurely = || Pace::LeisurelyUntil(Default::default());
+    let throttled = || Pace::ThrottledUntil(Default::default());
     // At the third step a checkpoint is due, which syncs all of it.
-    for (pace, pieces) in [(leisurely(), 4..=8), (Pace::AtOnce, 0..=0), (leisurely(), 0..=0)] {
+    for (pace, pieces) in [(throttled(), 4..=8), (Pace::AtOnce, 0..=0), (throttled(), 0..=0)] {
         (0..8).for_each(|_| primary.run(&mut stream, &insert(50, 3_000)));
         follow_well(&mut apply, &stream);
         assert!(!apply.write_back(), "nothing before a step has ended");
@@ -276,7 +276,7 @@ fn what_was_applied_to_many_databases_is_not_handed_to_the_disk_at_once() {
         primary.run(&mut stream, &insert(80, 400));
     }
     follow_well(&mut apply, &stream);
-    apply.checkpoint_if_due(&Pace::LeisurelyUntil(Default::default()), &mut Default::default()).unwrap();
+    apply.checkpoint_if_due(&Pace::ThrottledUntil(Default::default()), &mut Default::default()).unwrap();
     let rounds = rounds_of_write_back(&mut apply);
     assert!((8..16).contains(&rounds), "{rounds}: two of them at a time first, then one");
 }

@@ -58,7 +58,7 @@ pub struct Common {
     /// Print JSON instead of tables
     #[arg(long)]
     json: bool,
-    /// Write JSON to this file besides
+    /// Also write JSON to this file
     #[arg(long)]
     out: Option<PathBuf>,
 }

@@ -175,7 +175,7 @@ pub enum Command {
         #[arg(long)]
         standbys: bool,
     },
-    /// Show what happens, in the terminal, until q is pressed.
+    /// Live view in the terminal (quit with q).
     #[command(
         after_help = "Examples:\n  standfast top -D /srv/sf\n  standfast top -D /srv/sf --once | head -3\n\nKeys: 1 to 7 a part, 0 all, / filter, p pause, ? help, q quit. NO_COLOR is heeded.\nExit codes: 0 ok, 1 no terminal, 4 the instance does not run."
     )]
@@ -205,7 +205,7 @@ pub enum Command {
         #[command(subcommand)]
         command: ApplyCommand,
     },
-    /// Give this standby what it lacks by hand.
+    /// Register archived logs that were copied by hand.
     Register {
         #[command(subcommand)]
         command: RegisterCommand,
@@ -214,7 +214,7 @@ pub enum Command {
     SwitchLogfile,
     /// Move everything into the databases and the start of recovery to the end of the redo.
     Checkpoint,
-    /// Compare the databases of the standbys with those of this primary, page by page, while commits go on.
+    /// Compare the databases of the standbys with those of this primary, page by page, while commits continue.
     ///
     /// Each page is compared as of one SCN: its checksum goes to the standbys in the redo. Damage to a page that no
     /// transaction touches is found this way before a failover serves it. Status, alert log and metrics name what differs
@@ -241,7 +241,7 @@ pub enum Command {
     /// Report what happened between two snapshots; the instance need not run.
     #[command(after_help = crate::reports::REPORT_EXAMPLES)]
     Report(ReportArgs),
-    /// Say what is wrong and what to do about it, the cause first.
+    /// Find problems and suggest fixes, root cause first.
     #[command(after_help = crate::reports::DIAGNOSE_EXAMPLES)]
     Diagnose(DiagnoseArgs),
     /// Certificates of this instance.
@@ -380,7 +380,7 @@ pub enum CertCommand {
     /// Make a new key and get a new certificate; the instance may run.
     #[command(
         visible_alias = "rotate",
-        after_help = "Examples:\n  standfast cert renew -D /srv/sf\n  standfast cert renew -D /srv/sf-b --from 10.0.0.1:7411\n  standfast cert renew -D /srv/sf-b --from 10.0.0.2:7411 --issuer oslo\n\nA running instance does this by itself when two thirds of the life of its certificate are over. New connections use the new one, those that are open go on. Exit codes: 0 ok, 3 refused, with cause and remedy."
+        after_help = "Examples:\n  standfast cert renew -D /srv/sf\n  standfast cert renew -D /srv/sf-b --from 10.0.0.1:7411\n  standfast cert renew -D /srv/sf-b --from 10.0.0.2:7411 --issuer oslo\n\nA running instance does this by itself when two thirds of the life of its certificate are over. New connections use the new one, open ones continue. Exit codes: 0 ok, 3 refused, with cause and remedy."
     )]
     Renew {
         /// Instance that gives certificates, HOST:PORT; default: this one, or the known issuer.
@@ -615,7 +615,7 @@ pub enum GroupCommand {
 pub enum MemberCommand {
     /// Add a member to every log group, or bring back one that was lost.
     #[command(
-        after_help = "Examples:\n  standfast log member add -D /srv/sf /disk2/redo\n\nThe files are made anew and given what the other members hold; whatever was there is not believed. Exit codes: 0 ok,\n1 a file cannot be made, 3 refused, 4 the instance does not run."
+        after_help = "Examples:\n  standfast log member add -D /srv/sf /disk2/redo\n\nThe files are created and filled with what the other members hold; whatever was there is not trusted. Exit codes: 0 ok,\n1 a file cannot be made, 3 refused, 4 the instance does not run."
     )]
     Add {
         /// Its directory, absolute or relative to the instance directory.

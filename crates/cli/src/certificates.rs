@@ -43,7 +43,7 @@ pub fn issue(directory: &Path, name: String, uses: UseArgs, ttl: &str) -> Result
     modes::narrow_output();
     println!("{}", answer["token"].as_str().unwrap_or_default());
     eprintln!(
-        "good once, for `{name}`, for {ttl}; hand it over in a file or on standard input, not as an argument"
+        "One-time token for `{name}`, valid for {ttl}. Pass it in a file or on standard input, not as an argument"
     );
     Ok(())
 }
@@ -147,7 +147,7 @@ fn renewed(keeper: &Arc<Keeper>) -> Result<(), InstanceError> {
     if let Some(shown) = keeper.shown()? {
         println!("certificate of `{}`, valid until {}", shown.info.name, date(shown.info.not_after));
     }
-    eprintln!("new connections use it; those that are open go on");
+    eprintln!("new connections use it; open ones continue");
     Ok(())
 }
 

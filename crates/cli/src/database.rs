@@ -256,7 +256,7 @@ fn pages(compared: &Value) -> Vec<String> {
 fn lost_with_the_file(compared: &Value) -> String {
     match number(&compared["unexplained"]) {
         _ if compared.is_null() => "what the file holds and the redo does not; not known what".into(),
-        0 => "nothing that can be told; pages that no redo touches are not compared".into(),
+        0 => "nothing that is known; pages that no redo touches are not compared".into(),
         pages => format!("what {pages} pages of the file hold that the redo does not"),
     }
 }

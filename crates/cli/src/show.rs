@@ -86,7 +86,7 @@ pub fn status(status: &Value) {
         println!("protection: {}", protection(&status["protection"]));
         let checkpoints = &status["checkpoints"];
         println!(
-            "checkpoints: passive {}  WALs written anew {}  reset {}  gates {}  longest gate {} us",
+            "checkpoints: passive {}  WALs rewritten {}  reset {}  gates {}  longest gate {} us",
             text(&checkpoints["passive"]),
             text(&checkpoints["rewrites"]),
             text(&checkpoints["resets"]),
@@ -141,7 +141,7 @@ pub fn status(status: &Value) {
         }
         for database in list(&status["databases"]).iter().filter(|database| !database["failure"].is_null()) {
             println!("FAILED {}: {}", text(&database["name"]), text(&database["failure"]));
-            println!("  hint: see to its disk, then restart the instance; its redo is kept");
+            println!("  hint: check its disk, then restart the instance; its redo is kept");
         }
     }
     for file in list(&status["unprotected_files"]) {
@@ -215,8 +215,8 @@ fn verification(run: &Value) {
 /// The remedy for a named wait.
 fn remedy(event: &str) -> &'static str {
     if event.starts_with("SYNC destination") {
-        "hint: bring the destination back, or let commits go on without it: add it again with --on-timeout degrade"
-    } else if event.starts_with("fresh copy") {
+        "hint: bring the destination back, or let commits continue without it: add it again with --on-timeout degrade"
+    } else if event.starts_with("full resync") {
         "hint: end the transaction that writes to the database; the alert log says what keeps the copy from beginning"
     } else if event.contains("archiving") {
         "hint: make room for archived logs; the alert log says what keeps them from being written"
@@ -267,7 +267,7 @@ fn gap(gap: &Value) {
         return;
     }
     println!(
-        "             GAP: logs {} to {} are missing, {} of {} left over {} connections; the stream goes on at SCN {}",
+        "             GAP: logs {} to {} are missing, {} of {} left over {} connections; the stream continues at SCN {}",
         text(&gap["low_sequence"]),
         text(&gap["high_sequence"]),
         bytes(&gap["bytes_left"]),

@@ -133,7 +133,7 @@ impl AlertLog {
             let what = panic.payload_as_str().unwrap_or("no reason is known");
             let place = panic.location().map_or_else(String::new, |place| format!(" at {place}"));
             if serves_one_page(name) {
-                alert.say(format!("a request for a page failed: panic{place}: {what}\nhint: report this; the instance goes on"));
+                alert.say(format!("a request for a page failed: panic{place}: {what}\nhint: report this; the instance continues"));
                 return;
             }
             alert.say(format!(

@@ -175,7 +175,7 @@ impl Applier {
     }
 
     fn pace(&self) -> Pace {
-        if self.backlog() < APPLY_BEHIND_BYTES { self.shared.leisurely() } else { Pace::AtOnce }
+        if self.backlog() < APPLY_BEHIND_BYTES { self.shared.throttled() } else { Pace::AtOnce }
     }
 
     fn checkpoint_if_due(&mut self, pace: &Pace) -> Result<ApplyReport, InstanceError> {
@@ -287,9 +287,9 @@ impl Applier {
         let needs = |record: &DatabaseRecord| {
             let known = databases.iter().find(|database| database.database == record.id);
             let from = match known {
-                Some(database) if database.condition == Condition::Failed => database.need,
+                Some(database) if database.condition == Condition::Failed => database.resume_scn,
                 Some(_) => return None,
-                None => self.apply.floor_of(record.id)?.max(record.redo_from),
+                None => self.apply.durable_scn_of(record.id)?.max(record.redo_from),
             };
             (self.shared.stopped.contains(&record.name) && from >= oldest).then_some((record.id, from))
         };

@@ -56,7 +56,7 @@ pub(crate) fn run_apply(
         shared.stopped.are_known();
         // The receiver continues: what it hardens is not lost.
         while !shared.is_stopping() {
-            shared.wait_for_news(Duration::from_secs(1));
+            shared.wait_for_changes(Duration::from_secs(1));
         }
     }
     result
@@ -115,7 +115,7 @@ fn apply_until_stopped(
     while !shared.is_stopping() {
         if !shared.apply_is_on() {
             applier.leave_moved()?;
-            shared.wait_for_news(SYNC_EVERY);
+            shared.wait_for_changes(SYNC_EVERY);
             continue;
         }
         let began = Instant::now();
@@ -169,7 +169,7 @@ fn apply_until_stopped(
             let held_back = applier.wait();
             let _wait =
                 waiting(if held_back.is_some() { Event::RecoveryApplyDelay } else { Event::RecoveryIdle });
-            shared.wait_for_news(held_back.map_or(idle, |due| due.min(idle)));
+            shared.wait_for_changes(held_back.map_or(idle, |due| due.min(idle)));
         } else if applier.backlog() < APPLY_BEHIND_BYTES {
             rest(shared, applier, (began.elapsed() * APPLY_REST).clamp(APPLY_TOGETHER, APPLY_TOGETHER_MAX));
         }

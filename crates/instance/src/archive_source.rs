@@ -5,7 +5,7 @@ use crate::shipping::source_error;
 use standfast_format::{LogFileHeader, StreamCrc, decode_block, incarnation_tag};
 use standfast_io::{Disk, LogFile};
 use standfast_log::RedoLog;
-use standfast_transport::{ArchivedFile, ArchivedLogInfo, SourceError, StationError};
+use standfast_transport::{ArchivedFile, ArchivedLogInfo, SourceError, StageError};
 use standfast_types::{IncarnationId, Scn};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ struct SentLog {
 }
 
 impl ArchivedFile for SentLog {
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StationError> {
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StageError> {
         let path = self.path.display();
         self.file
             .read_at(out, offset)

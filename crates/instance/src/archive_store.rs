@@ -5,7 +5,7 @@ use crate::standby::StandbyShared;
 use standfast_format::{LogKind, StreamCrc};
 use standfast_io::{Disk, LogFile};
 use standfast_log::{ArchivedLog, LogError, RedoLog, Verified, verify_archived};
-use standfast_transport::{ArchivePart, ArchiveStore, ArchivedLogInfo, Gap, StationError};
+use standfast_transport::{ArchivePart, ArchiveStore, ArchivedLogInfo, Gap, StageError};
 use standfast_types::{InstanceId, Scn};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl FetchedLogs {
 }
 
 impl ArchiveStore for FetchedLogs {
-    fn create(&self, log: &ArchivedLogInfo) -> Result<Arc<dyn ArchivePart>, StationError> {
+    fn create(&self, log: &ArchivedLogInfo) -> Result<Arc<dyn ArchivePart>, StageError> {
         let index = self.gap.logs.iter().position(|other| other == log).ok_or("a log that is not missing")?;
         let family = self.environment.control().family;
         let disk = self.environment.disk.clone();
@@ -95,7 +95,7 @@ pub fn archive_path(log: &RedoLog, info: &ArchivedLogInfo) -> PathBuf {
     log.archive_path(info.incarnation, info.incarnation_id, info.sequence)
 }
 
-fn keeping(path: &Path) -> impl FnOnce(std::io::Error) -> StationError {
+fn keeping(path: &Path) -> impl FnOnce(std::io::Error) -> StageError {
     let path = path.display().to_string();
     move |error| format!("cannot write {path}: {error}{}", standfast_io::hint(&error)).into()
 }
@@ -110,11 +110,11 @@ struct Part {
 }
 
 impl ArchivePart for Part {
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StationError> {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StageError> {
         self.file.write(bytes, offset).map_err(keeping(&self.part))
     }
 
-    fn complete(&self) -> Result<bool, StationError> {
+    fn complete(&self) -> Result<bool, StageError> {
         self.file.sync().map_err(keeping(&self.part))?;
         let Some(verified) = self.expected.is_met_by(self.disk.as_ref(), &self.part)? else {
             self.disk.remove(&self.part).map_err(keeping(&self.part))?;

@@ -50,7 +50,7 @@ impl Candidates {
         match result {
             Ok(()) => {
                 self.reached(scn);
-                self.told.take().map(|_| format!("checkpoint at SCN {scn} complete; checkpoints go on"))
+                self.told.take().map(|_| format!("checkpoint at SCN {scn} complete; checkpoints continue"))
             }
             Err(error) => {
                 self.not_before = Some(now + AGAIN);

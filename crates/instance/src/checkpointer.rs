@@ -138,7 +138,7 @@ impl Checkpointer {
     ///
     /// # Errors
     /// `DatabaseFailed` of the first database that has.
-    pub fn all_believed(&self) -> Result<(), InstanceError> {
+    pub fn all_trusted(&self) -> Result<(), InstanceError> {
         self.shared.all_databases().iter().try_for_each(|database| database.believed())
     }
 
@@ -148,7 +148,7 @@ impl Checkpointer {
     }
 
     /// Returns what an operator should know of checkpoints since the last call. Failed databases are not in it.
-    pub fn take_news(&mut self) -> Vec<String> {
+    pub fn take_events(&mut self) -> Vec<String> {
         std::mem::take(&mut self.news)
     }
 
@@ -165,11 +165,11 @@ impl Checkpointer {
         match checkpoint {
             Ok(done) => {
                 if done && self.troubles.remove(&id).is_some() {
-                    self.news.push(format!("checkpoints of database {name} go on"));
+                    self.news.push(format!("checkpoints of database {name} continue"));
                 }
                 done
             }
-            Err(error) if leaves_doubt(&error) => {
+            Err(error) if makes_suspect(&error) => {
                 database.fail(format!("a checkpoint: {error}"));
                 false
             }
@@ -222,7 +222,7 @@ impl Checkpointer {
         progress.forget_other_logs(header.raw_salts());
         let long_at = progress.tail.as_ref().map_or(reset_frames, |tail| tail.long_at(active, reset_frames));
         progress.tail.take_if(|_| Tail::is_out_of_hand(frames, long_at));
-        database.set_lazy(progress.tail.as_ref().map(Tail::raw_salts));
+        database.set_deferred(progress.tail.as_ref().map(Tail::raw_salts));
         self.move_if_due(database, &header, share(self.config.passive_frames, long), long_at);
         self.shorten_if_due(database, frames, long_at);
         if let Some(progress) = self.progress.get_mut(&database.id()) {
@@ -282,7 +282,7 @@ impl Checkpointer {
         if since >= next {
             progress.passive_at = frames;
             let marks = std::mem::take(&mut progress.marks);
-            self.move_beginning(database, &marks, frames < long_at / 2);
+            self.backfill_prefix(database, &marks, frames < long_at / 2);
         }
     }
 
@@ -295,7 +295,7 @@ impl Checkpointer {
             Guard::of(&connection).map_or(Room::Enough, |guard| tail.room(&guard, size, frames))
         });
         if room == Room::TooLittle {
-            return self.forget_tail(database, frames);
+            return self.end_deferral(database, frames);
         }
         let is_due = frames >= long_at || room == Room::Full;
         if !is_due || Instant::now() < progress.gate_again || database.failure().is_some() {
@@ -306,11 +306,11 @@ impl Checkpointer {
         } else {
             self.gate_back_off
         };
-        let is_lazy = progress.tail.is_some();
+        let is_deferred = progress.tail.is_some();
         match self.rewrite_behind_gate(database) {
             Rewrite::Done => {}
             Rewrite::Later => self.back_off(database, back_off),
-            Rewrite::Impossible if is_lazy => self.forget_tail(database, frames),
+            Rewrite::Impossible if is_deferred => self.end_deferral(database, frames),
             Rewrite::Impossible => self.reset_behind_gate(database, back_off),
         }
     }
@@ -332,7 +332,7 @@ impl Checkpointer {
         // A pass leaves the frames that arrive during it to the next one, and each is shorter: the gate gets the last
         // of them.
         for _ in 0..PASSES_BEFORE_GATE {
-            let moved = passive_and_synced(&connection, &Pace::SteadilyUntil(self.hurry.clone()));
+            let moved = passive_and_synced(&connection, &Pace::PacedUntil(self.hurry.clone()));
             self.judge(database, moved);
             if database.failure().is_some() {
                 return;
@@ -444,7 +444,7 @@ impl Checkpointer {
             }
             let pace = match self.shared.log_switch_waits() {
                 true => Pace::AtOnce,
-                false => Pace::LeisurelyUntil(self.hurry.clone()),
+                false => Pace::ThrottledUntil(self.hurry.clone()),
             };
             let wait = waiting(Event::DbFileSync);
             let synced = database.sync_wal(&pace);
@@ -555,7 +555,7 @@ fn checkpoint(connection: &Connection, mode: &str) -> Result<bool, rusqlite::Err
 /// Whether a later success proves nothing after this error of a checkpoint: pages that could not be written or synced
 /// may be taken for written from then on. A full volume refuses a write before it takes anything, and the pages are
 /// backfilled again.
-fn leaves_doubt(error: &rusqlite::Error) -> bool {
+fn makes_suspect(error: &rusqlite::Error) -> bool {
     use rusqlite::ffi;
     error.sqlite_error().is_some_and(|error| {
         matches!(
@@ -589,7 +589,7 @@ fn passive_and_synced(connection: &Connection, pace: &Pace) -> Result<bool, rusq
     let moved = passive(connection, pace)?;
     if let Ok(guard) = Guard::of(connection) {
         let _wait = waiting(Event::DbFileSync);
-        guard.sync_moved()?;
+        guard.sync_backfilled()?;
     }
     Ok(moved)
 }
@@ -639,7 +639,7 @@ mod tests {
 
     #[test]
     fn only_what_could_not_be_written_or_synced_leaves_doubt() {
-        let failed = |code| leaves_doubt(&rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+        let failed = |code| makes_suspect(&rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
         for code in [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR] {
             assert!(failed(code), "{code}");
         }

@@ -15,7 +15,7 @@ use standfast_io::{DirectDisk, Disk, outside};
 use standfast_log::{LogConfig, LogIdentity, LogSwitch, RedoLog};
 use standfast_tls::Token;
 use standfast_transport::{
-    COPY_SILENCE, DatabaseInfo, Manifest, RefuseCode, Security, SnapshotInfo, SnapshotSink, StationError,
+    COPY_SILENCE, DatabaseInfo, Manifest, RefuseCode, Security, SnapshotInfo, SnapshotSink, StageError,
     TransportError, fetch_snapshot, fetch_status,
 };
 use standfast_types::{DatabaseId, IncarnationId, InstanceId, PageNo, Scn};
@@ -191,12 +191,12 @@ impl SnapshotSink for Copy<'_> {
         self.role == Role::Standby
     }
 
-    fn manifest(&mut self, manifest: &Manifest) -> Result<(), StationError> {
+    fn manifest(&mut self, manifest: &Manifest) -> Result<(), StageError> {
         self.manifest = Some(manifest.clone());
         Ok(())
     }
 
-    fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StationError> {
+    fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StageError> {
         if !is_plain(&database.name) {
             return Err(format!(
                 "the primary names a database `{}`, which is not a file name",
@@ -218,7 +218,7 @@ impl SnapshotSink for Copy<'_> {
         Ok(())
     }
 
-    fn pages(&mut self, _: DatabaseId, _: PageNo, bytes: &[u8]) -> Result<(), StationError> {
+    fn pages(&mut self, _: DatabaseId, _: PageNo, bytes: &[u8]) -> Result<(), StageError> {
         if let Some(file) = &mut self.file {
             file.write_all(bytes)?;
         }
@@ -229,7 +229,7 @@ impl SnapshotSink for Copy<'_> {
         Ok(())
     }
 
-    fn end(&mut self, info: &SnapshotInfo) -> Result<(), StationError> {
+    fn end(&mut self, info: &SnapshotInfo) -> Result<(), StageError> {
         if let Some(file) = self.file.take() {
             let file = file.into_inner().map_err(|error| error.into_error())?;
             file.sync_all()?;

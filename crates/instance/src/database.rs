@@ -43,7 +43,7 @@ pub struct Database {
     /// See [`Database::last_change`].
     changed: AtomicU64,
     synced: AtomicU64,
-    /// Salts of the WAL if it is deferred-sync, see [`Database::is_lazy`].
+    /// Salts of the WAL if it is deferred-sync, see [`Database::is_deferred`].
     lazy: AtomicU64,
     first_pages: FirstPages,
     begins_generation: AtomicBool,
@@ -324,14 +324,14 @@ impl Database {
     }
 
     /// Marks the WAL with these salts as deferred-sync; `None`: no WAL is.
-    pub fn set_lazy(&self, raw_salts: Option<[u32; 2]>) {
+    pub fn set_deferred(&self, raw_salts: Option<[u32; 2]>) {
         let [first, second] = raw_salts.unwrap_or_default();
         self.lazy.store(u64::from(first) << 32 | u64::from(second), SeqCst);
     }
 
     /// Whether the WAL with these salts is deferred-sync: its [suffix](standfast_sqlite_wal::tail) stays in the page
     /// cache.
-    pub fn is_lazy(&self, [first, second]: [u32; 2]) -> bool {
+    pub fn is_deferred(&self, [first, second]: [u32; 2]) -> bool {
         let salts = u64::from(first) << 32 | u64::from(second);
         salts != 0 && self.lazy.load(SeqCst) == salts
     }

@@ -37,10 +37,10 @@ impl DatabaseWriter {
         for database in databases.iter().filter(|database| database.failure().is_none()) {
             let Some(header) = database.header() else { continue };
             let log = self.logs.entry(database.id()).or_insert_with(|| write_back_of(database));
-            if database.is_lazy(header.raw_salts()) {
+            if database.is_deferred(header.raw_salts()) {
                 // The growth of a deferred-sync WAL is not worth writing, unless the WAL has to be synced as it is
                 // after all.
-                log.begin_anew();
+                log.restart_wal();
                 continue;
             }
             log.grew_to(header.frames());

@@ -55,7 +55,7 @@ impl GroupWatch {
         let (members, uses) = judge(&configured, &ships.status());
         let before = ships.uses();
         if uses != before {
-            running.use_destinations_anew()?;
+            running.reapply_destinations()?;
             // The destinations were judged once more for that.
             let Some(now) = running.ships().map(|ships| ships.uses()) else { return Ok(()) };
             for at in configured.iter().filter(|at| now.get(&at.name) != before.get(&at.name)) {

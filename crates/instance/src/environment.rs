@@ -9,7 +9,7 @@ use crate::paths::Paths;
 use crate::places::Places;
 use crate::security::Keeper;
 use crate::session_counts::CountedSessions;
-use crate::shared_memory::MemoryTold;
+use crate::shared_memory::MemoryReported;
 use standfast_format::LogKind;
 use standfast_instruments::{Event, Instruments, Sample, waiting};
 use standfast_io::{Disk, outside};
@@ -58,7 +58,7 @@ pub struct Environment {
     /// On a standby: the segment that shows sessions the state of a database.
     standby_segment: Mutex<Option<Segment>>,
     /// See [`Environment::repair_memory`].
-    pub memory_told: MemoryTold,
+    pub memory_reported: MemoryReported,
 }
 
 impl Environment {
@@ -90,7 +90,7 @@ impl Environment {
             control,
             sessions,
             standby_segment: Mutex::default(),
-            memory_told: MemoryTold::default(),
+            memory_reported: MemoryReported::default(),
         }
     }
 

@@ -40,13 +40,13 @@ pub enum InstanceError {
     /// A write or a sync of a protected database failed, or it cannot be captured.
     #[error(
         "database {name} has failed: {why}; what of it is on disk is not known, so no more is moved into it and no \
-         commit to it is accepted\nhint: cure the cause (for an error of a file, see to its disk), then restart the \
+         commit to it is accepted\nhint: fix the cause (for an error of a file, check its disk), then restart the \
          instance: it writes the write-ahead log again and applies what is missing out of the redo, which is kept"
     )]
     DatabaseFailed { name: String, why: String },
     /// A database was rebuilt, and is not served from the rebuilt file yet.
     #[error(
-        "database {name} is still offline, though it was made again: {why}; {kept}\nhint: cure the cause, then give `standfast \
+        "database {name} is still offline, though it was made again: {why}; {kept}\nhint: fix the cause, then give `standfast \
          database resolve {name} --keep redo` again"
     )]
     NotTaken { name: String, why: String, kept: String },

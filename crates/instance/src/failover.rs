@@ -87,7 +87,7 @@ pub struct FailedOver {
 pub fn failed(error: &InstanceError) -> InstanceError {
     if let InstanceError::Refused { what, hint } = error {
         return InstanceError::Answered {
-            what: format!("{what}; this instance is still a standby and goes on as one"),
+            what: format!("{what}; this instance is still a standby and continues as one"),
             hint: Some(hint.clone()),
             code: error.exit_code(),
         };
@@ -95,7 +95,7 @@ pub fn failed(error: &InstanceError) -> InstanceError {
     let text = error.to_string();
     let (cause, remedy) = text.split_once("\nhint: ").unwrap_or((&text, "remove the cause"));
     InstanceError::Answered {
-        what: format!("the failover failed: {cause}; this instance is still a standby and goes on as one"),
+        what: format!("the failover failed: {cause}; this instance is still a standby and continues as one"),
         hint: Some(format!("{remedy}; then run `standfast failover` again")),
         code: 1,
     }

@@ -74,7 +74,7 @@ pub fn lift(directory: &Path, sure: bool) -> Result<Vec<String>, InstanceError> 
                         destination.name, destination.address
                     ),
                     format!(
-                        "go on there, and make this one its standby; or stop `{}` first (`standfast stop`), and run this again",
+                        "continue there, and make this one its standby; or stop `{}` first (`standfast stop`), and run this again",
                         destination.name
                     ),
                 ));
@@ -116,10 +116,7 @@ fn fence_of(control: &Control) -> Result<Option<FencedBy>, InstanceError> {
         Some(FencedBy { peer: newer.peer.clone(), incarnation })
     });
     newer.map(Some).ok_or_else(|| {
-        InstanceError::refused(
-            "this instance is not fenced, and follows what it knows of",
-            "nothing is to be done",
-        )
+        InstanceError::refused("this instance is not fenced, and follows what it knows of", "nothing to do")
     })
 }
 

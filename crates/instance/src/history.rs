@@ -15,7 +15,7 @@ const GROUPS: [(u32, usize); 2] = [(60, 60), (15, 12)];
 const ACTIVITY_KEPT: usize = 36_000;
 
 /// Entries of activity that other instances get, about 200 bytes each: the answer is one frame.
-const ACTIVITY_TOLD: usize = 4_000;
+const ACTIVITY_REPORTED: usize = 4_000;
 
 /// Age up to which activity is recent, microseconds.
 const RECENT_US: u64 = 10_000_000;
@@ -159,7 +159,7 @@ impl SharedNotes {
     }
 
     pub fn newest(&self) -> History {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).newest(ACTIVITY_TOLD)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).newest(ACTIVITY_REPORTED)
     }
 }
 

@@ -111,8 +111,7 @@ impl Known {
 
     /// Returns the message for the operator; `None` when everything is here.
     pub fn text(self, source: &str) -> Option<String> {
-        let compare =
-            "if the old primary can be looked at, compare the end of its redo before applications go on here";
+        let compare = "if the old primary can be reached, compare the end of its redo before applications continue here";
         Some(match self {
             Known::Complete => return None,
             Known::Asynchronous => {

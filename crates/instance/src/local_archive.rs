@@ -123,7 +123,7 @@ impl LocalArchives {
         match copy_missing(directory, archived, standing, &|| running.is_stopping()) {
             Ok(()) => {
                 if standing.failures > 0 {
-                    running.environment.alert.say(format!("destination {}: archiving goes on", at.name));
+                    running.environment.alert.say(format!("destination {}: archiving continues", at.name));
                 }
                 (standing.failures, standing.retry_at) = (0, None);
             }

@@ -56,7 +56,7 @@ fn alert(notice: &MemberNotice) -> String {
         MemberNotice::Dropped { path, cause, living } => {
             let (path, living) = (path.display(), living.display());
             format!(
-                "REDO LOG MEMBER LOST: {path} is not used, its group goes on with {living} alone: {cause} | hint: mend the \
+                "REDO LOG MEMBER LOST: {path} is not used, its group continues with {living} alone: {cause} | hint: fix the \
                  device or the directory, then `standfast log member add` brings it back while the instance runs, or a \
                  restart (a file that is gone is then made by copying {living} to {path} while the instance is stopped); \
                  `standfast log member drop` gives it up"

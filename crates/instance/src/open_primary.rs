@@ -39,7 +39,7 @@ pub struct OpenedPrimary {
 pub struct Late {
     pub databases: Vec<DatabaseId>,
     /// Whether the shared memory survived from before the start.
-    pub sessions_vouch: bool,
+    pub sessions_confirm: bool,
 }
 
 /// How long a start waits, in total, for databases that other processes have locked. Then it serves the other
@@ -116,11 +116,11 @@ pub fn open_primary(
     let mut primary = Primary::new(shared.clone(), writer, helper);
     for record in &control.databases {
         segment.set_state(record.id.0, DatabaseState::Recovering);
-        segment.doubt_rewriting(record.id.0);
+        segment.suspect_rewriting(record.id.0);
         segment.reset_hints(record.id.0);
     }
     let mut reconciled = Vec::new();
-    let mut late = Late { databases: Vec::new(), sessions_vouch: !new };
+    let mut late = Late { databases: Vec::new(), sessions_confirm: !new };
     let mut time_left = TimeLeft { left: LOCKED_TIMEOUT };
     for record in &control.databases {
         // Before anything opens its file.
@@ -237,7 +237,7 @@ pub fn open_late(
     threads: &PrimaryThreads,
     log: &Arc<RedoLog>,
     id: DatabaseId,
-    sessions_vouch: bool,
+    sessions_confirm: bool,
 ) -> Result<(), InstanceError> {
     let control = environment.control();
     // It may have been unprotected meanwhile, or opened by command.
@@ -246,7 +246,7 @@ pub fn open_late(
     if shared.database(id).is_some() {
         return Ok(());
     }
-    match open_left_out(environment, threads, log, record, sessions_vouch) {
+    match open_left_out(environment, threads, log, record, sessions_confirm) {
         Err(error) if !error.is_held_by_others() => {
             leave_out(environment, &shared.segment, record, control.checkpoint, &error)
         }
@@ -269,13 +269,13 @@ pub(crate) fn open_left_out(
     threads: &PrimaryThreads,
     log: &Arc<RedoLog>,
     record: &DatabaseRecord,
-    sessions_vouch: bool,
+    sessions_confirm: bool,
 ) -> Result<(), InstanceError> {
     let (control, shared, id) = (environment.control(), threads.shared(), record.id);
     // The redo written since the start contains nothing of this database.
     let scan = Scan { begin: control.checkpoint, end: shared.buffer.durable(), ..Scan::default() };
     let reconciled =
-        reconcile_database(environment, log, &shared.segment, sessions_vouch, record, &scan, LATE_TIMEOUT)?;
+        reconcile_database(environment, log, &shared.segment, sessions_confirm, record, &scan, LATE_TIMEOUT)?;
     let Reconciled { database, capture, image_reason } = reconciled;
     install_hooks(environment, shared, &database, scan.end, Duration::from_secs(10))?;
     let served = database.clone();
@@ -378,7 +378,7 @@ pub fn install_hooks(
     let connection = database.connection();
     let guard = Guard::of(&connection)?;
     let (segment, id) = (shared.segment, database.id().0);
-    guard.tell_write_lock(Box::new(move |held| segment.note_write_lock(id, held)))?;
+    guard.report_write_lock(Box::new(move |held| segment.note_write_lock(id, held)))?;
     guard.before_backfill(redo_before_data(shared, database, limit))?;
     Ok(guard.all_moved(note_when_all_moved(environment, database))?)
 }
@@ -387,7 +387,7 @@ fn reconcile_database(
     environment: &Environment,
     log: &Arc<RedoLog>,
     segment: &Segment,
-    sessions_vouch: bool,
+    sessions_confirm: bool,
     record: &DatabaseRecord,
     scan: &Scan,
     limit: Duration,
@@ -399,7 +399,7 @@ fn reconcile_database(
     let owed = control.owed_image(record.id);
     database.set_image_may_lack(owed.is_some_and(|owed| owed.may_lack));
     // A segment created since then has not published a WAL generation of the database yet.
-    let is_power_kept = sessions_vouch && segment.epoch(record.id.0).1 != [0, 0];
+    let is_power_kept = sessions_confirm && segment.epoch(record.id.0).1 != [0, 0];
     let (position, pages, image_reason, stamp) = {
         let connection = database.connection();
         let guard = Guard::of(&connection)?;
@@ -425,7 +425,7 @@ fn reconcile_database(
             check_index(&header, &mut database.wal_file()?, record.page_size)?;
         }
         // An earlier start that excluded this database may have created the shared memory.
-        if !sessions_vouch || left_out.is_some() {
+        if !sessions_confirm || left_out.is_some() {
             cut_stale_frames(&mut database.wal_file()?, &header, record.page_size)
                 .map_err(InstanceError::io("cut void frames of the write-ahead log of", &record.path))?;
         }
@@ -437,10 +437,10 @@ fn reconcile_database(
         if !sure {
             return Err(InstanceError::refused(
                 "its write-ahead log does not hold what its index says: it could not be written",
-                "end all processes that have the database open, so that the log is read anew, and restart the instance",
+                "end all processes that have the database open, so that the WAL is read again, and restart the instance",
             ));
         }
-        let known = sessions_vouch && segment.vouches(record.id.0, header.raw_salts());
+        let known = sessions_confirm && segment.vouches(record.id.0, header.raw_salts());
         let bare = bare_salts(&mut database.wal_file()?, &header)
             .map_err(InstanceError::io("read the write-ahead log of", &record.path))?;
         let found = Found { position: header.position(), bare, vouched_for: known.then_some(header.salts()) };
@@ -493,10 +493,10 @@ fn make_log_whole(
     let record = database.record();
     let header = guard.wal_header()?;
     if reconcile::is_lost(header.position()) {
-        segment.doubt_log(record.id.0);
+        segment.suspect_wal(record.id.0);
         return Ok(header);
     }
-    if let Err(error) = guard.mend_torn_log(&mut database.wal_file()?, record.page_size) {
+    if let Err(error) = guard.repair_inconsistent_wal(&mut database.wal_file()?, record.page_size) {
         // Only the existing wal-index describes the WAL.
         segment.begin_rewriting(record.id.0);
         return Err(InstanceError::Failed(format!("{}: {error}", record.path.display())));

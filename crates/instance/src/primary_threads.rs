@@ -15,7 +15,7 @@ use crate::error::InstanceError;
 use crate::failed_files::FailedFiles;
 use crate::foreign_watch::{self, ForeignWatch};
 use crate::primary::{Primary, PrimaryShared, Step};
-use crate::sessions::bury_until;
+use crate::sessions::reap_until;
 use standfast_instruments::{Event, waiting};
 use standfast_log::{LogError, LogWriter, RedoLog, archive_group, remove_archived};
 use standfast_session::DatabaseState;
@@ -136,7 +136,7 @@ impl PrimaryThreads {
             }),
             ("pmon", {
                 let (segment, stop) = (shared.segment, wiring.stop.clone());
-                Box::new(move || bury_until(&stop, segment))
+                Box::new(move || reap_until(&stop, segment))
             }),
             ("fmon", {
                 let (environment, shared, stop) = (environment.clone(), shared.clone(), wiring.stop.clone());
@@ -297,7 +297,7 @@ fn run_log_writer(
     let (mut lag, began) = (ArchiveLag::new(environment.config.redo.archive_lag_target_s), Instant::now());
     while !stop.load(SeqCst) {
         match primary.step().and_then(|step| {
-            switch_aged_log(&mut primary, &mut lag, began)?;
+            switch_log_past_lag_target(&mut primary, &mut lag, began)?;
             Ok(step)
         }) {
             Ok(Step::Wrote { commits }) => {
@@ -336,7 +336,11 @@ fn run_log_writer(
 }
 
 /// Switches a log that has reached its target age, if that need not wait: no client asked for it.
-fn switch_aged_log(primary: &mut Primary, lag: &mut ArchiveLag, began: Instant) -> Result<(), InstanceError> {
+fn switch_log_past_lag_target(
+    primary: &mut Primary,
+    lag: &mut ArchiveLag,
+    began: Instant,
+) -> Result<(), InstanceError> {
     if lag.is_on() {
         let (sequence, holds_redo) = (primary.writer().sequence(), primary.log_holds_redo());
         if lag.is_due(began.elapsed(), sequence, holds_redo) {
@@ -387,14 +391,14 @@ fn run_checkpointer(
     counts: &Mutex<CheckpointCounts>,
 ) {
     precise_sleeps();
-    let mut calm_rounds = 0;
+    let mut quiet_rounds = 0;
     let mut failed = FailedFiles::default();
     let mut candidates = Candidates::default();
     loop {
-        if calm_rounds >= QUIET_AFTER {
+        if quiet_rounds >= QUIET_AFTER {
             quiet.store(true, SeqCst);
         }
-        let pause = if calm_rounds < QUIET_AFTER { CHECKPOINT_ROUND } else { QUIET_ROUND };
+        let pause = if quiet_rounds < QUIET_AFTER { CHECKPOINT_ROUND } else { QUIET_ROUND };
         let idle = waiting(Event::RdbmsIpcMessage);
         let order = orders.recv_timeout(pause);
         drop(idle);
@@ -408,11 +412,11 @@ fn run_checkpointer(
                 }
                 let remainders = checkpointer.checkpoint_all(Duration::from_millis(200));
                 failed.look(environment, checkpointer.shared());
-                let believed = result.and_then(|()| checkpointer.all_believed());
+                let believed = result.and_then(|()| checkpointer.all_trusted());
                 let _ = answer.send(believed.map(|()| remainders));
             }
             Ok(CheckpointOrder::WakeUp) => {
-                calm_rounds = 0;
+                quiet_rounds = 0;
                 wakes.unpark();
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -430,9 +434,9 @@ fn run_checkpointer(
                 environment.alert.say(news);
             }
         }
-        calm_rounds = if checkpointer.round() { 0 } else { calm_rounds.saturating_add(1) };
+        quiet_rounds = if checkpointer.round() { 0 } else { quiet_rounds.saturating_add(1) };
         failed.look(environment, checkpointer.shared());
-        for news in checkpointer.take_news() {
+        for news in checkpointer.take_events() {
             environment.alert.say(news);
         }
         *counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = checkpointer.counts();
@@ -550,7 +554,7 @@ fn run_archiver(
         if let (Some(error), false) = (&failed, retry) {
             environment.alert.say(format!("archiving failed and will be tried again: {error}"));
         } else if failed.is_none() && retry {
-            environment.alert.say("archiving goes on");
+            environment.alert.say("archiving continues");
         }
         retry = failed.is_some();
         failed_at = Instant::now();

@@ -147,7 +147,7 @@ pub fn open_for_protection(
                 ),
             ));
         }
-        return Err(InstanceError::refused(what, "nothing is to be done; `standfast status` shows it"));
+        return Err(InstanceError::refused(what, "nothing to do; `standfast status` shows it"));
     }
     if let Some(marker) = marker_of_another(path, control.instance.0) {
         let what =
@@ -260,7 +260,9 @@ pub fn renew_marker(
         return Ok(None);
     }
     environment.write_marker(record, database.file())?;
-    environment.alert.say(format!("the marker of database {} was not its own: written anew", record.name));
+    environment
+        .alert
+        .say(format!("the marker of database {} was not its own and was rewritten", record.name));
     Ok(Some(record.name.clone()))
 }
 

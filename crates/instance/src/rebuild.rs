@@ -16,7 +16,7 @@ use standfast_log::{RecordReader, RedoLog};
 use standfast_session::{journal_path, wal_index_path, wal_path};
 use standfast_sqlite_wal::guard::register_guard_vfs;
 use standfast_sqlite_wal::journal::INTO_WAL_MODE;
-use standfast_transport::{DatabaseInfo, Manifest, SnapshotInfo, SnapshotSink, StationError, fetch_database};
+use standfast_transport::{DatabaseInfo, Manifest, SnapshotInfo, SnapshotSink, StageError, fetch_database};
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -251,12 +251,12 @@ struct Copy<'a> {
 }
 
 impl SnapshotSink for Copy<'_> {
-    fn manifest(&mut self, manifest: &Manifest) -> Result<(), StationError> {
+    fn manifest(&mut self, manifest: &Manifest) -> Result<(), StageError> {
         self.manifest = Some(manifest.clone());
         Ok(())
     }
 
-    fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StationError> {
+    fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StageError> {
         let record = self.record;
         let is_it = database.id == record.id
             && database.name == record.name
@@ -265,11 +265,11 @@ impl SnapshotSink for Copy<'_> {
         if is_it { Ok(()) } else { Err(format!("it has another database of number {}", database.id).into()) }
     }
 
-    fn pages(&mut self, _: DatabaseId, _: PageNo, bytes: &[u8]) -> Result<(), StationError> {
+    fn pages(&mut self, _: DatabaseId, _: PageNo, bytes: &[u8]) -> Result<(), StageError> {
         Ok(self.file.write_all(bytes)?)
     }
 
-    fn end(&mut self, info: &SnapshotInfo) -> Result<(), StationError> {
+    fn end(&mut self, info: &SnapshotInfo) -> Result<(), StageError> {
         self.file.flush()?;
         self.info = Some(*info);
         Ok(())

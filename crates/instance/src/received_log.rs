@@ -15,7 +15,7 @@ use standfast_instruments::{Event, Waiting, waiting};
 use standfast_log::{LogBuffer, LogError, LogIdentity, LogWriter, RedoLog, archive_group, remove_archived};
 use standfast_transport as transport;
 use standfast_transport::{
-    Gap, GivenUp, OpenedGap, Passing, Refusal, RefuseCode, SenderHello, StandbyLog, StationError,
+    Gap, GivenUp, OpenedGap, Passing, Refusal, RefuseCode, SenderHello, StageError, StandbyLog,
     StoppedDatabase, StreamStart, VerifiedDatabase,
 };
 use standfast_types::Scn;
@@ -181,7 +181,7 @@ impl ReceivedLog {
 
     /// Writes a batch into the current group. This log switches only when the primary does, so groups here are at least
     /// as large as the primary's.
-    fn write(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError> {
+    fn write(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StageError> {
         // Recovery trusts the confirmed position in the newest block.
         let confirmed = confirmed.max(StandbyLog::confirmed(self));
         let end = self.writer.write(slices, confirmed)?;
@@ -207,16 +207,16 @@ impl StandbyLog for ReceivedLog {
         self.shared.log.end_before_hole().unwrap_or_else(|| self.writer.position())
     }
 
-    fn open_gap(&mut self, gap: &Gap, log: &transport::LogSwitch) -> Result<OpenedGap, StationError> {
+    fn open_gap(&mut self, gap: &Gap, log: &transport::LogSwitch) -> Result<OpenedGap, StageError> {
         let identity = self.identity_of(log);
         Ok(self.open_gap_to(gap, &switch_of(log), identity)?)
     }
 
-    fn fill_gap(&mut self) -> Result<(), StationError> {
+    fn fill_gap(&mut self) -> Result<(), StageError> {
         Ok(self.fill()?)
     }
 
-    fn give_up_gap(&mut self) -> Result<Option<GivenUp>, StationError> {
+    fn give_up_gap(&mut self) -> Result<Option<GivenUp>, StageError> {
         Ok(self.give_up()?)
     }
 
@@ -232,14 +232,14 @@ impl StandbyLog for ReceivedLog {
         self.shared.verified.since(known, |id| self.environment.database_name(id))
     }
 
-    fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError> {
+    fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StageError> {
         if at == self.writer.position() {
             return Ok(Some(self.writer.stream_crc()));
         }
         Ok(self.shared.log.stream_crc(at)?)
     }
 
-    fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StationError> {
+    fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StageError> {
         let mut out = Vec::new();
         while out.len() < bytes {
             let before = out.len();
@@ -255,7 +255,7 @@ impl StandbyLog for ReceivedLog {
         self.shared.log.log_containing(at).map(crate::shipping::log_switch)
     }
 
-    fn cut(&mut self, at: Scn) -> Result<(), StationError> {
+    fn cut(&mut self, at: Scn) -> Result<(), StageError> {
         let shared = self.shared.clone();
         let _streams_begin_anew = shared.begin_epoch();
         self.writer.cut(at, self.shared.confirmed())?;
@@ -301,7 +301,7 @@ impl StandbyLog for ReceivedLog {
         self.shared.completeness().refused();
     }
 
-    fn begin(&mut self, start: &StreamStart) -> Result<(), StationError> {
+    fn begin(&mut self, start: &StreamStart) -> Result<(), StageError> {
         self.shared.told().begin_stream();
         self.given_up = None;
         let known = |incarnation: &transport::Incarnation| Incarnation {
@@ -336,12 +336,12 @@ impl StandbyLog for ReceivedLog {
         Ok(self.forget_strangers()?)
     }
 
-    fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError> {
+    fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StageError> {
         standfast_io::fault::check(standfast_io::fault::Fault::Received)?;
         self.write(slices, confirmed)
     }
 
-    fn switch(&mut self, log: &transport::LogSwitch) -> Result<(), StationError> {
+    fn switch(&mut self, log: &transport::LogSwitch) -> Result<(), StageError> {
         let identity = self.identity_of(log);
         if log.sequence == self.writer.sequence() && identity == self.writer.identity() {
             return Ok(());
@@ -367,13 +367,13 @@ impl StandbyLog for ReceivedLog {
         Ok(())
     }
 
-    fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError> {
+    fn confirm(&mut self, confirmed: Scn) -> Result<(), StageError> {
         self.writer.write_confirmed(confirmed)?;
         self.note_end(confirmed);
         Ok(())
     }
 
-    fn is_sound(&self) -> Result<(), StationError> {
+    fn is_sound(&self) -> Result<(), StageError> {
         Ok(self.writer.is_usable()?)
     }
 
@@ -456,16 +456,16 @@ impl StandbyLog for LentLog {
     fn verified(&self, known: u64) -> Option<(u64, Vec<VerifiedDatabase>)> {
         self.log().verified(known)
     }
-    fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError> {
+    fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StageError> {
         self.log().stream_crc(at)
     }
-    fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StationError> {
+    fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StageError> {
         self.log().read(from, bytes)
     }
     fn log_containing(&self, at: Scn) -> Option<transport::LogSwitch> {
         self.log().log_containing(at)
     }
-    fn cut(&mut self, at: Scn) -> Result<(), StationError> {
+    fn cut(&mut self, at: Scn) -> Result<(), StageError> {
         self.log().cut(at)
     }
     fn admit(&mut self, hello: &SenderHello) -> Result<(), Refusal> {
@@ -480,31 +480,31 @@ impl StandbyLog for LentLog {
     fn refuses(&self) {
         self.log().refuses();
     }
-    fn begin(&mut self, start: &StreamStart) -> Result<(), StationError> {
+    fn begin(&mut self, start: &StreamStart) -> Result<(), StageError> {
         self.log().begin(start)
     }
-    fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError> {
+    fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StageError> {
         self.log().append(slices, confirmed)
     }
-    fn switch(&mut self, log: &transport::LogSwitch) -> Result<(), StationError> {
+    fn switch(&mut self, log: &transport::LogSwitch) -> Result<(), StageError> {
         self.log().switch(log)
     }
-    fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError> {
+    fn confirm(&mut self, confirmed: Scn) -> Result<(), StageError> {
         self.log().confirm(confirmed)
     }
     fn contiguous_end(&self) -> Scn {
         self.log().contiguous_end()
     }
-    fn open_gap(&mut self, gap: &Gap, log: &transport::LogSwitch) -> Result<OpenedGap, StationError> {
+    fn open_gap(&mut self, gap: &Gap, log: &transport::LogSwitch) -> Result<OpenedGap, StageError> {
         self.log().open_gap(gap, log)
     }
-    fn fill_gap(&mut self) -> Result<(), StationError> {
+    fn fill_gap(&mut self) -> Result<(), StageError> {
         self.log().fill_gap()
     }
-    fn give_up_gap(&mut self) -> Result<Option<GivenUp>, StationError> {
+    fn give_up_gap(&mut self) -> Result<Option<GivenUp>, StageError> {
         self.log().give_up_gap()
     }
-    fn is_sound(&self) -> Result<(), StationError> {
+    fn is_sound(&self) -> Result<(), StageError> {
         self.log().is_sound()
     }
     fn hardened_notice(&self) {

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A refusal that persists is reported again after this time.
-const SAID_AGAIN: Duration = Duration::from_secs(600);
+const REPEATED_AFTER: Duration = Duration::from_secs(600);
 /// Number of different refusals remembered: several peers may be refused in turn.
 const KEPT: usize = 16;
 
@@ -17,13 +17,13 @@ pub struct Refusals(Mutex<VecDeque<(Refusal, Instant)>>);
 
 impl Refusals {
     /// Whether the event goes into the alert log.
-    pub fn is_news(&self, event: &ReceiverEvent) -> bool {
+    pub fn is_new(&self, event: &ReceiverEvent) -> bool {
         let mut said = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match event {
             // A count of suppressed refusals: the state of refused peers has not changed.
             ReceiverEvent::LeftOut { .. } => true,
             ReceiverEvent::Refused { refusal, .. } => {
-                said.retain(|(_, when)| when.elapsed() < SAID_AGAIN);
+                said.retain(|(_, when)| when.elapsed() < REPEATED_AFTER);
                 if said.iter().any(|(known, _)| known == refusal) {
                     return false;
                 }
@@ -54,12 +54,10 @@ mod tests {
             peer: format!("`far` at 127.0.0.1:{port}"),
             refusal: Refusal::new(RefuseCode::Busy, text),
         };
-        assert!(refusals.is_news(&refused(1, "a")) && !refusals.is_news(&refused(2, "a")));
-        assert!(refusals.is_news(&refused(3, "b")) && !refusals.is_news(&refused(4, "a")));
-        assert!(
-            refusals.is_news(&ReceiverEvent::LeftOut { count: 1 }) && !refusals.is_news(&refused(4, "b"))
-        );
+        assert!(refusals.is_new(&refused(1, "a")) && !refusals.is_new(&refused(2, "a")));
+        assert!(refusals.is_new(&refused(3, "b")) && !refusals.is_new(&refused(4, "a")));
+        assert!(refusals.is_new(&ReceiverEvent::LeftOut { count: 1 }) && !refusals.is_new(&refused(4, "b")));
         let other = ReceiverEvent::Connected { primary: "south".into(), from: Scn(1) };
-        assert!(refusals.is_news(&other) && refusals.is_news(&refused(5, "a")));
+        assert!(refusals.is_new(&other) && refusals.is_new(&refused(5, "a")));
     }
 }

@@ -182,7 +182,7 @@ impl<'a> Copy<'a> {
         if header != self.header || crc_at != Some(log.writer.stream_crc()) {
             return Err(InstanceError::refused(
                 format!("{shown} holds other redo before SCN {end} than this standby"),
-                "one of the two left the stream of the primary; let the primary connect, or create the standby anew",
+                "one of the two left the stream of the primary; let the primary connect, or create the standby again",
             ));
         }
         let redo = log.shared.log.clone();

@@ -167,7 +167,7 @@ impl Running {
                     format!(
                         "database {name} has failed, and it is not known whether its file descends from the redo: {why}"
                     ),
-                    "cure the cause, then restart the instance: a start finds out, and applies what is missing",
+                    "fix the cause, then restart the instance: a start finds out, and applies what is missing",
                 ),
                 None => InstanceError::refused(
                     format!("database {name} is not offline: there is nothing to decide"),

@@ -109,7 +109,7 @@ impl Keeper {
         self.files.make_directory()?;
         let authority = Authority::create(family, now_seconds())?;
         let before = files::read(&self.files.authorities)?.unwrap_or_default();
-        self.vouch_for_next(&authority)?;
+        self.endorse_next(&authority)?;
         let identity = match self.current() {
             Ok(_) => None,
             Err(_) => Some(self.signed_by(&authority)?),
@@ -247,7 +247,7 @@ impl Keeper {
     /// # Errors
     /// When the list cannot be written.
     pub fn vouched(&self, source: &str, said: &[MemberRights]) -> Result<(), InstanceError> {
-        self.change_members(|members| members.vouch_as(source, said))
+        self.change_members(|members| members.endorse_as(source, said))
     }
 
     /// Reads the allow-list.

@@ -248,7 +248,7 @@ fn serve(
     notify_service_manager("READY=1");
 
     while wait_for_signal(signals) == libc::SIGHUP {
-        alert.say("SIGHUP: the alert log is opened again for every line; the instance goes on");
+        alert.say("SIGHUP: the alert log is opened again for every line; the instance continues");
     }
     notify_service_manager("STOPPING=1");
     let _ = std::fs::remove_file(&paths.ready);

@@ -9,9 +9,9 @@ const EVERY: Duration = Duration::from_millis(100);
 
 /// Frees the slots of dead sessions, until `stop`. A session lives as long as its lock in the shared memory, which is
 /// the same for all users and namespaces; process IDs are not.
-pub fn bury_until(stop: &AtomicBool, segment: Segment) {
+pub fn reap_until(stop: &AtomicBool, segment: Segment) {
     while !stop.load(SeqCst) {
-        segment.bury_dead();
+        segment.reap_dead();
         std::thread::sleep(EVERY);
     }
 }

@@ -6,16 +6,16 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Shortest interval between alerts: a process that may write to the shared memory can continue to do so.
-const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(3600);
+const REPORTED_AGAIN_AFTER: Duration = Duration::from_secs(3600);
 
 /// Time of the last alert about the shared memory.
 #[derive(Default)]
-pub struct MemoryTold(Mutex<Option<Instant>>);
+pub struct MemoryReported(Mutex<Option<Instant>>);
 
-impl MemoryTold {
+impl MemoryReported {
     fn is_due(&self) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = told.is_none_or(|told| told.elapsed() >= TOLD_AGAIN_AFTER);
+        let is_due = told.is_none_or(|told| told.elapsed() >= REPORTED_AGAIN_AFTER);
         if is_due {
             *told = Some(Instant::now());
         }
@@ -48,7 +48,7 @@ impl Environment {
     pub fn repair_memory(&self, segment: Segment) {
         let found = segment.repair();
         if let Some(finding) = finding(&found, &self.segment_path.display().to_string())
-            && self.memory_told.is_due()
+            && self.memory_reported.is_due()
         {
             self.alert.say(finding);
         }
@@ -68,7 +68,7 @@ mod tests {
         assert!(say(false, 7).unwrap().starts_with("7 words of what this instance publishes"));
         let full = std::io::Error::from_raw_os_error(libc::ENOSPC);
         assert!(finding(&Err(full), "/dev/shm/x").unwrap().contains("make room"));
-        let told = MemoryTold::default();
+        let told = MemoryReported::default();
         assert!(told.is_due() && !told.is_due());
     }
 }

@@ -21,9 +21,9 @@ use standfast_transport as transport;
 use standfast_transport::protection::{Member, ProtectionMode};
 use standfast_transport::selection::Use;
 use standfast_transport::{
-    ArchiveTransport, ArchivedFile, ArchivedLogInfo, Archivers, Batch, DatabaseInfo, DestinationStatus,
-    GapSettings, IssuerAt, MemberRights, PeerIdentity, Piece, RedoSource, Refusal, Sender, SenderConfig,
-    SenderEvent, SenderObserver, Siblings, SnapshotInfo, SourceError, Standing, StreamShape,
+    ArchiveTransport, ArchivedFile, ArchivedLogInfo, Archivers, Batch, DatabaseInfo, DestinationSet,
+    DestinationStatus, GapSettings, IssuerAt, MemberRights, PeerIdentity, Piece, RedoSource, Refusal, Sender,
+    SenderConfig, SenderEvent, SenderObserver, SnapshotInfo, SourceError, Standing, StreamShape,
 };
 use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, ReleasePosition, Scn};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -313,7 +313,7 @@ impl PrimarySource {
 pub struct Destinations {
     environment: Arc<Environment>,
     senders: Vec<Arc<Sender>>,
-    siblings: Arc<Siblings>,
+    destination_set: Arc<DestinationSet>,
     archivers: Arc<Archivers>,
     /// The destination each sender was started for.
     configured: Vec<DestinationConfig>,
@@ -342,7 +342,7 @@ impl Destinations {
         fenced: &FencedCall,
     ) -> Result<Arc<Destinations>, InstanceError> {
         let mut senders = Vec::new();
-        let siblings = before.map_or_else(Arc::default, |before| before.siblings.clone());
+        let destination_set = before.map_or_else(Arc::default, |before| before.destination_set.clone());
         let shipped =
             configured.iter().filter(|at| Destinations::are_shipped_to(at)).cloned().collect::<Vec<_>>();
         let (_, uses) = judge(&shipped, &before.map_or_else(Vec::new, Ships::status));
@@ -364,7 +364,7 @@ impl Destinations {
                 lines: DestinationLines::default(),
                 fenced: fenced.clone(),
             };
-            let mut config = sender_config(destination, environment, &siblings, &archivers);
+            let mut config = sender_config(destination, environment, &destination_set, &archivers);
             config.counts = environment.of_control(|control| counts(control, destination, &shipped));
             let sender = Sender::start(0, config, source.clone(), Arc::new(observer))
                 .map_err(|error| InstanceError::Failed(error.to_string()))?;
@@ -376,7 +376,7 @@ impl Destinations {
             left_behind: Mutex::new(vec![false; senders.len()]),
             oldest_then: before.map_or_else(|| log.oldest(), |before| before.oldest_then),
             senders,
-            siblings,
+            destination_set,
             archivers,
             configured: in_use.into_iter().cloned().collect(),
             uses,
@@ -491,7 +491,7 @@ pub(crate) fn holder(sender: &Sender) -> Holder {
 pub(crate) fn sender_config(
     destination: &DestinationConfig,
     environment: &Environment,
-    siblings: &Arc<Siblings>,
+    destination_set: &Arc<DestinationSet>,
     archivers: &Arc<Archivers>,
 ) -> SenderConfig {
     let (on_timeout, sync_latency) = policy(destination, environment.control().protection_mode, environment);
@@ -522,7 +522,7 @@ pub(crate) fn sender_config(
         delay: (destination.delay_min > 0)
             .then(|| Duration::from_secs(60 * u64::from(destination.delay_min))),
         counts: environment.of_control(|control| counts(control, destination, &[])),
-        siblings: siblings.clone(),
+        destination_set: destination_set.clone(),
         archive: ArchiveTransport {
             settings: GapSettings {
                 connections: environment.config.redo.archive_processes,

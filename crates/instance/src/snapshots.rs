@@ -101,7 +101,7 @@ impl Monitor {
     fn news_of(&mut self, taken: Result<i64, InstanceError>) -> Option<String> {
         let said = std::mem::replace(&mut self.said, taken.is_err());
         let error = taken.err().filter(|_| !said)?;
-        Some(format!("no snapshot can be taken: reports will lack this time, commits go on: {error}"))
+        Some(format!("no snapshot can be taken: reports will lack this time, commits continue: {error}"))
     }
 }
 

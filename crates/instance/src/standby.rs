@@ -287,8 +287,8 @@ impl StandbyShared {
     }
 
     /// Pace of checkpoints while nothing is urgent.
-    pub(crate) fn leisurely(&self) -> Pace {
-        Pace::LeisurelyUntil(self.stop.clone())
+    pub(crate) fn throttled(&self) -> Pace {
+        Pace::ThrottledUntil(self.stop.clone())
     }
 
     /// Waits for `time` so that more redo arrives; ends early only at a stop. Meanwhile threads with news need not wake
@@ -299,7 +299,7 @@ impl StandbyShared {
         drop(self.news_came.wait_timeout_while(news, time, |_| !self.is_stopping()));
     }
 
-    pub(crate) fn wait_for_news(&self, timeout: Duration) {
+    pub(crate) fn wait_for_changes(&self, timeout: Duration) {
         let mut news = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if !*news {
             news = match self.news_came.wait_timeout(news, timeout) {

@@ -87,7 +87,7 @@ impl Verification {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.as_ref().is_some_and(|thread| !thread.is_finished()) || self.stop.load(SeqCst) {
             let hint = "`standfast status` shows how far it is; try again when it has ended";
-            return Err(InstanceError::refused("a verification is under way", hint));
+            return Err(InstanceError::refused("a verification is in progress", hint));
         }
         let run = now_us();
         *self.lock() = Some(Progress {

@@ -51,6 +51,12 @@ impl Limits {
         Limits { warn_s: warn_s.unwrap_or(self.warn_s), critical_s: critical_s.unwrap_or(self.critical_s) }
     }
 
+    /// Limits of an apply lag where an apply delay holds redo back on purpose for `delay_s` seconds.
+    pub fn beyond_delay(self, delay_s: Option<u64>) -> Limits {
+        let held = delay_s.unwrap_or(0) as f64;
+        Limits { warn_s: self.warn_s + held, critical_s: self.critical_s + held }
+    }
+
     fn severity(&self, seconds: f64) -> Severity {
         match seconds {
             _ if seconds > self.critical_s => Severity::Critical,
@@ -228,7 +234,8 @@ fn of_destination(
     }
     of_lag(name, "transport lag", transport_lag(destination, now_us), &thresholds.transport, find);
     if destination.role.as_deref() != Some("far sync") {
-        of_lag(name, "apply lag", apply_lag(destination, now_us), &thresholds.apply, find);
+        let limits = thresholds.apply.beyond_delay(destination.delay_s);
+        of_lag(name, "apply lag", apply_lag(destination, now_us), &limits, find);
     }
     if destination.gap.is_some() {
         find(Severity::Warning, format!("{name}: logs are missing there and on their way (gap)"));
@@ -311,10 +318,7 @@ fn of_standby(status: &Status, thresholds: &Thresholds, find: &mut impl FnMut(Se
     of_lag("here", "transport lag", transport, &thresholds.transport, find);
     if status.role.as_deref() == Some("standby") {
         let apply = Lag { seconds: received.apply_lag_s, bytes: received.apply_lag_bytes };
-        // Redo that is held back by the apply delay is no finding.
-        let held = received.delay_s.unwrap_or(0) as f64;
-        let limits =
-            Limits { warn_s: thresholds.apply.warn_s + held, critical_s: thresholds.apply.critical_s + held };
+        let limits = thresholds.apply.beyond_delay(received.delay_s);
         of_lag("here", "apply lag", apply, &limits, find);
     }
     if received.gap.is_some() {
@@ -351,7 +355,8 @@ pub fn line(name: &str, status: &Status, thresholds: &Thresholds) -> (Severity, 
         let (transport, apply) =
             (transport_lag(destination, status.time_us), apply_lag(destination, status.time_us));
         data += &performance(destination.label(), "transport_lag", transport, &thresholds.transport);
-        data += &performance(destination.label(), "apply_lag", apply, &thresholds.apply);
+        let limits = thresholds.apply.beyond_delay(destination.delay_s);
+        data += &performance(destination.label(), "apply_lag", apply, &limits);
     }
     let bar = if data.is_empty() { "" } else { " |" };
     (severity, format!("STANDFAST {} - {name} ({role}): {what}{bar}{data}", severity.word()))
@@ -590,5 +595,16 @@ mod tests {
         };
         assert_eq!(checked(standby(3600)).0, Severity::Ok);
         assert_eq!(checked(standby(0)).0, Severity::Critical);
+        // Its primary does not warn either.
+        let at_primary = |delay: u64| {
+            let mut oslo = oslo("streaming", json!(0.0));
+            for (field, value) in [("apply_lag_bytes", 1000), ("apply_lag_s", 3600), ("delay_s", delay)] {
+                oslo[field] = json!(value);
+            }
+            checked(primary(oslo))
+        };
+        assert_eq!(at_primary(3600).0, Severity::Ok, "{}", at_primary(3600).1);
+        assert!(at_primary(3600).1.contains("oslo_apply_lag=3600.000s;3630;3900"), "{}", at_primary(3600).1);
+        assert_eq!(at_primary(0).0, Severity::Critical);
     }
 }

@@ -68,9 +68,10 @@ impl Watch {
         let mut names: Vec<&str> = Vec::new();
         for at in status.destinations() {
             names.push(at.label());
+            let apply = thresholds.apply.beyond_delay(at.delay_s);
             let lags = [
                 (Matter::Transport, transport_lag(at, status.time_us).seconds, &thresholds.transport),
-                (Matter::Apply, apply_lag(at, status.time_us).seconds, &thresholds.apply),
+                (Matter::Apply, apply_lag(at, status.time_us).seconds, &apply),
             ];
             for (matter, lag, limits) in lags {
                 lines.extend(self.lag(at.label(), matter, lag, limits, time_us));
@@ -79,8 +80,7 @@ impl Watch {
         }
         if let Some(received) = &status.standby {
             names.push(name);
-            let held = received.delay_s.unwrap_or(0) as f64;
-            let apply = Limits { warn_s: thresholds.apply.warn_s + held, ..thresholds.apply };
+            let apply = thresholds.apply.beyond_delay(received.delay_s);
             lines.extend(self.lag(
                 name,
                 Matter::Transport,

@@ -17,7 +17,7 @@ fn of(change: impl FnOnce(&mut serde_json::Value)) -> Dashboard {
 #[test]
 fn the_verdict_says_what_a_failover_loses_and_how_long_it_takes() {
     let verdict = made_up::dashboard().verdict;
-    assert_eq!(verdict.headline, "fail over now to oslo: lose 0 s / 0 B, back in about 47 ms");
+    assert_eq!(verdict.headline, "If you fail over to oslo now: no data lost, about 47 ms of downtime");
     assert_eq!(verdict.severity, Severity::Critical);
     assert_eq!(verdict.findings[0].text, "rome: transport lag 87 s");
     let degraded = of(|status| status["protection"]["level"] = json!("resynchronization")).verdict;

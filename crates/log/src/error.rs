@@ -24,7 +24,7 @@ pub enum LogError {
     Damaged { path: PathBuf, source: DecodeError },
     /// No log holds the position.
     #[error(
-        "no redo log holds SCN {at}; the oldest begins at SCN {oldest}\nhint: a standby that needs it must be created anew"
+        "no redo log holds SCN {at}; the oldest begins at SCN {oldest}\nhint: a standby that needs it must be created again"
     )]
     TooOld {
         /// Oldest SCN that can be read.

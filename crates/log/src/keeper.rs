@@ -27,7 +27,7 @@ impl RedoLog {
     /// When this cannot be recorded; then nothing has changed.
     pub(crate) fn lose_members(&self, group: usize, lost: &[(PathBuf, String)]) -> Result<(), String> {
         let keeper = self.keeper.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
-        let keeper = keeper.ok_or("nobody has taken it upon himself yet")?;
+        let keeper = keeper.ok_or("no thread has taken the task yet")?;
         let is_lost = |path: &Path| lost.iter().any(|(other, _)| other == path);
         let members = self.catalog().groups[group].members.clone();
         let living = members.iter().find(|member| !is_lost(&member.path));

@@ -160,7 +160,7 @@ fn flags(period: &Period, counters: Option<&Counters>, standbys: &[StandbyFigure
     let mut flags = Vec::new();
     if from.sample.started_us != to.sample.started_us {
         flags.push(
-            "RESTART: the instance was started anew in the interval; what it counted before is not subtracted, so \
+            "RESTART: the instance was restarted in the interval; what it counted before is not subtracted, so \
              figures of the interval are not known"
                 .to_owned(),
         );
@@ -175,18 +175,18 @@ fn flags(period: &Period, counters: Option<&Counters>, standbys: &[StandbyFigure
         flags.push(format!("ROLE: {} at the begin, {} at the end", role(from), role(to)));
     }
     for reset in counters.map_or(&[][..], |counters| &counters.resets) {
-        flags.push(format!("RESET: `{reset}` began anew in the interval; its figures are not known"));
+        flags.push(format!("RESET: `{reset}` began again in the interval; its figures are not known"));
     }
     for standby in standbys {
         let name = &standby.name;
         if standby.restarted {
-            flags.push(format!("RESTART: standby {name} was started anew; its own figures are not known"));
+            flags.push(format!("RESTART: standby {name} was restarted; its own figures are not known"));
         }
         if let Some(why) = &standby.silent {
             flags.push(format!("SILENT: standby {name} says nothing of itself: {why}"));
         }
         for reset in standby.counters.as_ref().map_or(&[][..], |counters| &counters.resets) {
-            flags.push(format!("RESET: `{reset}` of standby {name} began anew; its figures are not known"));
+            flags.push(format!("RESET: `{reset}` of standby {name} began again; its figures are not known"));
         }
     }
     if period.to.parameters.is_null() {

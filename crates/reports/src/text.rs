@@ -34,7 +34,7 @@ pub fn finding(found: &Finding) -> String {
         out.push_str(&wrapped(&evidence.to_string(), "    - ", "      "));
     }
     out.push_str(&wrapped(&found.remedy, "    do: ", "        "));
-    out.push_str(&wrapped(&found.refuted_by, "    refuted by: ", "        "));
+    out.push_str(&wrapped(&found.refuted_by, "    Ignore if: ", "        "));
     out
 }
 

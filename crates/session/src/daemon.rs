@@ -8,16 +8,16 @@ use crate::layout::{
 };
 use crate::segment::{Segment, SegmentConfig};
 use crate::session::WORD_WAITING;
-use crate::sleepers::Sleepers;
 use crate::spin;
+use crate::waiters::Waiters;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
 /// Longest poll for a notification before the log writer sleeps: what a busy client needs for a transaction.
 const LOOK_MAX_US: u64 = 200;
 
-/// Most slots that one call of [`Segment::bury_dead`] frees.
-const BURIED_MAX: usize = 128;
+/// Most slots that one call of [`Segment::reap_dead`] frees.
+const REAPED_MAX: usize = 128;
 
 /// Databases whose sessions have notified of new frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,13 +133,13 @@ impl Segment {
 
     /// Moves the durable position of a database forwards and lets the commits that waited for it continue, in their
     /// order: the first to run is ahead at the write lock, and in the order of slots that would always be the same
-    /// sessions. Those that sleep join `sleepers`, to be woken with those of other databases. Calls `posted` once for
+    /// sessions. Those that sleep join `waiters`, to be woken with those of other databases. Calls `posted` once for
     /// each of them, with the time of its notification and the time when it could continue.
     pub fn publish_durable(
         &self,
         database: u16,
         position: u64,
-        sleepers: &mut Sleepers,
+        waiters: &mut Waiters,
         posted: &mut dyn FnMut(u64, u64),
     ) {
         // Sessions that do not sleep see the new position immediately and may be gone when the code below reaches them.
@@ -158,14 +158,14 @@ impl Segment {
         in_order.sort_unstable_by_key(|(target, _)| *target);
         // A session that polls may have seen the position, and may wait for a later commit by now.
         let called = in_order.into_iter().map(|(_, at)| at).filter(|(_, slot)| slot.waits_for(position));
-        sleepers.call(called.inspect(|(_, slot)| slot.post(posted)));
+        waiters.call(called.inspect(|(_, slot)| slot.post(posted)));
     }
 
-    /// Wakes `sleepers` and empties it. One system call wakes the waiters of many databases: a thread that wakes them
+    /// Wakes `waiters` and empties it. One system call wakes the waiters of many databases: a thread that wakes them
     /// one by one is interrupted by each of them, while the rest sleep on.
-    pub fn wake(&self, sleepers: &mut Sleepers) {
-        for (bed, bits) in sleepers.take() {
-            let wakes = &self.published.beds[bed].wakes;
+    pub fn wake(&self, waiters: &mut Waiters) {
+        for (bucket, bits) in waiters.take() {
+            let wakes = &self.published.buckets[bucket].wakes;
             wakes.fetch_add(1, SeqCst);
             futex::wake_those(wakes, bits);
         }
@@ -180,9 +180,9 @@ impl Segment {
 
     /// Wakes every commit that waits on the database, so that it checks again (failure, shutdown).
     pub fn wake_all(&self, database: u16) {
-        let mut sleepers = Sleepers::default();
-        sleepers.call(self.waiting(database));
-        self.wake(&mut sleepers);
+        let mut waiters = Waiters::default();
+        waiters.call(self.waiting(database));
+        self.wake(&mut waiters);
     }
 
     pub fn set_state(&self, database: u16, state: DatabaseState) {
@@ -251,7 +251,7 @@ impl Segment {
     /// Called when a starting instance is about to open the database. If the last one died while it rewrote the WAL,
     /// the existing wal-index may have been made from what is left, so it is suspect: no session reads by it until
     /// [`Segment::end_rewriting`].
-    pub fn doubt_rewriting(&self, database: u16) {
+    pub fn suspect_rewriting(&self, database: u16) {
         if self.is_rewriting(database) {
             self.set_rewriting(database, 2);
         }
@@ -259,7 +259,7 @@ impl Segment {
 
     /// Marks the WAL as suspect: the wal-index shows an earlier state, and no session reads by it until
     /// [`Segment::end_rewriting`].
-    pub fn doubt_log(&self, database: u16) {
+    pub fn suspect_wal(&self, database: u16) {
         self.set_rewriting(database, 2);
     }
 
@@ -328,14 +328,14 @@ impl Segment {
     }
 
     /// Frees the slots of sessions whose process has died, and releases whatever they held. Returns their number, at
-    /// most [`BURIED_MAX`]: slots may hold garbage, and others wait meanwhile.
-    pub fn bury_dead(&self) -> usize {
+    /// most [`REAPED_MAX`]: slots may hold garbage, and others wait meanwhile.
+    pub fn reap_dead(&self) -> usize {
         let slots = self.slots_used().iter().enumerate();
         // The holder of the lock has the slot: no session gets it meanwhile, and no living session loses it.
         let dead = slots.filter(|(index, slot)| {
             slot.pid.load(SeqCst) != 0 && matches!(self.mapping.locks.take(*index), Ok(true))
         });
-        dead.take(BURIED_MAX)
+        dead.take(REAPED_MAX)
             .map(|(index, _)| {
                 self.clear_slot(index);
                 self.mapping.locks.give(index);
@@ -373,7 +373,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::layout::BED_SESSIONS;
+    use crate::layout::BUCKET_SESSIONS;
     use crate::monotonic_ns;
     use crate::session::{Session, WORD_ASLEEP};
     use std::path::PathBuf;
@@ -392,7 +392,7 @@ mod tests {
         let target = session.position_under_write_lock([1, 2], frame).unwrap();
         session.notice_commit(false, 0, Some(target));
         segment.slot(session.slot).commit_word.store(WORD_ASLEEP, SeqCst);
-        ((session.slot / BED_SESSIONS, 1 << (session.slot % BED_SESSIONS)), target.position())
+        ((session.slot / BUCKET_SESSIONS, 1 << (session.slot % BUCKET_SESSIONS)), target.position())
     }
 
     #[test]
@@ -401,13 +401,13 @@ mod tests {
         // Slots ascend, commits do not.
         let sessions = [30, 10, 40, 20].map(|frame| asleep(segment, 3, frame));
         let other = asleep(segment, 700, 1);
-        let (mut sleepers, mut posted) = (Sleepers::default(), 0);
-        segment.publish_durable(3, sessions[0].1, &mut sleepers, &mut |_, _| posted += 1);
-        segment.publish_durable(700, other.1, &mut sleepers, &mut |_, _| posted += 1);
-        assert_eq!((sleepers.len(), posted), (4, 4));
+        let (mut waiters, mut posted) = (Waiters::default(), 0);
+        segment.publish_durable(3, sessions[0].1, &mut waiters, &mut |_, _| posted += 1);
+        segment.publish_durable(700, other.1, &mut waiters, &mut |_, _| posted += 1);
+        assert_eq!((waiters.len(), posted), (4, 4));
         let bits = |of: &[usize]| of.iter().map(|at| sessions[*at].0.1).sum::<u32>();
         let expected = [bits(&[1]) | other.0.1, bits(&[3]), bits(&[0])];
-        assert_eq!(sleepers.take(), expected.map(|bits| (0, bits)));
+        assert_eq!(waiters.take(), expected.map(|bits| (0, bits)));
         let sleeps_on = |(_, slot): &(usize, &Slot)| slot.commit_word.load(SeqCst) == WORD_ASLEEP;
         assert_eq!(segment.waiting(3).filter(sleeps_on).count(), 1, "the later one");
         Segment::remove(&path);
@@ -418,11 +418,11 @@ mod tests {
     fn sleepers_wake_in_their_beds() {
         let (segment, path) = segment("beds");
         let sessions: Vec<Session> =
-            (0..BED_SESSIONS + 2).map(|_| Session::attach(segment, 3, 1, 1).unwrap()).collect();
-        let chosen = [sessions[3], sessions[BED_SESSIONS + 1]];
+            (0..BUCKET_SESSIONS + 2).map(|_| Session::attach(segment, 3, 1, 1).unwrap()).collect();
+        let chosen = [sessions[3], sessions[BUCKET_SESSIONS + 1]];
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            let sleepers = chosen.map(|session| {
+            let waiters = chosen.map(|session| {
                 let tell = tell.clone();
                 segment.announce_generation(3, [1, 2]);
                 let target = session.position_under_write_lock([1, 2], 10).unwrap();
@@ -431,15 +431,15 @@ mod tests {
                 scope.spawn(move || {
                     // SAFETY: takes nothing and cannot fail.
                     tell.send(unsafe { libc::gettid() }).unwrap();
-                    let (wakes, own) = session.bed();
+                    let (wakes, own) = session.bucket();
                     futex::wait_as(wakes, wakes.load(SeqCst), own, monotonic_ns() + 20_000_000_000)
                 })
             });
             told.iter().take(2).for_each(await_sleep);
-            let mut called = Sleepers::default();
+            let mut called = Waiters::default();
             segment.publish_durable(3, 1 << 32 | 10, &mut called, &mut |_, _| {});
             segment.wake(&mut called);
-            assert_eq!(sleepers.map(|sleeper| sleeper.join().unwrap()), [false, false], "timed out");
+            assert_eq!(waiters.map(|waiter| waiter.join().unwrap()), [false, false], "timed out");
         });
         Segment::remove(&path);
     }
@@ -457,14 +457,14 @@ mod tests {
         let (segment, path) = segment("rounds");
         let sessions = [10, 20, 30, 40].map(|frame| asleep(segment, 3, frame));
         let other = asleep(segment, 700, 1);
-        let mut sleepers = Sleepers::default();
-        segment.publish_durable(3, sessions[1].1, &mut sleepers, &mut |_, _| {});
-        sleepers.next_round();
-        segment.publish_durable(3, sessions[3].1, &mut sleepers, &mut |_, _| {});
-        segment.publish_durable(700, other.1, &mut sleepers, &mut |_, _| {});
+        let mut waiters = Waiters::default();
+        segment.publish_durable(3, sessions[1].1, &mut waiters, &mut |_, _| {});
+        waiters.next_round();
+        segment.publish_durable(3, sessions[3].1, &mut waiters, &mut |_, _| {});
+        segment.publish_durable(700, other.1, &mut waiters, &mut |_, _| {});
         let bits = |at: usize| sessions[at].0.1;
         let expected = [bits(0), bits(1), bits(2) | other.0.1, bits(3)];
-        assert_eq!(sleepers.take(), expected.map(|bits| (0, bits)));
+        assert_eq!(waiters.take(), expected.map(|bits| (0, bits)));
         Segment::remove(&path);
     }
 
@@ -472,13 +472,13 @@ mod tests {
     #[test]
     fn a_session_that_is_about_to_sleep_misses_no_wake() {
         let (segment, path) = segment("about");
-        let wakes = &segment.published.beds[0].wakes;
+        let wakes = &segment.published.buckets[0].wakes;
         let seen = wakes.load(SeqCst);
-        let ((bed, bit), target) = asleep(segment, 3, 10);
-        assert_eq!(bed, 0);
-        let mut sleepers = Sleepers::default();
-        segment.publish_durable(3, target, &mut sleepers, &mut |_, _| {});
-        segment.wake(&mut sleepers);
+        let ((bucket, bit), target) = asleep(segment, 3, 10);
+        assert_eq!(bucket, 0);
+        let mut waiters = Waiters::default();
+        segment.publish_durable(3, target, &mut waiters, &mut |_, _| {});
+        segment.wake(&mut waiters);
         let timed_out = futex::wait_as(wakes, seen, bit, monotonic_ns() + 20_000_000_000);
         assert!(!timed_out, "it would have slept on");
         Segment::remove(&path);

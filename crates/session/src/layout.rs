@@ -17,9 +17,9 @@ pub const SESSIONS_MAX: usize = 1024;
 pub const DATABASES: usize = standfast_types_databases();
 pub const SESSION_WORDS: usize = SESSIONS_MAX / 64;
 pub const DATABASE_WORDS: usize = DATABASES / 64;
-/// Sessions that share a [`BedLine`]: one for each bit of a futex's bitset.
-pub const BED_SESSIONS: usize = 32;
-pub const BEDS: usize = SESSIONS_MAX / BED_SESSIONS;
+/// Sessions that share a [`BucketLine`]: one for each bit of a futex's bitset.
+pub const BUCKET_SESSIONS: usize = 32;
+pub const BUCKETS: usize = SESSIONS_MAX / BUCKET_SESSIONS;
 /// A waiter checks by itself after this many milliseconds.
 pub const RELEASE_STALL_MS: u64 = 50;
 /// Generations of a WAL whose salts stay published. When a session wakes up, it asks for those of the generation in
@@ -106,7 +106,7 @@ pub struct Head {
 pub struct Published {
     pub head: Head,
     pub settings: Settings,
-    pub beds: [BedLine; BEDS],
+    pub buckets: [BucketLine; BUCKETS],
     pub databases: [PublishedDatabase; DATABASES],
 }
 
@@ -172,10 +172,10 @@ pub struct Requests {
     pub slots: [Slot; SESSIONS_MAX],
 }
 
-/// A wait bucket: the commits of [`BED_SESSIONS`] sessions sleep on one word, so that one system call wakes all of them
+/// A wait bucket: the commits of [`BUCKET_SESSIONS`] sessions sleep on one word, so that one system call wakes all of them
 /// that may continue.
 #[repr(C, align(64))]
-pub struct BedLine {
+pub struct BucketLine {
     /// Changes with every wake: a session that is about to sleep and has missed one does not sleep.
     pub wakes: AtomicU32,
 }

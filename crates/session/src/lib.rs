@@ -30,9 +30,9 @@ mod published;
 mod queue;
 mod segment;
 mod session;
-mod sleepers;
 mod slot_locks;
 mod spin;
+mod waiters;
 
 pub use beside::{journal_path, wal_index_path, wal_path};
 pub use bus_error::{Resolver, map_zeros, on_bus_error};
@@ -47,7 +47,7 @@ pub use published::{Repaired, Target};
 pub use queue::{Owner, TurnTicket};
 pub use segment::{Segment, SegmentConfig, SegmentError};
 pub use session::{AttachError, CommitMode, Session, WaitOutcome};
-pub use sleepers::Sleepers;
+pub use waiters::Waiters;
 
 /// Name of the symbol, in libraries with the shim, that holds the address of a function of the SQLite that they serve,
 /// 0 while there is none: `standfast doctor` reads it from outside.

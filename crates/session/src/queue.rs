@@ -38,7 +38,7 @@ impl Session {
     }
 
     /// Asks for the lock grant. True: the session takes the fcntl lock next, and then calls [`Session::lock_taken`] or
-    /// [`Session::lock_missed`].
+    /// [`Session::lock_race_lost`].
     pub fn try_turn(&self) -> bool {
         let line = &self.segment.database(self.database).lock;
         let reserved = line.reserved.load(SeqCst);
@@ -105,7 +105,7 @@ impl Session {
     }
 
     /// Called when the session lost the race: it has the grant, but a process that does not queue holds the fcntl lock.
-    pub fn lock_missed(&self) {
+    pub fn lock_race_lost(&self) {
         let line = &self.segment.database(self.database).lock;
         let _ = line.owner.compare_exchange(self.me(), 0, SeqCst, SeqCst);
     }
@@ -301,13 +301,13 @@ mod tests {
         assert!(!gone.enqueue().sleep(Duration::from_millis(1)), "its time is over");
         let slept = std::thread::scope(|scope| {
             let ticket = next.enqueue();
-            let sleeper = scope.spawn(move || ticket.sleep(Duration::from_secs(60)));
+            let waiter = scope.spawn(move || ticket.sleep(Duration::from_secs(60)));
             let word = &next.segment.slot(next.slot).lock.word;
             while word.load(SeqCst) != WORD_ASLEEP {
                 std::thread::yield_now();
             }
             owner.release_turn();
-            sleeper.join().unwrap()
+            waiter.join().unwrap()
         });
         assert!(slept, "woken");
         assert_eq!(gone.segment.slot(gone.slot).lock.bypassed.load(SeqCst), 0);

@@ -410,8 +410,8 @@ impl Segment {
         self.published_of(database).rewriting.load(SeqCst) != 0
     }
 
-    /// Whether the wal-index may show an earlier state, see [`Segment::doubt_rewriting`].
-    pub fn is_log_in_doubt(&self, database: u16) -> bool {
+    /// Whether the wal-index may show an earlier state, see [`Segment::suspect_rewriting`].
+    pub fn is_wal_suspect(&self, database: u16) -> bool {
         self.published_of(database).rewriting.load(SeqCst) == 2
     }
 

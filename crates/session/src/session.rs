@@ -2,7 +2,7 @@
 
 use crate::durations::{NOBODY_WAITS, SessionWait};
 use crate::futex;
-use crate::layout::{BED_SESSIONS, DatabaseState, PublishedDatabase, RELEASE_STALL_MS, SESSIONS_MAX};
+use crate::layout::{BUCKET_SESSIONS, DatabaseState, PublishedDatabase, RELEASE_STALL_MS, SESSIONS_MAX};
 use crate::monotonic_ns;
 use crate::published::{Reached, Target};
 use crate::segment::Segment;
@@ -46,7 +46,7 @@ pub enum WaitOutcome {
     Replaced,
     /// The instance does not publish the WAL generation of the commit: it has other files open under the path of the
     /// database, or many generations have begun while this process was stopped.
-    NotTold,
+    NotReported,
     /// It was not released in time: committed and visible here, durability unknown.
     Unknown,
 }
@@ -272,7 +272,9 @@ impl Session {
         self.segment.slot(self.slot).commit_word.store(WORD_IDLE, SeqCst);
         bits.fetch_and(!own, SeqCst);
         match outcome {
-            WaitOutcome::Durable if self.published().reached(target) != Reached::Yes => WaitOutcome::NotTold,
+            WaitOutcome::Durable if self.published().reached(target) != Reached::Yes => {
+                WaitOutcome::NotReported
+            }
             outcome => outcome,
         }
     }
@@ -284,9 +286,9 @@ impl Session {
     }
 
     /// The wait bucket of this session, and the bit by which it is woken there.
-    pub(crate) fn bed(&self) -> (&AtomicU32, u32) {
-        let bed = &self.segment.published.beds[self.slot / BED_SESSIONS];
-        (&bed.wakes, 1 << (self.slot % BED_SESSIONS))
+    pub(crate) fn bucket(&self) -> (&AtomicU32, u32) {
+        let bucket = &self.segment.published.buckets[self.slot / BUCKET_SESSIONS];
+        (&bucket.wakes, 1 << (self.slot % BUCKET_SESSIONS))
     }
 
     /// Returns the outcome, and whether the session slept.
@@ -297,7 +299,7 @@ impl Session {
         alive: &dyn Fn() -> bool,
     ) -> (WaitOutcome, bool) {
         let slot = self.segment.slot(self.slot);
-        let (wakes, own) = self.bed();
+        let (wakes, own) = self.bucket();
         let (mut stalled_since, mut slept) = (None, false);
         // When its sleep ends, however often something other than its wake interrupts that.
         let mut look_at = None;
@@ -329,7 +331,7 @@ impl Session {
             if now >= end {
                 look_at = None;
                 if !can_reach() {
-                    return (WaitOutcome::NotTold, slept);
+                    return (WaitOutcome::NotReported, slept);
                 }
                 if !reached() {
                     let since = *stalled_since.get_or_insert(now);

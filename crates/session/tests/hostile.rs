@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use standfast_session::{
-    DatabaseState, Segment, SegmentConfig, SegmentError, Session, Sleepers, Target, WaitOutcome,
-    monotonic_ns, own_user, published_path,
+    DatabaseState, Segment, SegmentConfig, SegmentError, Session, Target, WaitOutcome, Waiters, monotonic_ns,
+    own_user, published_path,
 };
 use std::ffi::CString;
 use std::fs::{File, Permissions};
@@ -54,9 +54,9 @@ impl Drop for Memory {
 }
 
 fn publish(segment: Segment, position: u64) {
-    let mut sleepers = Sleepers::default();
-    segment.publish_durable(3, position, &mut sleepers, &mut |_, _| {});
-    segment.wake(&mut sleepers);
+    let mut waiters = Waiters::default();
+    segment.publish_durable(3, position, &mut waiters, &mut |_, _| {});
+    segment.wake(&mut waiters);
 }
 
 fn commit(session: Session, frame: u32) -> Target {
@@ -108,7 +108,7 @@ fn no_word_of_the_requests_makes_an_acknowledgement() {
             publish(instance, 1 << 32 | 99);
             instance.commit_waiters(3);
             instance.active_sessions();
-            instance.bury_dead();
+            instance.reap_dead();
         }
         let all_wait = waiters.iter().all(|waiter| !waiter.is_finished());
         over.store(true, SeqCst);
@@ -134,7 +134,7 @@ fn a_commit_in_a_new_generation_is_acknowledged_by_no_other_one() {
     // The instance has other files open: the next generation that it finds there is not this one.
     instance.adopt_generation(3, instance.epoch(3), [8, 9]);
     publish(instance, 2 << 32 | 9_000);
-    assert_eq!(session.wait_durable(target, &|| true), WaitOutcome::NotTold);
+    assert_eq!(session.wait_durable(target, &|| true), WaitOutcome::NotReported);
     // Now the next generation is this one.
     let target = session.position_under_write_lock(SALTS, 5).unwrap();
     instance.adopt_generation(3, instance.epoch(3), SALTS);
@@ -160,14 +160,14 @@ fn a_commit_whose_position_was_garbage_does_not_wait_for_ever() {
     file.write_all_at(&[9; 8], at as u64).unwrap();
     let next = session.position_under_write_lock(SALTS, 5).unwrap();
     file.write_all_at(&right, 0).unwrap();
-    assert_eq!(session.wait_durable(next, &alive), WaitOutcome::NotTold);
+    assert_eq!(session.wait_durable(next, &alive), WaitOutcome::NotReported);
     // A later epoch seems to be its own.
     for salts in [[1, 2], SALTS] {
         instance.announce_generation(3, salts);
     }
     let later = session.position_under_write_lock(SALTS, 5).unwrap();
     file.write_all_at(&right, 0).unwrap();
-    assert_eq!(session.wait_durable(later, &alive), WaitOutcome::NotTold);
+    assert_eq!(session.wait_durable(later, &alive), WaitOutcome::NotReported);
 }
 
 #[test]
@@ -401,7 +401,7 @@ fn a_thread_can_sleep_on_a_word_that_is_mapped_for_reading() {
     let (read, written) = (map(libc::PROT_READ), map(libc::PROT_READ | libc::PROT_WRITE));
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let sleeper = scope.spawn(move || {
+        let waiter = scope.spawn(move || {
             let time = libc::timespec { tv_sec: 60, tv_nsec: 0 };
             tell.send(()).unwrap();
             let mut woken = 0;
@@ -426,6 +426,6 @@ fn a_thread_can_sleep_on_a_word_that_is_mapped_for_reading() {
         }
         written.store(1, SeqCst);
         wake();
-        sleeper.join().unwrap();
+        waiter.join().unwrap();
     });
 }

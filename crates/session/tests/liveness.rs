@@ -102,7 +102,7 @@ fn a_session_counts_until_its_process_ends_whatever_is_written() {
     assert!(applications.iter().all(|application| application.1));
     let numbers: Vec<u32> = memory.instance.sessions().map(|session| session.1).collect();
     assert_eq!(numbers, [applications[0].0.id(), applications[1].0.id()]);
-    assert_eq!(memory.instance.bury_dead(), 0);
+    assert_eq!(memory.instance.reap_dead(), 0);
     // Neither the number of no process nor a missing one is a death.
     let file = File::options().write(true).open(&memory.path).unwrap();
     for garbage in [0xff, 0x00] {
@@ -111,7 +111,7 @@ fn a_session_counts_until_its_process_ends_whatever_is_written() {
         // Which slots were ever taken is a hint too; a session that takes a slot writes it again.
         let other = Session::attach(memory.instance, 3, 1, 1).unwrap();
         assert_eq!(memory.sessions(), 3);
-        memory.instance.bury_dead();
+        memory.instance.reap_dead();
         assert_eq!(memory.sessions(), 3);
         other.detach();
     }
@@ -142,7 +142,7 @@ fn a_session_dies_with_its_process_though_a_child_lives() {
     let input = application.0.stdin.take();
     application.kill();
     assert_eq!(memory.sessions(), 0);
-    assert_eq!(memory.instance.bury_dead(), 1);
+    assert_eq!(memory.instance.reap_dead(), 1);
     drop(input);
 }
 
@@ -163,14 +163,14 @@ fn sessions_of_other_namespaces_count_until_they_end() {
     assert!(applications.iter().all(|application| application.1));
     let numbers: Vec<u32> = memory.instance.sessions().map(|session| session.1).collect();
     assert_eq!(numbers, [1, 1], "each is the first process of its namespace");
-    assert_eq!(memory.instance.bury_dead(), 0);
+    assert_eq!(memory.instance.reap_dead(), 0);
     // It ends by itself, and its process number is in use here: by init.
     drop(applications[0].0.stdin.take());
     applications[0].0.wait().unwrap();
-    assert_eq!((memory.sessions(), memory.instance.bury_dead()), (1, 1));
+    assert_eq!((memory.sessions(), memory.instance.reap_dead()), (1, 1));
     drop(applications[1].0.stdin.take());
     applications[1].0.wait().unwrap();
-    assert_eq!((memory.sessions(), memory.instance.bury_dead()), (0, 1));
+    assert_eq!((memory.sessions(), memory.instance.reap_dead()), (0, 1));
 }
 
 /// Takes all locks that it can, as an application may, or releases them.
@@ -197,7 +197,7 @@ fn a_process_that_locks_all_slots_ends_no_session() {
     assert_eq!(lock_all(&hostile, libc::F_WRLCK), SESSIONS_MAX - 1, "but that of the session");
     assert!(matches!(Session::attach(memory.instance, 3, 1, 1), Err(AttachError::Full)));
     assert!(session.has_slot());
-    assert_eq!(memory.instance.bury_dead(), 0);
+    assert_eq!(memory.instance.reap_dead(), 0);
     // Not by closing the file: a process that another test starts has it open, too, until it runs its program.
     lock_all(&hostile, libc::F_UNLCK);
     assert_eq!(memory.sessions(), 1);

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use standfast_session::{
-    CommitMode, DatabaseState, Segment, SegmentConfig, SegmentError, Session, SessionWait, Sleepers, Target,
-    WaitOutcome, monotonic_ns, own_user, published_path,
+    CommitMode, DatabaseState, Segment, SegmentConfig, SegmentError, Session, SessionWait, Target,
+    WaitOutcome, Waiters, monotonic_ns, own_user, published_path,
 };
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
@@ -32,9 +32,9 @@ fn committed(segment: Segment, session: Session, salts: [u32; 2], frame: u32) ->
 }
 
 fn publish(segment: Segment, position: u64, posted: &mut dyn FnMut(u64, u64)) {
-    let mut sleepers = Sleepers::default();
-    segment.publish_durable(3, position, &mut sleepers, posted);
-    segment.wake(&mut sleepers);
+    let mut waiters = Waiters::default();
+    segment.publish_durable(3, position, &mut waiters, posted);
+    segment.wake(&mut waiters);
 }
 
 #[test]
@@ -93,13 +93,13 @@ fn notices_are_gathered_once_and_wake_the_instance() {
     assert_eq!(segment.take_dirty().iter().collect::<Vec<_>>(), [3, 700]);
     assert!(segment.take_dirty().is_empty());
     assert!(segment.take_batch() && !segment.take_batch());
-    let sleeper = std::thread::spawn(move || {
+    let waiter = std::thread::spawn(move || {
         while segment.take_dirty().is_empty() {
             segment.sleep(Duration::from_secs(60));
         }
     });
     session.notice(false);
-    sleeper.join().unwrap();
+    waiter.join().unwrap();
     Segment::remove(&path);
 }
 
@@ -182,7 +182,7 @@ fn a_dead_session_leaves_nothing_behind() {
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child failed");
     assert!(segment.owned(3) && segment.sessions().next().is_none());
-    assert_eq!((segment.bury_dead(), segment.bury_dead()), (1, 0));
+    assert_eq!((segment.reap_dead(), segment.reap_dead()), (1, 0));
     assert!(!segment.owned(3));
     assert_eq!(segment.take_dirty().iter().collect::<Vec<_>>(), [3]);
     Segment::remove(&path);

@@ -74,7 +74,7 @@ fn await_commit(database: &Database, pending: Pending) -> c_int {
             "the instance was restarted and made new shared memory (the one in which the commit began had been \
              removed or was of another release)"
         }
-        WaitOutcome::NotTold => {
+        WaitOutcome::NotReported => {
             "the instance says nothing of this generation of the write-ahead log: the -wal or -shm file was replaced \
              while the database was open, or this process was stopped for long"
         }
@@ -184,7 +184,7 @@ fn settled(file: &MainFile, point: LogPoint) -> Settled {
     match session.wait_durable(target, &|| file.database.attends(marker, session.segment())) {
         WaitOutcome::Durable => Settled::Yes,
         WaitOutcome::Failed => Settled::Failed,
-        WaitOutcome::Replaced | WaitOutcome::NotTold | WaitOutcome::Unknown => Settled::Unknown,
+        WaitOutcome::Replaced | WaitOutcome::NotReported | WaitOutcome::Unknown => Settled::Unknown,
     }
 }
 

@@ -75,7 +75,7 @@ impl Database {
         }
         let path = &self.path;
         let anew =
-            || format!("Run `standfast protect {path}` at its instance, or restart that, to write it anew");
+            || format!("Run `standfast protect {path}` at its instance, or restart that, to write it again");
         let marker = match read_marker(&self.file) {
             Ok(Some(marker)) => marker,
             Ok(None) => return Err("it is no longer protected: close and reopen it to write to it".into()),
@@ -464,7 +464,7 @@ impl MainFile {
                 code::IOERR,
                 format!(
                     "instance {name} ({directory}) has failed and accepts no commits for {path}: see its log, \
-                     cure the cause, then restart it with `standfast start -D {directory}`"
+                     fix the cause, then restart it with `standfast start -D {directory}`"
                 ),
             ),
             Refusal::Offline => (

@@ -110,9 +110,9 @@ impl MainFile {
 
     /// Returns the result code for a reader of a suspect wal-index, which may show an earlier state; `None` when it is
     /// trusted.
-    fn refuse_in_doubt(&self) -> Option<c_int> {
+    fn refuse_suspect_wal(&self) -> Option<c_int> {
         let (segment, database) = (self.segment()?, self.database.marker()?.database);
-        if !segment.is_log_in_doubt(database) {
+        if !segment.is_wal_suspect(database) {
             return None;
         }
         // SQLite itself waits for a recovery in progress, up to ten seconds.
@@ -169,7 +169,7 @@ impl MainFile {
             if let Some(session) = self.session() {
                 self.pass_gate(session);
             }
-            if let Some(result) = self.refuse_in_doubt() {
+            if let Some(result) = self.refuse_suspect_wal() {
                 return result;
             }
         }
@@ -258,13 +258,13 @@ impl MainFile {
             && snapshot != now
         {
             if turn == Turn::Granted {
-                session.lock_missed();
+                session.lock_race_lost();
             }
             turn::missed(self.id, session, self.began_ns.get());
             return code::BUSY_SNAPSHOT;
         }
         let granted = turn == Turn::Granted || session.try_turn();
-        if !granted && turn != Turn::TimedOut && !self.doubts_owner(session) {
+        if !granted && turn != Turn::TimedOut && !self.suspects_owner(session) {
             turn::missed(self.id, session, self.began_ns.get());
             return code::BUSY;
         }
@@ -274,7 +274,7 @@ impl MainFile {
     /// Returns whether to try the lock itself although the hints say that a session has it. A connection that does not
     /// wait would get BUSY for as long as a hint is stale: of a killed process, or of a session that was granted the
     /// lock and has not come for it.
-    fn doubts_owner(&self, session: Session) -> bool {
+    fn suspects_owner(&self, session: Session) -> bool {
         let Some(owner) = session.owner() else { return false };
         let now = monotonic_ns();
         match self.owner_seen.get() {
@@ -310,9 +310,9 @@ impl MainFile {
             self.hold_write_lock();
         } else if granted {
             // The holder does not queue: its release wakes no waiter, so SQLite's own sleep must do.
-            session.lock_missed();
+            session.lock_race_lost();
             if result & 0xFF == code::BUSY {
-                turn::shut_out(self.id, session, self.began_ns.get());
+                turn::held_out(self.id, session, self.began_ns.get());
             }
         } else if result & 0xFF == code::BUSY {
             turn::missed(self.id, session, self.began_ns.get());

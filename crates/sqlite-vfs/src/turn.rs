@@ -86,7 +86,7 @@ pub(crate) fn missed(file: u64, session: Session, began_ns: u64) {
 }
 
 /// Records that `file` is held out by a process that does not queue.
-pub(crate) fn shut_out(file: u64, session: Session, began_ns: u64) {
+pub(crate) fn held_out(file: u64, session: Session, began_ns: u64) {
     MISSED.set(Some(Missed { file, session, began_ns, dropped_ns: 0, wakes: false }));
 }
 
@@ -179,7 +179,7 @@ pub(crate) fn holds(file: u64) -> bool {
 
 fn give_back() {
     if let Slept::Granted { session, .. } = SLEPT.replace(Slept::Nothing) {
-        session.lock_missed();
+        session.lock_race_lost();
     }
 }
 

@@ -37,7 +37,7 @@ pub enum CaptureError {
     Io(#[from] std::io::Error),
     /// The WAL does not hold what its index says.
     #[error(
-        "frame {frame} of the write-ahead log does not belong to its generation\nhint: a process without Standfast has reset the log; the database will be copied afresh"
+        "frame {frame} of the write-ahead log does not belong to its generation\nhint: a process without Standfast has reset the log; the database will be resynced in full"
     )]
     ForeignFrame { frame: u32 },
     /// A number in the wal-index, or in a frame that it publishes, is impossible.

@@ -24,7 +24,7 @@ pub enum GuardError {
     #[error("the connection does not go through the guard VFS")]
     NotGuarded,
     #[error(
-        "the {lock} lock of the database is held by somebody else\nhint: a transaction or a checkpoint is under way; let it finish"
+        "the {lock} lock of the database is held by another connection\nhint: a transaction or a checkpoint is in progress; let it finish"
     )]
     Busy { lock: &'static str },
     /// A file of the database cannot be opened.
@@ -183,9 +183,9 @@ impl<'c> Guard<'c> {
             }
             Some(true)
         };
-        self.file().tell_write_lock(true);
+        self.file().report_write_lock(true);
         let found = look();
-        self.file().tell_write_lock(false);
+        self.file().report_write_lock(false);
         found
     }
 
@@ -292,7 +292,7 @@ impl<'c> Guard<'c> {
     ///
     /// # Errors
     /// SQLite's, as of a checkpoint.
-    pub fn sync_moved(&self) -> Result<(), rusqlite::Error> {
+    pub fn sync_backfilled(&self) -> Result<(), rusqlite::Error> {
         // SAFETY: the borrowed connection keeps the file open, and runs nothing meanwhile.
         match unsafe { guard_vfs::sync_written(self.file) } {
             ffi::SQLITE_OK => Ok(()),
@@ -320,18 +320,18 @@ impl<'c> Guard<'c> {
     ///
     /// # Errors
     /// `NotGuarded` when the file is gone.
-    pub fn all_moved(&self, hook: guard_vfs::AllMoved) -> Result<(), GuardError> {
+    pub fn all_moved(&self, hook: guard_vfs::AllBackfilled) -> Result<(), GuardError> {
         *self.state()?.all_moved.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(hook);
         Ok(())
     }
 
-    /// Installs the hook for events of the write lock, once; see [`guard_vfs::WriteLockTold`].
+    /// Installs the hook for events of the write lock, once; see [`guard_vfs::WriteLockHook`].
     ///
     /// # Errors
     /// `NotGuarded` when the file is gone.
-    pub fn tell_write_lock(&self, told: guard_vfs::WriteLockTold) -> Result<(), GuardError> {
+    pub fn report_write_lock(&self, told: guard_vfs::WriteLockHook) -> Result<(), GuardError> {
         // A second hook would get the same events.
-        let _ = self.state()?.write_lock_told.set(told);
+        let _ = self.state()?.write_lock_hook.set(told);
         Ok(())
     }
 

@@ -26,7 +26,7 @@ mod state;
 pub use file::GuardFile;
 pub use methods::{sync_written, write_page};
 pub use shm::{READ_FILE_LOCK, READ_LOCKS};
-pub use state::{AllMoved, BeforeBackfill, GuardState, WriteLockTold};
+pub use state::{AllBackfilled, BeforeBackfill, GuardState, WriteLockHook};
 
 use crate::opening;
 use file::Kind;

@@ -25,7 +25,7 @@ impl Guard<'_> {
     ///
     /// # Errors
     /// The SQLite error of a failed checkpoint, when the WAL cannot be read or the database file cannot be written.
-    pub fn complete_moved(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<bool, rusqlite::Error> {
+    pub fn complete_backfill(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<bool, rusqlite::Error> {
         let Some(left_out) = self.left_out(wal, page_size).ok().flatten() else { return Ok(false) };
         if left_out.is_empty() {
             return Ok(true);

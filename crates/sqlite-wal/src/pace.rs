@@ -29,9 +29,9 @@ pub enum Pace {
     #[default]
     AtOnce,
     /// Portion after portion, until the flag is set: from then on without portions.
-    SteadilyUntil(Arc<AtomicBool>),
+    PacedUntil(Arc<AtomicBool>),
     /// Half of the time, until the flag is set: from then on without portions.
-    LeisurelyUntil(Arc<AtomicBool>),
+    ThrottledUntil(Arc<AtomicBool>),
 }
 
 impl Pace {
@@ -40,7 +40,7 @@ impl Pace {
     /// # Errors
     /// The system's error; nothing may then be assumed about what survives.
     pub(crate) fn sync_log(&self, log: &PartlySynced, bytes: u64) -> Result<()> {
-        if let Pace::LeisurelyUntil(hurry) = self {
+        if let Pace::ThrottledUntil(hurry) = self {
             log.write_first(bytes, LOG_PORTION_BYTES, |took| {
                 if took >= PAUSE_MIN && !hurry.load(SeqCst) {
                     // There is no notification of the log writer's next write.
@@ -77,8 +77,8 @@ impl Portions {
     pub fn page_written(&mut self) -> Option<AfterPortion> {
         let (hurry, portion, after) = match &self.pace {
             Pace::AtOnce => return None,
-            Pace::SteadilyUntil(hurry) => (hurry, STEADY_PORTION_PAGES, AfterPortion::NextOne),
-            Pace::LeisurelyUntil(hurry) => (hurry, PORTION_PAGES, AfterPortion::Pause),
+            Pace::PacedUntil(hurry) => (hurry, STEADY_PORTION_PAGES, AfterPortion::NextOne),
+            Pace::ThrottledUntil(hurry) => (hurry, PORTION_PAGES, AfterPortion::Pause),
         };
         if hurry.load(SeqCst) {
             return None;

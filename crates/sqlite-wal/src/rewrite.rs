@@ -8,7 +8,7 @@
 //!   there, because they are one transaction. Until then the database file is the state.
 //! - A killed instance leaves the index of the old WAL, which is complete: the overwritten frames are in the database
 //!   file, and SQLite reads no frame that its index says is there. From then on only that index knows the WAL, see
-//!   [`Guard::mend_torn_log`].
+//!   [`Guard::repair_inconsistent_wal`].
 //!
 //! So the redo from the state of the database file on has to be kept until the new WAL is durable. Its salts tell a
 //! rewritten WAL ([`WalSalts::of_rewritten_log`](standfast_types::WalSalts::of_rewritten_log)), whatever else is lost.
@@ -33,7 +33,7 @@ const PIECE_BYTES: usize = 124 << 10;
 /// writing only.
 const MOST_BYTES: usize = 32 << 20;
 /// Bytes of an inconsistent WAL that are written per step of its repair.
-const MENDED_AT_ONCE: usize = 1 << 20;
+const REPAIRED_AT_ONCE: usize = 1 << 20;
 /// Passes that collect pages changed by other connections, at most this many, or until a pass finds at most [`FEW`].
 const LOOKS: u32 = 4;
 const FEW: u32 = 64;
@@ -42,7 +42,7 @@ const FEW: u32 = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum RewriteError {
     /// The file system failed; only the index knows what is in the WAL.
-    #[error("writing the write-ahead log anew: {0}")]
+    #[error("rewriting the write-ahead log: {0}")]
     Io(#[from] std::io::Error),
     /// The index could not be read or locked; nothing was changed.
     #[error(transparent)]
@@ -113,11 +113,11 @@ impl Guard<'_> {
 
     /// Sets the backfilled count of the WAL of `then` to `frames`, fewer than are in the database file; false when
     /// there is another WAL by now. The caller holds the write lock and the checkpoint lock.
-    pub(crate) fn set_moved(&self, then: &WalIndexHeader, frames: u32) -> bool {
+    pub(crate) fn set_backfilled(&self, then: &WalIndexHeader, frames: u32) -> bool {
         let same =
             self.wal_header().is_ok_and(|now| now.raw_salts() == then.raw_salts() && now.frames() > frames);
         match WalIndexRegions::of(self.file(), 1) {
-            Some(regions) if same => regions.set_moved(frames),
+            Some(regions) if same => regions.set_backfilled(frames),
             _ => return false,
         }
         true
@@ -128,15 +128,19 @@ impl Guard<'_> {
     ///
     /// # Errors
     /// When the WAL or its index cannot be read. `Io`: the WAL is as inconsistent as before.
-    pub fn mend_torn_log(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<(), RewriteError> {
-        match self.log_is_torn(wal)? {
-            true => self.mend_log(wal, page_size),
+    pub fn repair_inconsistent_wal(
+        &self,
+        wal: &mut VfsFile,
+        page_size: PageSize,
+    ) -> Result<(), RewriteError> {
+        match self.wal_is_inconsistent(wal)? {
+            true => self.repair_wal(wal, page_size),
             false => Ok(()),
         }
     }
 
     /// Whether a rewrite of the WAL began and did not complete, so that only its index knows the WAL.
-    fn log_is_torn(&self, wal: &mut VfsFile) -> Result<bool, RewriteError> {
+    fn wal_is_inconsistent(&self, wal: &mut VfsFile) -> Result<bool, RewriteError> {
         let header = self.settled_wal_header()?;
         let mut head = [0; WAL_HEADER_BYTES];
         let [one, two] = header.raw_salts().map(u32::to_ne_bytes);
@@ -146,7 +150,7 @@ impl Guard<'_> {
     /// Repairs an inconsistent WAL while connections read it: backfilled frames get the page that the database file
     /// has, and all frames get the checksums that follow from that. Readers continue, because no page changes that the
     /// index leads to.
-    fn mend_log(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<(), RewriteError> {
+    fn repair_wal(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<(), RewriteError> {
         let header = self.settled_wal_header()?;
         let moved = self.wal_index()?.backfilled();
         let regions = WalIndexRegions::of(self.file(), header.frames()).ok_or(GuardError::NoWal)?;
@@ -191,7 +195,7 @@ impl Guard<'_> {
                 }
                 sum_before = (!is_mended).then_some(sum);
             }
-            if frame == header.frames() || whole.bytes().len() >= MENDED_AT_ONCE {
+            if frame == header.frames() || whole.bytes().len() >= REPAIRED_AT_ONCE {
                 let bytes = whole.take_bytes();
                 write_pieces(wal, &bytes, offset)?;
                 offset += bytes.len() as u64;
@@ -416,7 +420,7 @@ mod tests {
         assert_eq!(Tail::behind(&guard, &[mark], 1000), None, "somebody writes");
         application.execute_batch("UPDATE t SET n = n + 1; COMMIT").unwrap();
         assert!(guard.wal_header().unwrap().raw_salts() != mark.header.raw_salts());
-        assert!(!guard.set_moved(&mark.header, mark.header.frames() - 1));
+        assert!(!guard.set_backfilled(&mark.header, mark.header.frames() - 1));
         assert_eq!(Tail::behind(&guard, &[mark], 1000), None);
         assert_eq!(guard.wal_index().unwrap().backfilled(), 0);
         assert_eq!((total(&application), total(&scene.application())), (200, 200));
@@ -536,12 +540,12 @@ mod tests {
             let application = scene.application();
             scene.change_all(&application, 4);
             let guard = Guard::of(&scene.instance).unwrap();
-            assert!(!guard.log_is_torn(&mut scene.wal).unwrap());
+            assert!(!guard.wal_is_inconsistent(&mut scene.wal).unwrap());
             let new = guard.begin_log(&mut scene.wal, size(), 1).unwrap().unwrap();
             scene.wal.write_at(new.head(), 0).unwrap();
             let void = vec![7; frames * (WAL_FRAME_HEADER_BYTES + 4096)];
             scene.wal.write_at(&void, WAL_HEADER_BYTES as u64).unwrap();
-            assert!(guard.log_is_torn(&mut scene.wal).unwrap());
+            assert!(guard.wal_is_inconsistent(&mut scene.wal).unwrap());
             assert_eq!((total(&application), total(&scene.application())), (400, 400));
             scene.change_all(&application, 1);
             let alone =
@@ -551,9 +555,9 @@ mod tests {
             reader.execute_batch("BEGIN").unwrap();
             assert_eq!(total(&reader), 450);
             guard.hold_write_lock().unwrap();
-            guard.mend_log(&mut scene.wal, size()).unwrap();
+            guard.repair_wal(&mut scene.wal, size()).unwrap();
             guard.release_write_lock();
-            assert!(!guard.log_is_torn(&mut scene.wal).unwrap());
+            assert!(!guard.wal_is_inconsistent(&mut scene.wal).unwrap());
             assert_eq!(alone(&scene), ok(450));
             scene.change_all(&application, 1);
             assert_eq!((total(&reader), total(&application), alone(&scene)), (450, 500, ok(500)));
@@ -578,12 +582,12 @@ mod tests {
             scene.wal.read_at(&mut byte, offset).unwrap();
             scene.wal.write_at(&[byte[0] ^ 1], offset).unwrap();
             let before = scene.file("-wal");
-            let lost = guard.mend_log(&mut scene.wal, size()).unwrap_err().to_string();
+            let lost = guard.repair_wal(&mut scene.wal, size()).unwrap_err().to_string();
             assert!(lost.contains(&format!("frame {frame} is not what it was")), "{lost}");
             assert_eq!(scene.file("-wal")[..32], before[..32], "as torn as before");
             scene.wal.write_at(&byte, offset).unwrap();
         }
-        guard.mend_log(&mut scene.wal, size()).unwrap();
+        guard.repair_wal(&mut scene.wal, size()).unwrap();
         assert_eq!(total(&application), 400);
     }
 

@@ -101,8 +101,8 @@ impl Scene {
         let guard = Guard::of(&self.instance).unwrap();
         let passive = || self.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         guard.at_pace(&Pace::AtOnce, passive).unwrap();
-        let is_state = guard.complete_moved(&mut self.wal, size()).unwrap();
-        guard.sync_moved().unwrap();
+        let is_state = guard.complete_backfill(&mut self.wal, size()).unwrap();
+        guard.sync_backfilled().unwrap();
         is_state.then(|| Tail::behind(&guard, &[mark], 1000)).flatten()
     }
 

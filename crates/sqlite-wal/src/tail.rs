@@ -45,7 +45,7 @@ impl Tail {
     /// frames do not include all of one of `marks`, which are in order, when they are more than `longest`, or when the
     /// WAL was reset. The next writer would reset a WAL that is backfilled to its last frame, so the index is made to
     /// say that this frame is not. The caller holds the checkpoint lock, and has made a state of what was backfilled
-    /// ([`Guard::complete_moved`]).
+    /// ([`Guard::complete_backfill`]).
     pub fn behind(guard: &Guard<'_>, marks: &[Mark], longest: u32) -> Option<Tail> {
         let now = guard.settled_wal_header().ok()?;
         let mut moved = guard.wal_index().ok()?.backfilled();
@@ -57,7 +57,7 @@ impl Tail {
         if now.frames() == moved {
             moved -= 1;
             // A writer that resets the WAL holds the write lock.
-            if !guard.with_write_lock(|| guard.set_moved(&now, moved)).ok()? {
+            if !guard.with_write_lock(|| guard.set_backfilled(&now, moved)).ok()? {
                 return None;
             }
         }

@@ -115,7 +115,7 @@ impl<'f> WalIndexRegions<'f> {
     }
 
     /// Sets nBackfill to `frames`, and nBackfillAttempted too: no checkpoint is about to backfill more.
-    pub fn set_moved(&self, frames: u32) {
+    pub fn set_backfilled(&self, frames: u32) {
         self.word(0, BACKFILL_WORD).store(frames, Ordering::SeqCst);
         self.word(0, ATTEMPTED_WORD).store(frames, Ordering::SeqCst);
     }

@@ -69,7 +69,7 @@ impl WriteBack {
     }
 
     /// Starts over: nothing of the WAL is handed over, and its length is unknown until it is reported.
-    pub fn begin_anew(&mut self) {
+    pub fn restart_wal(&mut self) {
         (self.frames, self.handed, self.file) = (0, 0, None);
     }
 

@@ -50,10 +50,10 @@ impl Rig {
         self.machine.boundaries() - before
     }
 
-    /// Syncs of [`Guard::sync_moved`].
+    /// Syncs of [`Guard::sync_backfilled`].
     fn syncs_of_the_rest(&self) -> u64 {
         let before = self.machine.boundaries();
-        Guard::of(&self.connection).unwrap().sync_moved().unwrap();
+        Guard::of(&self.connection).unwrap().sync_backfilled().unwrap();
         self.machine.boundaries() - before
     }
 
@@ -62,8 +62,8 @@ impl Rig {
     }
 }
 
-fn leisurely_until(hurry: &Arc<AtomicBool>) -> Pace {
-    Pace::LeisurelyUntil(hurry.clone())
+fn throttled_until(hurry: &Arc<AtomicBool>) -> Pace {
+    Pace::ThrottledUntil(hurry.clone())
 }
 
 /// The sync of the WAL before, and that of the database after.
@@ -73,13 +73,13 @@ const ALWAYS: u64 = 2;
 fn a_checkpoint_at_leisure_syncs_every_portion_by_itself() {
     let (rig, hurry) = (Rig::new(), Arc::default());
     let portions = rig.fill();
-    assert_eq!(rig.syncs_at(&leisurely_until(&hurry)), ALWAYS + portions);
+    assert_eq!(rig.syncs_at(&throttled_until(&hurry)), ALWAYS + portions);
 }
 
 #[test]
 fn a_checkpoint_in_a_hurry_syncs_nothing_more_than_sqlite_does() {
     let hurry = Arc::new(AtomicBool::new(true));
-    for pace in [Pace::AtOnce, Pace::SteadilyUntil(hurry.clone()), leisurely_until(&hurry)] {
+    for pace in [Pace::AtOnce, Pace::PacedUntil(hurry.clone()), throttled_until(&hurry)] {
         let rig = Rig::new();
         rig.fill();
         assert_eq!(rig.syncs_at(&pace), ALWAYS, "{pace:?}");
@@ -93,7 +93,7 @@ fn a_checkpoint_at_leisure_hurries_from_the_moment_that_it_is_told_to() {
         rig.fill();
         let told = hurry.clone();
         rig.machine.at_boundary(1 + portion, move || told.store(true, SeqCst));
-        assert_eq!(rig.syncs_at(&leisurely_until(&hurry)), ALWAYS + portion, "told during portion {portion}");
+        assert_eq!(rig.syncs_at(&throttled_until(&hurry)), ALWAYS + portion, "told during portion {portion}");
     }
 }
 
@@ -102,7 +102,7 @@ fn a_steady_checkpoint_syncs_larger_portions_by_themselves() {
     let rig = Rig::new();
     let portions = rig.fill() * u64::from(PORTION_PAGES) / u64::from(STEADY_PORTION_PAGES);
     assert!(portions > 0);
-    assert_eq!(rig.syncs_at(&Pace::SteadilyUntil(Arc::default())), ALWAYS + portions);
+    assert_eq!(rig.syncs_at(&Pace::PacedUntil(Arc::default())), ALWAYS + portions);
 }
 
 /// SQLite syncs the database when all frames are in it. While others write that never happens, and a thousand pages
@@ -135,7 +135,7 @@ fn a_sync_of_what_was_moved_that_fails_says_so_and_is_due_again() {
     rig.connection.execute_batch("INSERT INTO t VALUES(1)").unwrap();
     rig.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
     rig.machine.fail_at(1);
-    let failed = Guard::of(&rig.connection).unwrap().sync_moved().unwrap_err();
+    let failed = Guard::of(&rig.connection).unwrap().sync_backfilled().unwrap_err();
     assert_eq!(
         failed.sqlite_error().map(|error| error.extended_code),
         Some(rusqlite::ffi::SQLITE_IOERR_FSYNC)
@@ -148,7 +148,7 @@ fn each_checkpoint_has_a_pace_of_its_own() {
     let (rig, hurry) = (Rig::new(), Arc::default());
     for _ in 0..2 {
         let portions = rig.fill();
-        assert_eq!(rig.syncs_at(&leisurely_until(&hurry)), ALWAYS + portions, "portions begin anew");
+        assert_eq!(rig.syncs_at(&throttled_until(&hurry)), ALWAYS + portions, "portions begin anew");
         rig.fill();
         assert_eq!(rig.syncs(), ALWAYS, "one of which nothing was said");
     }
@@ -161,7 +161,7 @@ fn of_a_checkpoint_that_could_not_sync_a_portion_nothing_counts_as_moved() {
     rig.machine.fail_at(3);
     let guard = Guard::of(&rig.connection).unwrap();
     let checkpoint = || rig.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-    let failed = guard.at_pace(&leisurely_until(&hurry), checkpoint).unwrap_err();
+    let failed = guard.at_pace(&throttled_until(&hurry), checkpoint).unwrap_err();
     assert_eq!(failed.sqlite_error_code(), Some(ErrorCode::SystemIoFailure), "{failed}");
     assert_eq!(guard.wal_index().unwrap().backfilled(), 0);
     assert_eq!(rig.syncs(), ALWAYS, "the next one moves everything");

@@ -168,7 +168,7 @@ impl Life {
                 self.mark = self.mark();
                 Some(())
             }
-            74..=83 if self.tail.is_none() => self.move_beginning(),
+            74..=83 if self.tail.is_none() => self.backfill_prefix(),
             // A later backfill does not make the suffix shorter.
             74..=77 => self.move_some().map(drop),
             78..=93 => self.rewrite(rng),
@@ -189,12 +189,12 @@ impl Life {
         Some(true)
     }
 
-    fn move_beginning(&mut self) -> Option<()> {
+    fn backfill_prefix(&mut self) -> Option<()> {
         let mark = self.mark.take().or_else(|| self.mark())?;
         self.move_some()?;
         let guard = Guard::of(&self.instance).ok()?;
-        let is_state = guard.complete_moved(&mut self.wal, size()).ok()?;
-        guard.sync_moved().ok()?;
+        let is_state = guard.complete_backfill(&mut self.wal, size()).ok()?;
+        guard.sync_backfilled().ok()?;
         self.tail = is_state.then(|| Tail::behind(&guard, &[mark], 1000)).flatten();
         if let Some(tail) = &self.tail {
             self.in_file = self.in_file.max(tail.scn().0 as usize);
@@ -210,7 +210,7 @@ impl Life {
             return Some(());
         }
         let guard = Guard::of(&self.instance).ok()?;
-        guard.sync_moved().ok()?;
+        guard.sync_backfilled().ok()?;
         let Some(prepared) = guard.prepare_rewrite(&mut self.wal, size()).ok()? else { return Some(()) };
         if rng.chance(50) {
             change(&self.machine, &self.history, rng).ok()?;

@@ -86,7 +86,7 @@ impl Lost {
     fn text(&self) -> Option<String> {
         let why = self.why.as_ref()?;
         let why = why.lines().next().unwrap_or_default();
-        Some(format!("not heard for {} s: {why}", self.heard.elapsed().as_secs()))
+        Some(format!("{} s: {why}", self.heard.elapsed().as_secs()))
     }
 }
 

@@ -67,7 +67,7 @@ pub fn screen(
 ) -> Vec<Line> {
     let mut lines = vec![head(dashboard, view)];
     if let Some(lost) = lost {
-        lines.push(Line { tone: Tone::Bad, text: format!("THIS IS OLD: {lost}") });
+        lines.push(Line { tone: Tone::Bad, text: format!("No data from the instance for {lost}") });
     }
     let room = height.saturating_sub(lines.len() + 1);
     let body = match (view.help, view.part) {

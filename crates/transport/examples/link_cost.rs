@@ -48,7 +48,7 @@ fn stream(tls: bool, mode: TransportMode) -> Stream {
         delay: None,
         archive: ArchiveTransport::default(),
         counts: true,
-        siblings: Arc::default(),
+        destination_set: Arc::default(),
     };
     let sender = Sender::start(0, config, source.clone(), observer.clone()).unwrap();
     observer.wait_event("the stream begins", |event| matches!(event, SenderEvent::Connected { .. }));

@@ -15,10 +15,10 @@
 //! Actions of the instance itself (it stops, changes its role or configuration, or cannot read its own redo) are no
 //! failure of the destination.
 
+use crate::destination_set::Others;
 use crate::error::{Refusal, RefusalKind, RefuseCode};
 use crate::event::SenderEvent;
 use crate::identity::Incarnation;
-use crate::siblings::Others;
 use crate::stopped::StoppedDatabases;
 use crate::verified::VerifiedDatabases;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 /// Number of different reasons for failed attempts that are reported while a destination stays away.
-const REASONS_SAID_MAX: usize = 4;
+const REASONS_REPORTED_MAX: usize = 4;
 /// How long a commit has waited is known with a resolution of the net timeout divided by this.
 const MARKS_PER_TIMEOUT: u32 = 16;
 
@@ -333,13 +333,13 @@ impl Destination {
     /// The standby has reported the databases to which redo is not applied. Each one is an event when it stops and when
     /// it continues, not when it is only reported again.
     pub fn stopped(&mut self, now: StoppedDatabases) {
-        self.events.extend(now.news_since(&self.stopped));
+        self.events.extend(now.changes_since(&self.stopped));
         self.stopped = now;
     }
 
     /// The standby has reported its verification findings. Events as for [`Destination::stopped`].
     pub fn verified(&mut self, now: VerifiedDatabases) {
-        self.events.extend(now.news_since(&self.verified));
+        self.events.extend(now.changes_since(&self.verified));
         self.verified = now;
     }
 
@@ -377,11 +377,11 @@ impl Destination {
         }
         // While a destination stays away, each reason is reported once, not at every attempt. The reasons differ: first
         // nothing listens, later it may refuse.
-        let is_news = self.said.len() < REASONS_SAID_MAX && !self.said.contains(&reason);
-        if is_news {
+        let is_new = self.said.len() < REASONS_REPORTED_MAX && !self.said.contains(&reason);
+        if is_new {
             self.said.push(reason.clone());
         }
-        self.lose(now, reason, is_news);
+        self.lose(now, reason, is_new);
     }
 
     /// The connection ended because another stream is needed, or because this instance could not continue the stream.

@@ -9,7 +9,7 @@ use std::fmt;
 pub const PROTOCOL_VERSION: u64 = 5;
 
 /// An error of a stage behind one of this crate's traits. Its text says cause and remedy.
-pub type StationError = Box<dyn std::error::Error + Send + Sync>;
+pub type StageError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a redo source cannot serve a request.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +26,7 @@ pub enum SourceError {
     Sink(#[source] std::io::Error),
     /// Any other failure; the text says cause and remedy.
     #[error("{0}")]
-    Failed(#[source] StationError),
+    Failed(#[source] StageError),
 }
 
 /// Why one end ends a conversation.

@@ -129,7 +129,7 @@ impl Gap {
             }
             at = log.next_scn;
         }
-        (at == self.to).then_some(()).ok_or("its logs do not lead to where the stream goes on")
+        (at == self.to).then_some(()).ok_or("its logs do not lead to where the stream continues")
     }
 
     /// Sequence of the first missing log.

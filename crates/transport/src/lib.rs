@@ -19,6 +19,7 @@ mod ack;
 mod certificate;
 mod channel;
 mod destination;
+mod destination_set;
 mod error;
 mod event;
 pub mod framing;
@@ -35,7 +36,6 @@ mod resolve;
 mod rights;
 pub mod selection;
 mod sender;
-mod siblings;
 mod snapshot;
 mod source;
 mod standby;
@@ -53,8 +53,9 @@ pub use certificate::{
 };
 pub use channel::CertificateChannel;
 pub use destination::{Destination, DestinationConfig, OnTimeout, Phase, Standing, TransportMode};
+pub use destination_set::{DestinationSet, Others};
 pub use error::{
-    PROTOCOL_VERSION, Refusal, RefusalKind, RefuseCode, SourceError, StationError, TransportError,
+    PROTOCOL_VERSION, Refusal, RefusalKind, RefuseCode, SourceError, StageError, TransportError,
 };
 pub use event::{ReceiverEvent, SenderEvent};
 pub use gap::{ArchivedLogInfo, Gap, GapSettings, GapStatus};
@@ -69,7 +70,6 @@ pub use rights::{MemberRights, Right, Rights};
 pub use sender::{
     ArchiveTransport, Archivers, Batch, DestinationStatus, Offer, Sender, SenderConfig, StreamShape,
 };
-pub use siblings::{Others, Siblings};
 pub use snapshot::{
     COPY_SILENCE, Manifest, SnapshotSink, SnapshotStart, fetch_database, fetch_snapshot, fetch_status,
 };

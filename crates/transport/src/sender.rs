@@ -15,6 +15,7 @@ pub use gap::Archivers;
 
 use crate::channel::OpenChannel;
 use crate::destination::{Destination, DestinationConfig, OnTimeout, Phase, Standing, TransportMode};
+use crate::destination_set::{DestinationSet, Seat};
 use crate::error::TransportError;
 use crate::event::SenderEvent;
 use crate::framing::FrameReader;
@@ -24,7 +25,6 @@ use crate::link::{LinkEnd, Security};
 use crate::packing::Compression;
 use crate::protection::Member;
 use crate::release::ReleaseView;
-use crate::siblings::{Seat, Siblings};
 use crate::source::{Piece, RedoSource, SenderObserver};
 use crate::stats::DestinationStats;
 use crate::stopped::StoppedDatabases;
@@ -59,7 +59,7 @@ pub struct SenderConfig {
     /// Otherwise they wait from its first synchronisation on.
     pub counts: bool,
     /// The set of destinations of this primary.
-    pub siblings: Arc<Siblings>,
+    pub destination_set: Arc<DestinationSet>,
     /// How archived logs are sent to it.
     pub archive: ArchiveTransport,
 }
@@ -246,7 +246,7 @@ impl Sender {
             wait_since: AtomicU64::new(u64::MAX),
             acknowledged: AtomicU64::new(0),
             acknowledged_epoch: AtomicU64::new(1),
-            seat: config.siblings.sit(),
+            seat: config.destination_set.sit(),
             destination: Mutex::new(destination),
             config,
             source,
@@ -549,7 +549,7 @@ impl Shared {
     /// Changes the destination in a way that may let commits continue without it: under the lock of the destination
     /// set. Then publishes its state and reports its events.
     fn deciding<T>(&self, change: impl FnOnce(&mut Destination, Duration) -> T) -> T {
-        let (result, news) = self.config.siblings.decide(&self.seat, |others| {
+        let (result, news) = self.config.destination_set.decide(&self.seat, |others| {
             self.changed(|destination, now| {
                 destination.see(others);
                 change(destination, now)

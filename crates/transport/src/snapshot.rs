@@ -12,7 +12,7 @@
 //! ```
 
 use crate::certificate::CertificateRight;
-use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, StationError, TransportError};
+use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, StageError, TransportError};
 use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, Request};
@@ -62,22 +62,22 @@ pub trait SnapshotSink {
     ///
     /// # Errors
     /// Any error ends the copy.
-    fn manifest(&mut self, manifest: &Manifest) -> Result<(), StationError>;
+    fn manifest(&mut self, manifest: &Manifest) -> Result<(), StageError>;
     /// Begins a database.
     ///
     /// # Errors
     /// Any error ends the copy.
-    fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StationError>;
+    fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StageError>;
     /// Receives whole pages, ascending and without gaps; `first` is the number of the first one.
     ///
     /// # Errors
     /// Any error ends the copy.
-    fn pages(&mut self, database: DatabaseId, first: PageNo, bytes: &[u8]) -> Result<(), StationError>;
+    fn pages(&mut self, database: DatabaseId, first: PageNo, bytes: &[u8]) -> Result<(), StageError>;
     /// Completes a database.
     ///
     /// # Errors
     /// Any error ends the copy.
-    fn end(&mut self, info: &SnapshotInfo) -> Result<(), StationError>;
+    fn end(&mut self, info: &SnapshotInfo) -> Result<(), StageError>;
 }
 
 pub(crate) fn answer(
@@ -370,6 +370,6 @@ impl Fetch<'_> {
     }
 }
 
-fn sink_failed(error: StationError) -> TransportError {
+fn sink_failed(error: StageError) -> TransportError {
     TransportError::Io { what: "keeping the copy", source: std::io::Error::other(error) }
 }

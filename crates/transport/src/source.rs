@@ -2,7 +2,7 @@
 
 use crate::certificate::{CertificateGrant, CertificateRequest};
 use crate::channel::CertificateChannel;
-use crate::error::{Refusal, RefuseCode, SourceError, StationError};
+use crate::error::{Refusal, RefuseCode, SourceError, StageError};
 use crate::event::SenderEvent;
 use crate::gap::ArchivedLogInfo;
 use crate::hello::{Hop, IssuerAt, LogGeometry};
@@ -230,7 +230,7 @@ pub trait ArchivedFile: Send {
     ///
     /// # Errors
     /// When it cannot be read, or a block is damaged; the text names file and offset.
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StationError>;
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StageError>;
 }
 
 /// Receives the reports of a sender. The sender's threads call these methods, which must be short and must not call

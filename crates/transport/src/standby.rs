@@ -2,7 +2,7 @@
 
 use crate::certificate::{CertificateGrant, CertificateRequest, CertificateRight};
 use crate::channel::CertificateChannel;
-use crate::error::{Refusal, RefuseCode, StationError};
+use crate::error::{Refusal, RefuseCode, StageError};
 use crate::event::ReceiverEvent;
 use crate::gap::{ArchivedLogInfo, Gap};
 use crate::hello::SenderHello;
@@ -49,7 +49,7 @@ pub trait ArchiveStore: Send + Sync {
     ///
     /// # Errors
     /// When its file cannot be created.
-    fn create(&self, log: &ArchivedLogInfo) -> Result<Arc<dyn ArchivePart>, StationError>;
+    fn create(&self, log: &ArchivedLogInfo) -> Result<Arc<dyn ArchivePart>, StageError>;
 }
 
 /// An archived log that is being received. Several threads write to it, each byte once.
@@ -58,14 +58,14 @@ pub trait ArchivePart: Send + Sync {
     ///
     /// # Errors
     /// When they cannot be written.
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StationError>;
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StageError>;
 
     /// All bytes have been written. Checks every block, and that the log is the one announced; then makes it durable,
     /// and it counts as held. False: something in it is wrong.
     ///
     /// # Errors
     /// When it cannot be stored.
-    fn complete(&self) -> Result<bool, StationError>;
+    fn complete(&self) -> Result<bool, StageError>;
 }
 
 /// Redo that a standby has discarded because the gap before it was not filled.
@@ -124,13 +124,13 @@ pub trait StandbyLog: Send {
     ///
     /// # Errors
     /// When the log cannot be read.
-    fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError>;
+    fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StageError>;
 
     /// Returns exactly `bytes` bytes of redo from `from` on, all of which are held.
     ///
     /// # Errors
     /// When the log cannot be read.
-    fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StationError>;
+    fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StageError>;
 
     /// Returns the log that contains `at`, or would contain the next byte there.
     fn log_containing(&self, at: Scn) -> Option<LogSwitch>;
@@ -139,7 +139,7 @@ pub trait StandbyLog: Send {
     ///
     /// # Errors
     /// When the log cannot be written; it then accepts nothing more.
-    fn cut(&mut self, at: Scn) -> Result<(), StationError>;
+    fn cut(&mut self, at: Scn) -> Result<(), StageError>;
 
     /// Admits a sender whose identity allows it to send. Nothing of the log has been changed yet.
     ///
@@ -166,27 +166,27 @@ pub trait StandbyLog: Send {
     ///
     /// # Errors
     /// When that cannot be made durable.
-    fn begin(&mut self, start: &StreamStart) -> Result<(), StationError>;
+    fn begin(&mut self, start: &StreamStart) -> Result<(), StageError>;
 
     /// Appends `slices` in order and returns the new end. The redo is durable on return, together with `confirmed`,
     /// which is at most the new end and never less than before.
     ///
     /// # Errors
     /// When the log cannot be written; it then accepts nothing more.
-    fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError>;
+    fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StageError>;
 
     /// Ends the log sequence at `received_end` and begins the next. Does nothing when `log` is already being filled.
     /// May wait for a group that can be reused.
     ///
     /// # Errors
     /// As `append`.
-    fn switch(&mut self, log: &LogSwitch) -> Result<(), StationError>;
+    fn switch(&mut self, log: &LogSwitch) -> Result<(), StageError>;
 
     /// Hardens a newer confirmed position, at most `received_end`, without redo.
     ///
     /// # Errors
     /// As `append`.
-    fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError>;
+    fn confirm(&mut self, confirmed: Scn) -> Result<(), StageError>;
 
     /// End of the redo held without a gap; nothing beyond it is acknowledged.
     fn contiguous_end(&self) -> Scn {
@@ -198,7 +198,7 @@ pub trait StandbyLog: Send {
     ///
     /// # Errors
     /// When that cannot be made durable.
-    fn open_gap(&mut self, gap: &Gap, log: &LogSwitch) -> Result<OpenedGap, StationError> {
+    fn open_gap(&mut self, gap: &Gap, log: &LogSwitch) -> Result<OpenedGap, StageError> {
         Err(format!("this log takes no redo beyond a gap ({} to log {})", gap.from, log.sequence).into())
     }
 
@@ -206,7 +206,7 @@ pub trait StandbyLog: Send {
     ///
     /// # Errors
     /// When that cannot be made durable, or something is missing.
-    fn fill_gap(&mut self) -> Result<(), StationError> {
+    fn fill_gap(&mut self) -> Result<(), StageError> {
         Ok(())
     }
 
@@ -215,7 +215,7 @@ pub trait StandbyLog: Send {
     ///
     /// # Errors
     /// When the log cannot be written.
-    fn give_up_gap(&mut self) -> Result<Option<GivenUp>, StationError> {
+    fn give_up_gap(&mut self) -> Result<Option<GivenUp>, StageError> {
         Ok(None)
     }
 
@@ -224,7 +224,7 @@ pub trait StandbyLog: Send {
     ///
     /// # Errors
     /// Why the log can no longer be relied on.
-    fn is_sound(&self) -> Result<(), StationError> {
+    fn is_sound(&self) -> Result<(), StageError> {
         Ok(())
     }
 

@@ -49,7 +49,7 @@ impl StoppedDatabases {
     }
 
     /// Returns the events for the alert log when this set replaces `before`.
-    pub(crate) fn news_since(&self, before: &StoppedDatabases) -> Vec<SenderEvent> {
+    pub(crate) fn changes_since(&self, before: &StoppedDatabases) -> Vec<SenderEvent> {
         let mut news: Vec<_> =
             self.without(before).map(|stopped| SenderEvent::ApplyStopped(stopped.clone())).collect();
         // A database that is not listed may be among those that are only counted.

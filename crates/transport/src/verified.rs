@@ -55,7 +55,7 @@ impl VerifiedDatabases {
 
     /// Returns the events for the alert log when these results replace `before`: databases in which more pages differ,
     /// and databases in which no page differs any more.
-    pub(crate) fn news_since(&self, before: &VerifiedDatabases) -> Vec<SenderEvent> {
+    pub(crate) fn changes_since(&self, before: &VerifiedDatabases) -> Vec<SenderEvent> {
         let differing = |of: &VerifiedDatabases, name: &str| of.of(name).map_or(0, |at| at.differing);
         let mut news = Vec::new();
         for at in &self.databases {
@@ -166,11 +166,11 @@ mod tests {
     fn a_difference_is_reported_once_and_its_end_once() {
         let told = |differing| there_and_back(&[verified("a.db", differing)]);
         let none = VerifiedDatabases::default();
-        assert_eq!(told(0).news_since(&none), []);
-        assert!(matches!(told(2).news_since(&told(0))[..], [SenderEvent::PagesDiffer { pages: 2, .. }]));
-        assert_eq!(told(2).news_since(&told(2)), []);
-        assert_eq!(told(1).news_since(&told(2)), []);
-        assert!(matches!(told(0).news_since(&told(1))[..], [SenderEvent::PagesAgree { .. }]));
-        assert!(matches!(none.news_since(&told(1))[..], [SenderEvent::PagesAgree { .. }]));
+        assert_eq!(told(0).changes_since(&none), []);
+        assert!(matches!(told(2).changes_since(&told(0))[..], [SenderEvent::PagesDiffer { pages: 2, .. }]));
+        assert_eq!(told(2).changes_since(&told(2)), []);
+        assert_eq!(told(1).changes_since(&told(2)), []);
+        assert!(matches!(told(0).changes_since(&told(1))[..], [SenderEvent::PagesAgree { .. }]));
+        assert!(matches!(none.changes_since(&told(1))[..], [SenderEvent::PagesAgree { .. }]));
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Wire {
     /// [`crate::RedoSource::epoch`] when the stream was begun.
     pub epoch: u64,
     /// Newest position that the standby can treat as confirmed.
-    pub told_durable: Scn,
+    pub reported_durable: Scn,
     pub last_sent: Instant,
     /// The sender's thread will soon check for a durable position to confirm.
     pub confirm_armed: bool,
@@ -81,7 +81,7 @@ impl Wire {
             sent: from,
             announced,
             epoch,
-            told_durable: Scn::ZERO,
+            reported_durable: Scn::ZERO,
             last_sent: Instant::now(),
             confirm_armed: false,
             payload_bytes_max: BATCH_BYTES_MAX,
@@ -145,7 +145,7 @@ impl Wire {
             }
         }
         self.sent = self.sent + length as u64;
-        self.note_told(told.durable);
+        self.note_reported(told.durable);
         // The chunks may exceed the limit of one call; send the rest without waiting.
         Ok((length, if took_all_given { self.flush()? } else { false }))
     }
@@ -162,14 +162,14 @@ impl Wire {
         self.outbox.push_back(Chunk { bytes: Bytes::Header(header), done: 0 });
         self.outbox.push_back(Chunk { bytes: Bytes::Packed(packed), done: 0 });
         self.sent = self.sent + length as u64;
-        self.note_told(told.durable);
+        self.note_reported(told.durable);
         Ok((bytes, self.flush()?))
     }
 
     /// Sends the durable position without redo.
     pub fn send_confirm(&mut self, told: Told) -> Result<()> {
         let header = told.header(FrameKind::Confirm, self.sent, 0);
-        self.note_told(told.durable);
+        self.note_reported(told.durable);
         self.send_header(header)
     }
 
@@ -219,9 +219,9 @@ impl Wire {
         self.flush().map(drop)
     }
 
-    fn note_told(&mut self, durable: Scn) {
+    fn note_reported(&mut self, durable: Scn) {
         // The standby confirms no more than it has received.
-        self.told_durable = self.told_durable.max(durable.min(self.sent));
+        self.reported_durable = self.reported_durable.max(durable.min(self.sent));
         self.last_sent = Instant::now();
     }
 }

@@ -52,17 +52,17 @@ fn ways(receiver: &Receiver) -> Vec<SocketAddr> {
 struct Taken(bool);
 
 impl SnapshotSink for Taken {
-    fn manifest(&mut self, _: &Manifest) -> Result<(), StationError> {
+    fn manifest(&mut self, _: &Manifest) -> Result<(), StageError> {
         self.0 = true;
         Ok(())
     }
-    fn begin(&mut self, _: &DatabaseInfo) -> Result<(), StationError> {
+    fn begin(&mut self, _: &DatabaseInfo) -> Result<(), StageError> {
         Ok(())
     }
-    fn pages(&mut self, _: DatabaseId, _: PageNo, _: &[u8]) -> Result<(), StationError> {
+    fn pages(&mut self, _: DatabaseId, _: PageNo, _: &[u8]) -> Result<(), StageError> {
         Ok(())
     }
-    fn end(&mut self, _: &SnapshotInfo) -> Result<(), StationError> {
+    fn end(&mut self, _: &SnapshotInfo) -> Result<(), StageError> {
         Ok(())
     }
 }

@@ -216,16 +216,16 @@ fn a_source_that_may_not_send_any_more_is_cut_off() {
 struct Nothing;
 
 impl SnapshotSink for Nothing {
-    fn manifest(&mut self, _: &Manifest) -> Result<(), StationError> {
+    fn manifest(&mut self, _: &Manifest) -> Result<(), StageError> {
         Ok(())
     }
-    fn begin(&mut self, _: &DatabaseInfo) -> Result<(), StationError> {
+    fn begin(&mut self, _: &DatabaseInfo) -> Result<(), StageError> {
         Ok(())
     }
-    fn pages(&mut self, _: DatabaseId, _: PageNo, _: &[u8]) -> Result<(), StationError> {
+    fn pages(&mut self, _: DatabaseId, _: PageNo, _: &[u8]) -> Result<(), StageError> {
         Ok(())
     }
-    fn end(&mut self, _: &SnapshotInfo) -> Result<(), StationError> {
+    fn end(&mut self, _: &SnapshotInfo) -> Result<(), StageError> {
         Ok(())
     }
 }

@@ -23,15 +23,15 @@ impl SnapshotSink for Copies {
     fn wants_databases(&self) -> bool {
         !self.without_databases
     }
-    fn manifest(&mut self, manifest: &Manifest) -> Result<(), StationError> {
+    fn manifest(&mut self, manifest: &Manifest) -> Result<(), StageError> {
         self.manifest = Some(manifest.clone());
         Ok(())
     }
-    fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StationError> {
+    fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StageError> {
         self.pages.insert(database.id, Vec::new());
         Ok(())
     }
-    fn pages(&mut self, database: DatabaseId, first: PageNo, bytes: &[u8]) -> Result<(), StationError> {
+    fn pages(&mut self, database: DatabaseId, first: PageNo, bytes: &[u8]) -> Result<(), StageError> {
         if self.fail_at == Some(first) {
             return Err("no space left; make room".into());
         }
@@ -40,7 +40,7 @@ impl SnapshotSink for Copies {
         copy.extend_from_slice(bytes);
         Ok(())
     }
-    fn end(&mut self, info: &SnapshotInfo) -> Result<(), StationError> {
+    fn end(&mut self, info: &SnapshotInfo) -> Result<(), StageError> {
         self.ends.push(*info);
         Ok(())
     }
@@ -136,29 +136,29 @@ fn a_new_standby_gets_all_databases_and_the_place_where_its_redo_begins() {
         fn stopped(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)> {
             self.0.stopped(known)
         }
-        fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError> {
+        fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StageError> {
             let more = self.0.0.read(|state| state.bytes[..at.bytes_since(self.1.start) as usize].to_vec());
             Ok(Some(StreamCrc(self.1.crc).after(&more)))
         }
-        fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StationError> {
+        fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StageError> {
             self.0.read(from, bytes)
         }
         fn log_containing(&self, at: Scn) -> Option<LogSwitch> {
             self.0.log_containing(at)
         }
-        fn cut(&mut self, at: Scn) -> Result<(), StationError> {
+        fn cut(&mut self, at: Scn) -> Result<(), StageError> {
             self.0.cut(at)
         }
-        fn begin(&mut self, start: &StreamStart) -> Result<(), StationError> {
+        fn begin(&mut self, start: &StreamStart) -> Result<(), StageError> {
             self.0.begin(start)
         }
-        fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError> {
+        fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StageError> {
             self.0.append(slices, confirmed)
         }
-        fn switch(&mut self, log: &LogSwitch) -> Result<(), StationError> {
+        fn switch(&mut self, log: &LogSwitch) -> Result<(), StageError> {
             self.0.switch(log)
         }
-        fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError> {
+        fn confirm(&mut self, confirmed: Scn) -> Result<(), StageError> {
             self.0.confirm(confirmed)
         }
         fn hardened_notice(&self) {

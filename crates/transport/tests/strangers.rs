@@ -139,7 +139,7 @@ fn no_certificate_is_given_over_plain_tcp() {
 
 #[test]
 fn the_address_with_most_strangers_gives_a_place_up() {
-    let limits = Limits { strangers_max: 4, strangers_per_address: 2, ..Limits::default() };
+    let limits = Limits { unauthenticated_max: 4, unauthenticated_per_address: 2, ..Limits::default() };
     let config = ReceiverConfig {
         listen: "127.0.0.1:0".into(),
         security: member("oslo", true),

@@ -9,7 +9,7 @@ use standfast_log::RedoChunk;
 use standfast_testkit::Rng;
 use standfast_transport::hello::{PositionSum, ReceiverHello, StandbyPositions};
 use standfast_transport::{
-    LogSwitch, Piece, RedoSource, Role, StandbyLog, StationError, StreamStart, Verdict, View, resolve,
+    LogSwitch, Piece, RedoSource, Role, StageError, StandbyLog, StreamStart, Verdict, View, resolve,
 };
 use standfast_types::Scn;
 use std::sync::{Arc, Mutex};
@@ -197,8 +197,8 @@ impl Shipping for Link {
     }
 }
 
-fn positions(log: &dyn StandbyLog) -> Result<StandbyPositions, StationError> {
-    let sum = |scn: Scn| -> Result<PositionSum, StationError> {
+fn positions(log: &dyn StandbyLog) -> Result<StandbyPositions, StageError> {
+    let sum = |scn: Scn| -> Result<PositionSum, StageError> {
         let crc =
             log.stream_crc(scn)?.ok_or_else(|| format!("the sum of the stream at {scn} is not known"))?;
         Ok(PositionSum { scn, crc: crc.0 })
@@ -220,7 +220,7 @@ fn deliver(
     log: &mut dyn StandbyLog,
     upto: Scn,
     bytes_max: usize,
-) -> Result<bool, StationError> {
+) -> Result<bool, StageError> {
     let mut upto = upto;
     for next in source.switches(wire.announced, upto) {
         if next.first_scn > wire.position {
@@ -263,7 +263,7 @@ pub(super) fn next_redo(
     from: Scn,
     upto: Scn,
     bytes_max: usize,
-) -> Result<Vec<u8>, StationError> {
+) -> Result<Vec<u8>, StageError> {
     if upto <= from {
         return Ok(Vec::new());
     }
@@ -276,7 +276,7 @@ pub(super) fn next_redo(
 }
 
 /// Compares redo with what the log already holds: returns the new part, and truncates the log where it differs.
-fn skip_held<'r>(at: Scn, log: &mut dyn StandbyLog, redo: &'r [u8]) -> Result<&'r [u8], StationError> {
+fn skip_held<'r>(at: Scn, log: &mut dyn StandbyLog, redo: &'r [u8]) -> Result<&'r [u8], StageError> {
     let held_end = log.received_end();
     let compared = (held_end.bytes_since(at) as usize).min(redo.len());
     let held = log.read(at, compared)?;
@@ -287,7 +287,7 @@ fn skip_held<'r>(at: Scn, log: &mut dyn StandbyLog, redo: &'r [u8]) -> Result<&'
     Ok(&redo[same..])
 }
 
-fn switch(wire: &Wire, log: &mut dyn StandbyLog, next: &LogSwitch) -> Result<(), StationError> {
+fn switch(wire: &Wire, log: &mut dyn StandbyLog, next: &LogSwitch) -> Result<(), StageError> {
     if log.received_end() > wire.position {
         let held = log.log_containing(wire.position);
         if held.is_some_and(|held| held.first_scn == next.first_scn && held.sequence == next.sequence) {

@@ -126,7 +126,7 @@ impl Hosts {
 #[track_caller]
 fn await_renewals(instance: &Instance, count: usize) {
     await_condition(&format!("{count} renewals"), TIMEOUT, || {
-        let renewals = instance.alerts().matches("is renewed by itself").count();
+        let renewals = instance.alerts().matches("was renewed automatically").count();
         Ok(if renewals >= count { Ok(()) } else { Err(renewals.to_string()) })
     })
     .unwrap_or_else(|error| panic!("{error}\n{}", instance.alerts()));

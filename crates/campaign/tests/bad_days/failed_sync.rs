@@ -196,7 +196,7 @@ fn a_checkpoint_that_finds_the_volume_full_goes_on_when_there_is_room() {
     let scene = Scene::new("checkpoint-full", "database-write=ENOSPC@1", Some(20));
     let mut application = scene.place.application(&scene.database);
     let begun = std::time::Instant::now();
-    while !scene.primary.alerts().contains("checkpoints of database app.db go on") {
+    while !scene.primary.alerts().contains("checkpoints of database app.db continue") {
         application.run(INSERT_PAGES);
         assert!(begun.elapsed() < TIMEOUT, "{}", scene.primary.alerts());
     }

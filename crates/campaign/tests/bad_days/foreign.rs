@@ -61,11 +61,11 @@ fn a_fresh_copy_that_cannot_begin_has_a_name_and_is_tried_until_it_can() {
     start(&mut primary);
     let (mut application, mut writer) = (place.application(&database), place.application(&database));
     application.send(INSERT);
-    await_alert(&primary, "the fresh copy of database app.db cannot begin and will be tried again");
+    await_alert(&primary, "the full resync of database app.db cannot begin and will be tried again");
     writer.run("BEGIN IMMEDIATE");
-    await_alert(&primary, "lock of the database is held by somebody else");
+    await_alert(&primary, "lock of the database is held by another connection");
     await_status(&primary, "the wait has its name", |status| {
-        status.text("/waiting_for") == "fresh copy of database app.db"
+        status.text("/waiting_for") == "full resync of database app.db"
             && status.number("/waiting_commits") == 1
     });
     assert_eq!(application.answer_within(A_WHILE), None);
@@ -88,7 +88,7 @@ fn a_bad_wal_index_takes_a_database_that_is_to_be_copied_offline() {
     start(&mut primary);
     let mut application = place.application(&database);
     application.send(INSERT);
-    await_alert(&primary, "the fresh copy of database app.db cannot begin and will be tried again");
+    await_alert(&primary, "the full resync of database app.db cannot begin and will be tried again");
     wal_index::publish(&database, wal_index::Number::Frames(1 << 20)).unwrap();
     await_alert(&primary, "database app.db has failed: it cannot be copied: the wal-index does not fit");
     assert!(matches!(application.answer(), Answer::Failed { .. }), "{}", application.said());

@@ -172,7 +172,7 @@ fn a_control_file_that_cannot_be_written_holds_commits_up_until_it_can() {
     assert_eq!(application.answer(), Answer::Rows(vec![]), "the waiting commit");
     application.run(INSERT);
     await_status(&primary, "nothing waits", |status| status.text("/waiting_for").is_empty());
-    await_alert(&primary, "checkpoints go on");
+    await_alert(&primary, "checkpoints continue");
     assert_eq!(rows(&database), 1 + written + 2);
     let status = primary.status().unwrap();
     let (count, time_us) = status.waited_for(CHECKPOINT_INCOMPLETE);

@@ -33,7 +33,7 @@ fn certificates_are_renewed_twice_by_themselves_and_the_stream_goes_on() {
     let first = [&south, &north].map(fingerprint);
     for instance in [&south, &north] {
         await_condition("two renewals", TIMEOUT, || {
-            let renewals = instance.alerts().matches("is renewed by itself").count();
+            let renewals = instance.alerts().matches("was renewed automatically").count();
             Ok(if renewals >= 2 { Ok(()) } else { Err(renewals.to_string()) })
         })
         .unwrap_or_else(|error| panic!("{error}\n{}", instance.alerts()));

@@ -122,7 +122,7 @@ fn journal(mut bytes: Vec<u8>, seal: fn(&mut [u8])) {
     let history = journal.history();
     for database in [DatabaseId(0), DatabaseId(1), DatabaseId(u16::MAX)] {
         let _ = history.bound(database, WalPosition::default(), |_| None);
-        let _ = (history.floor(database), history.stopped(database), history.has_commits(database));
+        let _ = (history.durable_scn(database), history.stopped(database), history.has_commits(database));
     }
     let mut history = history.clone();
     history.compact();

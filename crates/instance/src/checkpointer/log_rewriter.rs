@@ -30,13 +30,13 @@ pub(super) enum Rewrite {
 impl Checkpointer {
     /// Runs a passive checkpoint. If it backfills everything up to one of `marks`, and that prefix is not longer than
     /// twice `passive_frames`, the rest of the WAL may stay deferred-sync.
-    pub(super) fn move_beginning(&mut self, database: &Arc<Database>, marks: &[Mark], at_leisure: bool) {
+    pub(super) fn backfill_prefix(&mut self, database: &Arc<Database>, marks: &[Mark], at_leisure: bool) {
         let connection = database.connection();
         // A WAL that is already long must not grow during a throttled backfill.
         let pace = if at_leisure {
-            Pace::LeisurelyUntil(self.hurry.clone())
+            Pace::ThrottledUntil(self.hurry.clone())
         } else {
-            Pace::SteadilyUntil(self.hurry.clone())
+            Pace::PacedUntil(self.hurry.clone())
         };
         let mut is_state = false;
         let moved = passive(&connection, &pace).and_then(|done| {
@@ -56,7 +56,7 @@ impl Checkpointer {
     }
 
     /// Lets the WAL be synced and backfilled as it is. What of it is not on disk first goes there incrementally.
-    pub(super) fn forget_tail(&mut self, database: &Database, frames: u32) {
+    pub(super) fn end_deferral(&mut self, database: &Database, frames: u32) {
         self.set_tail(database, None);
         if let Some(progress) = self.progress.get_mut(&database.id()) {
             progress.passive_at = frames;
@@ -65,7 +65,7 @@ impl Checkpointer {
     }
 
     pub(super) fn set_tail(&mut self, database: &Database, tail: Option<Tail>) {
-        database.set_lazy(tail.as_ref().map(Tail::raw_salts));
+        database.set_deferred(tail.as_ref().map(Tail::raw_salts));
         if let Some(progress) = self.progress.get_mut(&database.id()) {
             progress.tail = tail;
         }
@@ -82,8 +82,8 @@ impl Checkpointer {
         }
         let connection = database.connection();
         let Ok(guard) = Guard::of(&connection) else { return Rewrite::Impossible };
-        // Syncs what was backfilled by other code than [`Checkpointer::move_beginning`].
-        let synced = guard.sync_moved().map(|()| true);
+        // Syncs what was backfilled by other code than [`Checkpointer::backfill_prefix`].
+        let synced = guard.sync_backfilled().map(|()| true);
         if !self.judge(database, synced) {
             return Rewrite::Later;
         }
@@ -178,8 +178,8 @@ pub(super) fn mark_of(database: &Database) -> Option<Mark> {
 fn complete_and_sync(connection: &Connection, database: &Database) -> Result<bool, rusqlite::Error> {
     let Ok(guard) = Guard::of(connection) else { return Ok(false) };
     let size = database.record().page_size;
-    let completed = database.with_wal(|wal| Ok(guard.complete_moved(wal, size))).unwrap_or(Ok(false))?;
+    let completed = database.with_wal(|wal| Ok(guard.complete_backfill(wal, size))).unwrap_or(Ok(false))?;
     let _wait = waiting(Event::DbFileSync);
-    guard.sync_moved()?;
+    guard.sync_backfilled()?;
     Ok(completed)
 }

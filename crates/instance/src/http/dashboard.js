@@ -209,7 +209,7 @@ function tellAge() {
   document.body.classList.toggle('stale', stale);
   byId('lost').hidden = !stale;
   if (stale) {
-    const what = newestUs ? `THIS IS OLD: the instance has not been heard for ${seconds}.` : 'THE INSTANCE DOES NOT ANSWER.';
+    const what = newestUs ? `No data from the instance for ${seconds}.` : 'The instance does not answer.';
     byId('lost').textContent = `${what} ${trouble}`;
   }
   if (newestUs) {

@@ -8,7 +8,7 @@ use crate::release_queue::ReleaseQueue;
 use crate::retention::Known;
 use standfast_instruments::{Cause, Instruments, Rounds};
 use standfast_log::{LogBuffer, RedoChunk};
-use standfast_session::{Segment, Sleepers, monotonic_ns};
+use standfast_session::{Segment, Waiters, monotonic_ns};
 use standfast_types::{DatabaseId, Scn};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -131,7 +131,7 @@ impl PrimaryShared {
     /// acknowledgement, from any thread; `cause` is what just happened.
     pub fn release(&self, cause: Cause) {
         let begun_ns = monotonic_ns();
-        let mut sleepers = Sleepers::default();
+        let mut waiters = Waiters::default();
         // Under the lock, so that two callers publish in order.
         let mut release = self.releases();
         let upto = self.shipping().releasable(self.buffer.durable());
@@ -140,12 +140,12 @@ impl PrimaryShared {
         let mut round_before = None;
         queue.release(upto, |database, position, round| {
             if round_before.replace(round).is_some_and(|before| before != round) {
-                sleepers.next_round();
+                waiters.next_round();
             }
             self.segment.publish_durable(
                 database.0,
                 position.0,
-                &mut sleepers,
+                &mut waiters,
                 &mut |noticed_ns, posted_ns| {
                     if let Some(parts) = rounds.split(round, noticed_ns, cause, begun_ns, posted_ns) {
                         self.instruments.record_commit(&parts);
@@ -155,7 +155,7 @@ impl PrimaryShared {
         });
         // A woken session may preempt this thread: the log writer must not find the lock held then.
         drop(release);
-        self.segment.wake(&mut sleepers);
+        self.segment.wake(&mut waiters);
     }
 
     /// How far commits have been released.
@@ -210,7 +210,7 @@ impl PrimaryShared {
             return event.name().to_owned();
         }
         if let Some(name) = self.copies_awaited().values().next() {
-            return format!("fresh copy of database {name}");
+            return format!("full resync of database {name}");
         }
         if self.waiting_commits() == 0 {
             return String::new();

@@ -145,7 +145,7 @@ impl SwitchHelper for Helper {
         database.set_image_may_lack(false);
         self.environment
             .alert
-            .say(format!("database {}: the fresh copy is in the redo", database.record().name));
+            .say(format!("database {}: the full resync is in the redo", database.record().name));
     }
 }
 
@@ -166,7 +166,7 @@ fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<
                     environment.alert.say(error.to_string());
                 }
                 if !told.is_empty() {
-                    environment.alert.say(format!("database {name}: the fresh copy begins"));
+                    environment.alert.say(format!("database {name}: the full resync begins"));
                 }
                 shared.command(Box::new(move |primary| {
                     primary.start_baseline(job);
@@ -182,7 +182,7 @@ fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<
                 let error = error.to_string();
                 if told != error {
                     environment.alert.say(format!(
-                        "the fresh copy of database {name} cannot begin and will be tried again; its commits wait: {error}"
+                        "the full resync of database {name} cannot begin and will be tried again; its commits wait: {error}"
                     ));
                     told = error;
                 }

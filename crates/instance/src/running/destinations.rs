@@ -66,7 +66,7 @@ impl Running {
         self.forwarding().map_or(Ok(()), |forwarding| forwarding.configure(&self.configured()))
     }
 
-    pub(crate) fn use_destinations_anew(&self) -> Result<(), InstanceError> {
+    pub(crate) fn reapply_destinations(&self) -> Result<(), InstanceError> {
         let _one = self.one_command();
         if let Some(primary) = self.primary() {
             self.restart_destinations(&primary)?;

@@ -11,7 +11,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Starts a thread that opens the late databases, if there are any.
 pub(super) fn open_in_turn(running: &Weak<Running>, late: Late) -> std::io::Result<()> {
-    let Late { mut databases, sessions_vouch } = late;
+    let Late { mut databases, sessions_confirm } = late;
     if databases.is_empty() {
         return Ok(());
     }
@@ -21,7 +21,7 @@ pub(super) fn open_in_turn(running: &Weak<Running>, late: Late) -> std::io::Resu
             // Nothing reports when another process releases its lock.
             std::thread::sleep(PAUSE);
             let Some(running) = running.upgrade() else { return };
-            databases.retain(|id| running.is_still_late(*id, sessions_vouch));
+            databases.retain(|id| running.is_still_late(*id, sessions_confirm));
         }
     };
     std::thread::Builder::new().name("late-open".into()).spawn(run).map(drop)
@@ -29,13 +29,13 @@ pub(super) fn open_in_turn(running: &Weak<Running>, late: Late) -> std::io::Resu
 
 impl Running {
     /// Tries to open the database; returns whether to try again.
-    fn is_still_late(&self, id: DatabaseId, sessions_vouch: bool) -> bool {
+    fn is_still_late(&self, id: DatabaseId, sessions_confirm: bool) -> bool {
         if self.is_stopping() {
             return false;
         }
         let opened = self.with_primary(|primary| {
             let log = primary.source.redo_log();
-            open_late(&self.environment, &primary.threads, log, id, sessions_vouch)
+            open_late(&self.environment, &primary.threads, log, id, sessions_confirm)
         });
         match opened {
             Ok(()) => false,

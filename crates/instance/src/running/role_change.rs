@@ -36,10 +36,7 @@ impl Running {
         match &*mode {
             Mode::Standby(_) => descriptors::check_failover(self.environment.control().databases.len())?,
             Mode::Primary(_) => {
-                return Err(InstanceError::refused(
-                    "this instance is the primary already",
-                    "nothing is to be done",
-                ));
+                return Err(InstanceError::refused("this instance is the primary already", "nothing to do"));
             }
             Mode::Stuck(why) => return Err(failover::stuck(why)),
             Mode::FarSync(_) => return Err(far_sync::has_no_databases()),

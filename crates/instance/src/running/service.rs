@@ -76,7 +76,7 @@ impl ReceiverService for Service {
     }
 
     fn event(&self, event: &ReceiverEvent) {
-        if self.refusals.is_news(event) {
+        if self.refusals.is_new(event) {
             self.environment.alert.say(format!("receiver: {event}"));
         }
     }

@@ -50,18 +50,18 @@ impl Running {
             incarnations: peer.incarnations.iter().map(known).collect(),
             peer: peer.name.clone(),
         };
-        let mut is_news = false;
+        let mut is_new = false;
         let stored = environment.update_control(|control| {
             let known = control.known_incarnations().last().map_or(0, |incarnation| incarnation.number);
-            is_news = superseding.number() > known;
-            if is_news {
+            is_new = superseding.number() > known;
+            if is_new {
                 control.superseded_by = Some(superseding);
             }
         });
         if let Err(error) = stored {
             environment.alert.say(format!("a newer incarnation cannot be recorded: {error}"));
         }
-        if !is_news {
+        if !is_new {
             return;
         }
         environment.note_promotion(peer, newer);

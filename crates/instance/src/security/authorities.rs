@@ -11,7 +11,7 @@ impl Keeper {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(super) fn vouch_for_next(&self, next: &Authority) -> Result<(), InstanceError> {
+    pub(super) fn endorse_next(&self, next: &Authority) -> Result<(), InstanceError> {
         // A lost or damaged key is a reason to make a new authority; then only a token names it.
         let Ok(Some(before)) = self.authority() else { return Ok(()) };
         let vouched = endorse(before.certificate_pem(), &before.key_pem(), next.certificate_pem())?;

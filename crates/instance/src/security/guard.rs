@@ -119,7 +119,7 @@ impl Environment {
             ),
         };
         not_allowed(format!(
-            "`{}` says that incarnation {} has begun, and that is not believed: {why}",
+            "`{}` says that incarnation {} has begun, which is not accepted: {why}",
             peer.name, newer.number
         ))
     }

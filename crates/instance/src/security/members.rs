@@ -196,7 +196,7 @@ impl Members {
     /// Does [`Members::vouch`] for a source of redo. A source that may not become primary itself passes on what its
     /// primary reports; it cannot add the right to become primary to a member that does not already have it here: it
     /// could name itself.
-    pub fn vouch_as(&mut self, source: &str, members: &[MemberRights]) {
+    pub fn endorse_as(&mut self, source: &str, members: &[MemberRights]) {
         let may = |name: &str| self.listed_rights(name).is_some_and(|rights| rights.has(Right::Candidate));
         let limited = |member: &MemberRights| match may(source) || may(&member.name) {
             true => member.clone(),
@@ -425,10 +425,10 @@ mod tests {
         let mut members = Members::default();
         let near = MemberRights { name: "near".into(), rights: Rights::far_sync() };
         members.vouch(&[all(&["south", "north"]), vec![near]].concat());
-        members.vouch_as("near", &all(&["near", "evil", "north"]));
+        members.endorse_as("near", &all(&["near", "evil", "north"]));
         assert!(may(&members, "north", Right::Candidate), "as it is known already");
         assert!(!may(&members, "near", Right::Candidate) && !may(&members, "evil", Right::Candidate));
-        members.vouch_as("north", &all(&["north", "oslo"]));
+        members.endorse_as("north", &all(&["north", "oslo"]));
         assert!(may(&members, "oslo", Right::Candidate), "who may become primary is believed");
     }
 

@@ -143,14 +143,14 @@ mod tests {
     fn only_a_member_that_may_become_primary_is_believed() {
         let (members, destinations) =
             (members(), ["reports".to_owned(), "near".to_owned(), "oslo".to_owned()]);
-        let is_believed = |word| believed(word, "south", &members, &destinations).is_ok();
-        assert!(is_believed(Word::Began("north")) && is_believed(Word::Signed("north")));
+        let is_trusted = |word| believed(word, "south", &members, &destinations).is_ok();
+        assert!(is_trusted(Word::Began("north")) && is_trusted(Word::Signed("north")));
         for name in ["reports", "near", "stranger", "oslo"] {
-            assert!(!is_believed(Word::Began(name)) && !is_believed(Word::Signed(name)), "{name}");
+            assert!(!is_trusted(Word::Began(name)) && !is_trusted(Word::Signed(name)), "{name}");
         }
-        assert!(!is_believed(Word::Plain("reports")), "a restriction counts without a certificate, too");
-        assert!(is_believed(Word::Plain("stranger")), "plain TCP proves no name, and its list is empty");
-        assert!(is_believed(Word::Signed("south")));
+        assert!(!is_trusted(Word::Plain("reports")), "a restriction counts without a certificate, too");
+        assert!(is_trusted(Word::Plain("stranger")), "plain TCP proves no name, and its list is empty");
+        assert!(is_trusted(Word::Signed("south")));
         assert_eq!(
             believed(Word::Signed("reports"), "south", &members, &[]),
             Err(Doubt::MayNot("reports".to_owned(), Rights::never_primary()))

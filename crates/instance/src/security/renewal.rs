@@ -322,7 +322,7 @@ impl Keeper {
             Ok(told) => {
                 let until = self.shown().ok().flatten().map_or(0, |shown| shown.info.not_after);
                 let told: String = told.iter().map(|told| format!("; {told}")).collect();
-                format!("the certificate is renewed by itself, valid until {}{told}", date(until))
+                format!("the certificate was renewed automatically, valid until {}{told}", date(until))
             }
             Err(error) => {
                 let why = error.to_string().replace("\nhint: ", " | hint: ");
@@ -333,7 +333,7 @@ impl Keeper {
                             .to_owned()
                     }
                     RenewalState::NotValidYet => "THE CERTIFICATE IS NOT VALID YET by the clock of this host: new connections are \
-                                                  refused, those that are open go on"
+                                                  refused, open ones continue"
                         .to_owned(),
                     _ => format!("THE CERTIFICATE IS NOT RENEWED and ends {}", date(shown.info.not_after)),
                 };
@@ -343,8 +343,8 @@ impl Keeper {
         };
         let (today, mut renewal) = (now / 86_400, locked(&self.renewal));
         let warning = (today, outcome.clone());
-        let is_news = renewal.warned.replace(warning.clone()) != Some(warning);
-        is_news.then_some(outcome)
+        let is_new = renewal.warned.replace(warning.clone()) != Some(warning);
+        is_new.then_some(outcome)
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::check::{Finding, Severity, Thresholds, findings, severity};
 use crate::estimate::Estimate;
 use crate::figure::{Figure, UNKNOWN};
+use crate::lags::Lag;
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
 
@@ -38,10 +39,13 @@ impl Verdict {
         let failover = Figure::seconds(estimate.failover_s);
         let headline = match &estimate.target {
             _ if status.role.is_none() => "the state of the instance is unknown".into(),
-            Some(target) => format!(
-                "fail over now to {target}: lose {} / {}, back in about {}",
-                loss_time.text, loss_bytes.text, failover.text
-            ),
+            Some(target) => {
+                let loss = match estimate.loss {
+                    Lag { seconds: Some(0.0), bytes: Some(0) } => "no data lost".to_owned(),
+                    _ => format!("{} / {} lost", loss_time.text, loss_bytes.text),
+                };
+                format!("If you fail over to {target} now: {loss}, about {} of downtime", failover.text)
+            }
             None => "no standby is known: a failover is not possible".into(),
         };
         let words =

@@ -36,7 +36,7 @@ pub fn limit_meaning(limit: Limit, direction: Direction) -> String {
     let (sender, receiver) = ends(direction);
     match limit {
         Limit::ReceiverWindow => format!(
-            "the {receiver}'s receive buffer was full of what was under way; a larger buffer at the {receiver} helps"
+            "the {receiver}'s receive buffer was full of data in flight; a larger buffer at the {receiver} helps"
         ),
         Limit::SendBuffer => format!(
             "the {sender}'s send buffer was full of what was not yet acknowledged; a larger buffer at the {sender} helps"

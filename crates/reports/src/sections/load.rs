@@ -30,7 +30,7 @@ pub fn identity(interval: &Interval) -> Section {
 pub fn findings(interval: &Interval, findings: Vec<Finding>) -> Section {
     let note = match (findings.is_empty(), interval.counters.is_some()) {
         (false, _) => "The cause first.",
-        (true, true) => "None: no rule speaks.",
+        (true, true) => "No problems found.",
         (true, false) => "None, but without counts most rules cannot speak.",
     };
     Section { findings, ..with_notes("Findings", vec![note.into()]) }

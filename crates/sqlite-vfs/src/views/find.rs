@@ -39,7 +39,7 @@ fn marker_of(file: &Path) -> Result<Option<Marker>, String> {
         Ok(None) => return Ok(None),
         Ok(Some(marker)) => marker,
         Err(why) => {
-            return Err(format!("database {shown}: {why}. Restart its instance, which writes it anew"));
+            return Err(format!("database {shown}: {why}. Restart its instance, which writes it again"));
         }
     };
     let Some(id) = FileId::of(file) else {

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "the example includes a file of the tests")]
 
 use standfast_session::{
-    DatabaseState, FileId, Marker, Segment, SegmentConfig, Sleepers, marker_path, own_user,
+    DatabaseState, FileId, Marker, Segment, SegmentConfig, Waiters, marker_path, own_user,
 };
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -182,10 +182,10 @@ fn run(shared: &Shared) {
             match log_point(shm) {
                 Some((frame, now)) if now == salts => {
                     segment.set_scn(*number, u64::from(epoch) * 1_000_000 + u64::from(frame));
-                    let (position, mut sleepers) =
-                        (u64::from(epoch) << 32 | u64::from(frame), Sleepers::default());
-                    segment.publish_durable(*number, position, &mut sleepers, &mut |_, _| {});
-                    segment.wake(&mut sleepers);
+                    let (position, mut waiters) =
+                        (u64::from(epoch) << 32 | u64::from(frame), Waiters::default());
+                    segment.publish_durable(*number, position, &mut waiters, &mut |_, _| {});
+                    segment.wake(&mut waiters);
                     shared.releases.fetch_add(1, SeqCst);
                 }
                 // A new generation has begun since: a notification will follow.

@@ -49,7 +49,7 @@ impl GuardFile {
         Some(part.sync_first(header.log_bytes()?.max(written)))
     }
 
-    /// Asks the [`AllMoved`] hook when SQLite syncs this main database file by itself. SQLite does so only at the end
+    /// Asks the [`AllBackfilled`] hook when SQLite syncs this main database file by itself. SQLite does so only at the end
     /// of a checkpoint that has backfilled everything in the WAL (`walCheckpoint`), and keeps the checkpoint lock.
     fn may_say_all_moved(&self) -> bool {
         let Some(state) = self.state() else { return true };

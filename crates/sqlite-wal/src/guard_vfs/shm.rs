@@ -25,24 +25,24 @@ impl GuardFile {
     /// Takes the write lock without waiting: exclusively, or, where others hold it shared, by the [inner
     /// lock](InnerLock).
     pub fn take_write_lock(&self) -> c_int {
-        self.tell_write_lock(true);
+        self.report_write_lock(true);
         let code = self.try_write_lock();
         if code != ffi::SQLITE_OK {
-            self.tell_write_lock(false);
+            self.report_write_lock(false);
         }
         code
     }
 
     pub fn drop_write_lock(&self) -> c_int {
         let code = self.give_write_lock();
-        self.tell_write_lock(false);
+        self.report_write_lock(false);
         code
     }
 
-    /// Calls [`super::WriteLockTold`].
-    pub fn tell_write_lock(&self, held: bool) {
+    /// Calls [`super::WriteLockHook`].
+    pub fn report_write_lock(&self, held: bool) {
         if let Some(state) = self.state() {
-            state.tell_write_lock(held);
+            state.report_write_lock(held);
         }
     }
 

@@ -15,11 +15,11 @@ pub type BeforeBackfill = Box<dyn Fn() -> bool + Send + Sync>;
 /// Called with the last backfilled frame when a checkpoint has backfilled all of the WAL, has synced the database file,
 /// and is about to say so in the wal-index: from then on SQLite may reset the WAL. False keeps the index from saying
 /// so.
-pub type AllMoved = Box<dyn Fn(u32) -> bool + Send + Sync>;
+pub type AllBackfilled = Box<dyn Fn(u32) -> bool + Send + Sync>;
 
 /// Called with true before this connection tries to take SQLite's write lock, and with false when it did not get the
 /// lock or has released it.
-pub type WriteLockTold = Box<dyn Fn(bool) + Send + Sync>;
+pub type WriteLockHook = Box<dyn Fn(bool) + Send + Sync>;
 
 /// The state of one open main database file of the guard; lives as long as the file is open.
 #[derive(Default)]
@@ -37,8 +37,8 @@ pub struct GuardState {
     /// This connection reads the database file without the WAL.
     pub(super) reads_file: AtomicBool,
     pub before_backfill: Mutex<Option<BeforeBackfill>>,
-    pub all_moved: Mutex<Option<AllMoved>>,
-    pub write_lock_told: OnceLock<WriteLockTold>,
+    pub all_moved: Mutex<Option<AllBackfilled>>,
+    pub write_lock_hook: OnceLock<WriteLockHook>,
     portions: Mutex<Portions>,
     /// The database was written to since its last sync.
     pub(super) unsynced: AtomicBool,
@@ -96,8 +96,8 @@ impl GuardState {
         locked
     }
 
-    pub(super) fn tell_write_lock(&self, held: bool) {
-        if let Some(told) = self.write_lock_told.get() {
+    pub(super) fn report_write_lock(&self, held: bool) {
+        if let Some(told) = self.write_lock_hook.get() {
             told(held);
         }
     }

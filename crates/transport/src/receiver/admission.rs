@@ -15,9 +15,9 @@ use std::time::Duration;
 /// Limits. Rates are in connections per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    pub strangers_max: usize,
+    pub unauthenticated_max: usize,
     /// Unauthenticated connections at a time, per address.
-    pub strangers_per_address: usize,
+    pub unauthenticated_per_address: usize,
     /// Mean rate of new connections, per address.
     pub rate_per_address: u32,
     /// Mean rate of new connections, in all.
@@ -29,8 +29,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            strangers_max: 64,
-            strangers_per_address: 24,
+            unauthenticated_max: 64,
+            unauthenticated_per_address: 24,
             rate_per_address: 50,
             rate: 200,
             burst_seconds: 4,
@@ -116,12 +116,12 @@ impl Admission {
         let known = self.known.contains(&own);
         let counted_as = if known { own } else { self.place(now, own) };
         let local = own.is_loopback();
-        let full = !known && self.all.strangers >= limits.strangers_max;
-        let local_full = !known && local && self.local.strangers >= limits.strangers_max / 2;
+        let full = !known && self.all.strangers >= limits.unauthenticated_max;
+        let local_full = !known && local && self.local.strangers >= limits.unauthenticated_max / 2;
         let displaces = if full || local_full { self.heaviest(local_full) } else { None };
         let address = self.addresses.entry(counted_as).or_default();
         if (full || local_full) && displaces.is_none_or(|(_, most)| most <= address.strangers + 1)
-            || address.strangers >= limits.strangers_per_address
+            || address.strangers >= limits.unauthenticated_per_address
         {
             return Err(TurnedAway::Strangers);
         }
@@ -265,8 +265,8 @@ mod tests {
     use super::*;
 
     const LIMITS: Limits = Limits {
-        strangers_max: 4,
-        strangers_per_address: 2,
+        unauthenticated_max: 4,
+        unauthenticated_per_address: 2,
         rate_per_address: 10,
         rate: 1000,
         burst_seconds: 1,
@@ -316,14 +316,14 @@ mod tests {
 
     #[test]
     fn all_addresses_together_have_a_rate_too() {
-        let mut admission = Admission::new(Limits { strangers_max: 1000, rate: 20, ..LIMITS });
+        let mut admission = Admission::new(Limits { unauthenticated_max: 1000, rate: 20, ..LIMITS });
         let served = (1..=200).filter(|last| admission.admit(at(0.), host(*last)).is_ok()).count();
         assert_eq!(served, 20);
     }
 
     #[test]
     fn what_is_remembered_of_addresses_is_bounded_and_old_entries_make_room() {
-        let mut admission = Admission::new(Limits { strangers_max: 1000, rate: 1_000_000, ..LIMITS });
+        let mut admission = Admission::new(Limits { unauthenticated_max: 1000, rate: 1_000_000, ..LIMITS });
         let address = |n: u32| IpAddr::from(n.to_be_bytes());
         for n in 1..=ADDRESSES_MAX as u32 * 4 {
             if let Ok(admitted) = admission.admit(at(0.), address(n)) {
@@ -349,7 +349,8 @@ mod tests {
 
     #[test]
     fn a_flood_leaves_the_rate_of_those_that_seldom_connect() {
-        let limits = Limits { strangers_max: 1000, strangers_per_address: 1000, rate: 20, ..LIMITS };
+        let limits =
+            Limits { unauthenticated_max: 1000, unauthenticated_per_address: 1000, rate: 20, ..LIMITS };
         let mut admission = Admission::new(limits);
         for n in 0..5000_u32 {
             let now = at(f64::from(n) / 500.);
@@ -362,7 +363,7 @@ mod tests {
 
     #[test]
     fn strangers_of_this_host_leave_half_to_others() {
-        let limits = Limits { strangers_max: 8, ..LIMITS };
+        let limits = Limits { unauthenticated_max: 8, ..LIMITS };
         let mut admission = Admission::new(limits);
         let local = |n: u8| IpAddr::from([127, 0, 0, n]);
         let served = (1..=200).filter(|n| admission.admit(at(0.), local(*n)).is_ok()).count();
@@ -375,6 +376,6 @@ mod tests {
         let mut admission = Admission::new(LIMITS);
         let host = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n]);
         let served = (0..10).filter(|n| admission.admit(at(0.), host(*n)).is_ok()).count();
-        assert_eq!(served, LIMITS.strangers_per_address);
+        assert_eq!(served, LIMITS.unauthenticated_per_address);
     }
 }

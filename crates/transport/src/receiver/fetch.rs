@@ -13,7 +13,7 @@
 //! ```
 
 use super::Shared;
-use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, StationError, TransportError};
+use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, StageError, TransportError};
 use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FrameWriter};
 use crate::gap::{ArchivedLogInfo, Gap, GapStatus, Unit, Units};
@@ -164,7 +164,7 @@ impl Fetch {
         }
     }
 
-    fn part(&self, work: &mut Work, log: usize) -> Result<Arc<dyn ArchivePart>, StationError> {
+    fn part(&self, work: &mut Work, log: usize) -> Result<Arc<dyn ArchivePart>, StageError> {
         if let Some(part) = work.parts.get(&log) {
             return Ok(part.clone());
         }
@@ -317,7 +317,7 @@ fn fetch_unit(
     Ok(())
 }
 
-fn cannot_keep(error: &StationError) -> Refusal {
+fn cannot_keep(error: &StageError) -> Refusal {
     Refusal::new(RefuseCode::StandbyLog, format!("an archived log cannot be kept: {error}"))
 }
 

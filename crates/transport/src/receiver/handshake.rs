@@ -3,7 +3,7 @@
 use super::fetch::{self, Fetch};
 use super::slot::Unavailable;
 use super::{Shared, claims, stream};
-use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, StationError, TransportError};
+use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, StageError, TransportError};
 use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FrameWriter};
 use crate::gap::Gap;
@@ -343,7 +343,7 @@ fn unavailable_refusal(why: &Unavailable, mine: &str) -> Refusal {
     match why {
         Unavailable::None => Refusal::new(
             RefuseCode::Starting,
-            format!("`{mine}` has no standby log at the moment: it is starting or changing its role"),
+            format!("`{mine}` is not ready: it is starting, stopping or changing its role"),
         ),
         Unavailable::Taken(other) => Refusal::new(
             RefuseCode::Busy,
@@ -357,8 +357,8 @@ fn unavailable_refusal(why: &Unavailable, mine: &str) -> Refusal {
     }
 }
 
-fn positions(log: &dyn StandbyLog) -> Result<StandbyPositions, StationError> {
-    let sum = |scn: Scn| -> Result<PositionSum, StationError> {
+fn positions(log: &dyn StandbyLog) -> Result<StandbyPositions, StageError> {
+    let sum = |scn: Scn| -> Result<PositionSum, StageError> {
         let crc =
             log.stream_crc(scn)?.ok_or_else(|| format!("the sum of the stream at {scn} is not known"))?;
         Ok(PositionSum { scn, crc: crc.0 })
@@ -400,7 +400,7 @@ fn accept_start(
 fn accept_gap(held: &StandbyPositions, start: &StreamStart, gap: &Gap) -> Result<(), TransportError> {
     let in_place = start.from == held.end.scn && start.keep == held.end.scn && start.log.first_scn == gap.to;
     let checked =
-        gap.check(held.end.scn).and(in_place.then_some(()).ok_or("the stream does not go on at its end"));
+        gap.check(held.end.scn).and(in_place.then_some(()).ok_or("the stream does not continue at its end"));
     checked.map_err(|why| {
         let text = format!("a gap {}..{} that cannot be: {why}", gap.from, gap.to);
         TransportError::Refused(Refusal::new(RefuseCode::Protocol, text))

@@ -7,7 +7,7 @@ use crate::ack::{Ack, AckSender, AckTimes};
 use crate::certificate::CertificateRight;
 use crate::channel::{CertificateChannel, OpenChannel};
 use crate::destination::TransportMode;
-use crate::error::{Refusal, RefuseCode, StationError, TransportError};
+use crate::error::{Refusal, RefuseCode, StageError, TransportError};
 use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FramingError, HELLO_BYTES_MAX};
 use crate::hello::{self, SenderHello};
@@ -522,6 +522,6 @@ fn protocol(what: &str) -> TransportError {
     TransportError::Protocol(what.into())
 }
 
-fn failed(error: &StationError) -> TransportError {
+fn failed(error: &StageError) -> TransportError {
     TransportError::Refused(Refusal::new(RefuseCode::StandbyLog, format!("the standby log failed: {error}")))
 }

@@ -192,20 +192,20 @@ pub(super) fn told(shared: &Shared, wire: &Wire) -> Result<Told, Ended> {
     if epoch == wire.epoch && epoch.is_multiple_of(2) {
         Ok(told)
     } else {
-        Err(Ended::Anew("what this instance receives has changed: the stream begins anew".into()))
+        Err(Ended::Anew("what this instance receives has changed: the stream begins again".into()))
     }
 }
 
 /// Handles an idle stream: sends the durable position when it is due, else returns how long to wait.
 fn idle(shared: &Shared, wire: &mut Wire, told: Told) -> std::io::Result<Step> {
     let quiet = Instant::now().saturating_duration_since(wire.last_sent);
-    let news = told.durable.min(wire.sent) > wire.told_durable;
+    let news = told.durable.min(wire.sent) > wire.reported_durable;
     if news && quiet >= CONFIRM_AFTER || quiet >= shared.heartbeat() {
         wire.send_confirm(told)?;
         shared.stats.confirms.fetch_add(1, Relaxed);
         return Ok(Step::Sent);
     }
-    wire.confirm_armed = wire.sent > wire.told_durable;
+    wire.confirm_armed = wire.sent > wire.reported_durable;
     let wait = if !wire.confirm_armed {
         shared.heartbeat().saturating_sub(quiet)
     } else if quiet < CONFIRM_SLOWLY_AFTER {

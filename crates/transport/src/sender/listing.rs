@@ -53,7 +53,7 @@ impl Listing {
         let frame = if self.takes { encode(FrameKind::Members, 0, &self.said) } else { None };
         let Some(frame) = frame else {
             return Some(Ended::Anew(
-                "the list of members has changed: the stream begins anew with it".into(),
+                "the list of members has changed: the stream begins again with it".into(),
             ));
         };
         // If it cannot be sent, the stream is dead, and its own threads find that out.

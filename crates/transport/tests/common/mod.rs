@@ -281,7 +281,7 @@ pub fn sender_config(address: SocketAddr, security: Security, expected: Option<&
         shape: StreamShape::default(),
         delay: None,
         counts: true,
-        siblings: Arc::default(),
+        destination_set: Arc::default(),
         archive: ArchiveTransport::default(),
     }
 }

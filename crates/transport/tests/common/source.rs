@@ -41,7 +41,7 @@ struct MemoryArchive {
 }
 
 impl ArchivedFile for MemoryArchive {
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StationError> {
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StageError> {
         let log = self.log;
         self.source.0.change(|state| state.reads.push(log.sequence));
         self.source.0.wait("archived logs may be read", |state| log.sequence < state.hold_from);

@@ -82,14 +82,14 @@ struct MemoryStore(Standby, Gap);
 struct MemoryPart(Standby, Gap, ArchivedLogInfo, Mutex<Vec<u8>>);
 
 impl ArchivePart for MemoryPart {
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StationError> {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StageError> {
         let at = offset as usize;
         let mut file = self.3.lock().unwrap();
         assert!(file[at..at + bytes.len()].iter().all(|byte| *byte == 0xEE), "written twice");
         file[at..at + bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
-    fn complete(&self) -> Result<bool, StationError> {
+    fn complete(&self) -> Result<bool, StageError> {
         let MemoryPart(standby, gap, log, file) = self;
         let redo = file.lock().unwrap()[512..][..log.next_scn.bytes_since(log.first_scn) as usize].to_vec();
         let next = gap.logs.iter().find(|other| other.first_scn == log.next_scn);
@@ -102,7 +102,7 @@ impl ArchivePart for MemoryPart {
 }
 
 impl ArchiveStore for MemoryStore {
-    fn create(&self, log: &ArchivedLogInfo) -> Result<Arc<dyn ArchivePart>, StationError> {
+    fn create(&self, log: &ArchivedLogInfo) -> Result<Arc<dyn ArchivePart>, StageError> {
         let file = Mutex::new(vec![0xEE; log.bytes as usize]);
         Ok(Arc::new(MemoryPart(self.0.clone(), self.1.clone(), *log, file)))
     }
@@ -132,13 +132,13 @@ impl StandbyLog for MemoryLog {
     fn passing(&self) -> Option<Arc<dyn Passing>> {
         self.0.read(|state| state.passing.clone())
     }
-    fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError> {
+    fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StageError> {
         Ok(self.0.read(|state| {
             let bytes = state.bytes.get(..at.bytes_since(state.first) as usize)?;
             Some(StreamCrc::default().after(bytes))
         }))
     }
-    fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StationError> {
+    fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StageError> {
         Ok(self.0.read(|state| {
             let at = from.bytes_since(state.first) as usize;
             state.bytes[at..at + bytes].to_vec()
@@ -147,7 +147,7 @@ impl StandbyLog for MemoryLog {
     fn log_containing(&self, at: Scn) -> Option<LogSwitch> {
         self.0.read(|state| state.logs.iter().rev().find(|log| log.first_scn <= at).copied())
     }
-    fn cut(&mut self, at: Scn) -> Result<(), StationError> {
+    fn cut(&mut self, at: Scn) -> Result<(), StageError> {
         self.0.change(|state| {
             assert!(state.confirmed <= at && at < state.end(), "cut at {at}");
             state.cuts.push((at, state.end()));
@@ -156,11 +156,11 @@ impl StandbyLog for MemoryLog {
         });
         Ok(())
     }
-    fn begin(&mut self, start: &StreamStart) -> Result<(), StationError> {
+    fn begin(&mut self, start: &StreamStart) -> Result<(), StageError> {
         self.0.change(|state| state.starts.push(start.clone()));
         Ok(())
     }
-    fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError> {
+    fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StageError> {
         self.0.change(|state| state.begun += 1);
         self.0.wait("writes may go on", |state| !state.hold);
         self.0.change(|state| {
@@ -178,7 +178,7 @@ impl StandbyLog for MemoryLog {
             Ok(state.end())
         })
     }
-    fn switch(&mut self, log: &LogSwitch) -> Result<(), StationError> {
+    fn switch(&mut self, log: &LogSwitch) -> Result<(), StageError> {
         self.0.change(|state| {
             assert_eq!(log.first_scn, state.end());
             if state.logs.last() != Some(log) {
@@ -187,7 +187,7 @@ impl StandbyLog for MemoryLog {
         });
         Ok(())
     }
-    fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError> {
+    fn confirm(&mut self, confirmed: Scn) -> Result<(), StageError> {
         self.0.change(|state| state.set_confirmed(confirmed));
         Ok(())
     }
@@ -197,7 +197,7 @@ impl StandbyLog for MemoryLog {
     fn contiguous_end(&self) -> Scn {
         self.0.read(StandbyState::contiguous)
     }
-    fn open_gap(&mut self, gap: &Gap, log: &LogSwitch) -> Result<OpenedGap, StationError> {
+    fn open_gap(&mut self, gap: &Gap, log: &LogSwitch) -> Result<OpenedGap, StageError> {
         let held = self.0.change(|state| {
             assert_eq!((gap.from, gap.to), (state.end(), log.first_scn));
             state.gap = Some(MemoryGap { gap: gap.clone(), beyond: Vec::new() });
@@ -207,7 +207,7 @@ impl StandbyLog for MemoryLog {
         });
         Ok(OpenedGap { store: Arc::new(MemoryStore(self.0.clone(), gap.clone())), held })
     }
-    fn fill_gap(&mut self) -> Result<(), StationError> {
+    fn fill_gap(&mut self) -> Result<(), StageError> {
         self.0.change(|state| {
             let open = state.gap.take().unwrap();
             state.lead_on();
@@ -217,7 +217,7 @@ impl StandbyLog for MemoryLog {
         });
         Ok(())
     }
-    fn give_up_gap(&mut self) -> Result<Option<GivenUp>, StationError> {
+    fn give_up_gap(&mut self) -> Result<Option<GivenUp>, StageError> {
         Ok(self.0.change(|state| {
             let open = state.gap.take()?;
             let received = open.gap.to + open.beyond.len() as u64;

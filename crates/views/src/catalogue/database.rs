@@ -25,7 +25,7 @@ pub(super) const DATABASE: View = View {
         integer("archivelog_change_no", "SCN up to which the redo is archived here."),
         text("switchover_status", "NULL: there is no switchover yet."),
         text("dataguard_broker", "Always DISABLED."),
-        text("guard_status", "ALL at a standby, which nobody writes to; else NONE."),
+        text("guard_status", "ALL at a standby, which takes no writes; else NONE."),
         text("force_logging", "Always YES: there is no commit without redo."),
         integer(
             "current_scn",
@@ -55,7 +55,7 @@ pub(super) const DATAGUARD_STATUS: View = View {
         integer("dest_id", "Destination that it is about."),
         integer("message_num", "Number of the row, the oldest first."),
         integer("error_code", "NULL: messages are texts."),
-        text("callout", "YES when somebody should look, else NO."),
+        text("callout", "YES when an operator should look, else NO."),
         text("timestamp", "When it was written."),
         text("message", "The line."),
         INSTANCE,

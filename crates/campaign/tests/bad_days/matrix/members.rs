@@ -15,7 +15,7 @@ use standfast_instance::paths::Paths;
 use standfast_tls::{Request, Token};
 use standfast_transport::hello;
 use standfast_transport::{
-    DatabaseInfo, Manifest, Security, SnapshotInfo, SnapshotSink, StationError, TransportError,
+    DatabaseInfo, Manifest, Security, SnapshotInfo, SnapshotSink, StageError, TransportError,
     fetch_certificate, fetch_database, fetch_snapshot, fetch_status,
 };
 use standfast_types::{DatabaseId, PageNo};
@@ -35,16 +35,16 @@ impl SnapshotSink for Nothing {
     fn wants_databases(&self) -> bool {
         self.with_databases
     }
-    fn manifest(&mut self, _: &Manifest) -> Result<(), StationError> {
+    fn manifest(&mut self, _: &Manifest) -> Result<(), StageError> {
         Ok(())
     }
-    fn begin(&mut self, _: &DatabaseInfo) -> Result<(), StationError> {
+    fn begin(&mut self, _: &DatabaseInfo) -> Result<(), StageError> {
         Ok(())
     }
-    fn pages(&mut self, _: DatabaseId, _: PageNo, _: &[u8]) -> Result<(), StationError> {
+    fn pages(&mut self, _: DatabaseId, _: PageNo, _: &[u8]) -> Result<(), StageError> {
         Ok(())
     }
-    fn end(&mut self, _: &SnapshotInfo) -> Result<(), StationError> {
+    fn end(&mut self, _: &SnapshotInfo) -> Result<(), StageError> {
         Ok(())
     }
 }

@@ -67,13 +67,13 @@ pub struct ClientArgs {
     /// Congestion control of this side, e.g. cubic
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// A row so often
+    /// Print a row every TIME
     #[arg(long, default_value = "1s", value_parser = interval, value_name = "TIME", allow_hyphen_values = true)]
     interval: Duration,
     /// Time (30s, 2m) or amount of data in each direction (500mb); default: until it is interrupted
     #[arg(long, value_parser = duration, value_name = "TIME|SIZE", allow_hyphen_values = true)]
     duration: Option<Extent>,
-    /// Begin of the test that no figure counts
+    /// Warm-up, not counted
     #[arg(long, default_value = "0", value_parser = seconds, value_name = "TIME", allow_hyphen_values = true)]
     omit: Duration,
     /// Give up when nothing moves for so long; 0 waits for ever
@@ -85,10 +85,10 @@ pub struct ClientArgs {
     /// Short for --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Write the result as JSON to this file besides
+    /// Also write the result as JSON to this file
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Write a report for people to this file besides, one HTML file with plots; replaces only an earlier report
+    /// Also write a report to this file, one HTML page with plots; replaces only an earlier report
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Exit 3 when this holds at the end, e.g. 'p99>5ms' or 'throughput<80MiB/s'; may be given several times

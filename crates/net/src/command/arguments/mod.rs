@@ -176,7 +176,7 @@ pub struct SweepArgs {
     /// Also the other direction, which redo takes when the roles have changed
     #[arg(long)]
     pub both: bool,
-    /// Write a report for people to this file besides, one HTML file with plots; replaces only an earlier report
+    /// Also write a report to this file, one HTML page with plots; replaces only an earlier report
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// As JSON
@@ -222,7 +222,7 @@ pub struct AdviseArgs {
     /// File for the writes of this host, with --both: made with 64 MiB, removed at the end
     #[arg(long, default_value = crate::tcptest::options::DEFAULT_FILE)]
     pub file: PathBuf,
-    /// Write a report for people to this file besides, one HTML file with plots; replaces only an earlier report
+    /// Also write a report to this file, one HTML page with plots; replaces only an earlier report
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// As JSON

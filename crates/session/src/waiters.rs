@@ -1,18 +1,18 @@
 //! Waiters: commits that may continue and sleep, collected so that they are woken together.
 
-use crate::layout::{BED_SESSIONS, Slot};
+use crate::layout::{BUCKET_SESSIONS, Slot};
 use crate::session::{WORD_ASLEEP, WORD_IDLE};
 use std::sync::atomic::Ordering::SeqCst;
 
 #[derive(Debug, Default)]
-pub struct Sleepers {
-    all: Vec<Sleeper>,
+pub struct Waiters {
+    all: Vec<Waiter>,
     /// Rank of the first waiter of each database that joins from now on.
     first_turn: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Sleeper {
+struct Waiter {
     /// Rank: the number of waiters of the same database before it.
     turn: usize,
     /// When its session notified of the commit.
@@ -26,21 +26,21 @@ impl Slot {
     }
 }
 
-impl Sleepers {
+impl Waiters {
     /// Lets sessions of one database, with the indices of their slots, check again what they wait for, in this order;
     /// those that sleep join.
     pub(crate) fn call<'s>(&mut self, sessions: impl IntoIterator<Item = (usize, &'s Slot)>) {
         let asleep = |(_, slot): &(usize, &Slot)| slot.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP;
         for (turn, (index, slot)) in sessions.into_iter().filter(asleep).enumerate() {
             let turn = self.first_turn + turn;
-            self.all.push(Sleeper { turn, noticed_ns: slot.noticed_ns.load(SeqCst), slot: index });
+            self.all.push(Waiter { turn, noticed_ns: slot.noticed_ns.load(SeqCst), slot: index });
         }
     }
 
     /// Commits of the log writer's next batch follow: waiters that join from here on are woken after all that have
     /// joined.
     pub fn next_round(&mut self) {
-        self.first_turn = self.all.iter().map(|sleeper| sleeper.turn + 1).max().unwrap_or(0);
+        self.first_turn = self.all.iter().map(|waiter| waiter.turn + 1).max().unwrap_or(0);
     }
 
     /// Returns the wakes, one call after the other: wait buckets, with the bits of the waiters in them. The first
@@ -48,15 +48,15 @@ impl Sleepers {
     /// the waiters of a database are going to want the same write lock. The longest waits come first. Leaves no waiter
     /// behind.
     pub(crate) fn take(&mut self) -> Vec<(usize, u32)> {
-        self.all.sort_unstable_by_key(|sleeper| (sleeper.turn, sleeper.noticed_ns));
+        self.all.sort_unstable_by_key(|waiter| (waiter.turn, waiter.noticed_ns));
         let mut calls: Vec<(usize, u32)> = Vec::new();
         for turn in self.all.chunk_by(|one, next| one.turn == next.turn) {
             let first = calls.len();
-            for sleeper in turn {
-                let (bed, bit) = (sleeper.slot / BED_SESSIONS, 1 << (sleeper.slot % BED_SESSIONS));
-                match calls[first..].iter_mut().find(|(of, _)| *of == bed) {
+            for waiter in turn {
+                let (bucket, bit) = (waiter.slot / BUCKET_SESSIONS, 1 << (waiter.slot % BUCKET_SESSIONS));
+                match calls[first..].iter_mut().find(|(of, _)| *of == bucket) {
                     Some((_, bits)) => *bits |= bit,
-                    None => calls.push((bed, bit)),
+                    None => calls.push((bucket, bit)),
                 }
             }
         }
@@ -81,10 +81,10 @@ mod tests {
     #[test]
     fn one_of_each_database_is_woken_at_a_time_and_those_of_a_bed_together() {
         let all = [(0, 30, 0), (1, 31, 1), (0, 20, 33), (1, 5, 34), (2, 6, 35), (0, 10, 31), (0, 40, 32)]
-            .map(|(turn, noticed_ns, slot)| Sleeper { turn, noticed_ns, slot });
-        let mut sleepers = Sleepers { all: all.to_vec(), first_turn: 0 };
-        assert_eq!((sleepers.len(), sleepers.is_empty()), (7, false));
-        assert_eq!(sleepers.take(), [(0, 1 << 31 | 1), (1, 0b11), (1, 1 << 2), (0, 1 << 1), (1, 1 << 3)]);
-        assert_eq!((sleepers.len(), sleepers.is_empty(), sleepers.take()), (0, true, vec![]));
+            .map(|(turn, noticed_ns, slot)| Waiter { turn, noticed_ns, slot });
+        let mut waiters = Waiters { all: all.to_vec(), first_turn: 0 };
+        assert_eq!((waiters.len(), waiters.is_empty()), (7, false));
+        assert_eq!(waiters.take(), [(0, 1 << 31 | 1), (1, 0b11), (1, 1 << 2), (0, 1 << 1), (1, 1 << 3)]);
+        assert_eq!((waiters.len(), waiters.is_empty(), waiters.take()), (0, true, vec![]));
     }
 }

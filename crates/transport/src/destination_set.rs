@@ -21,7 +21,7 @@ pub struct Others {
 
 /// The set of all destinations of a primary, see the module.
 #[derive(Debug, Default)]
-pub struct Siblings {
+pub struct DestinationSet {
     seats: Mutex<Vec<Weak<Seat>>>,
 }
 
@@ -43,7 +43,7 @@ impl Seat {
     }
 }
 
-impl Siblings {
+impl DestinationSet {
     pub(crate) fn sit(&self) -> Arc<Seat> {
         let seat = Arc::new(Seat::default());
         let mut seats = lock(&self.seats);
@@ -74,32 +74,35 @@ mod tests {
 
     #[test]
     fn only_others_that_keep_up_count() {
-        let siblings = Siblings::default();
-        let (mine, other) = (siblings.sit(), siblings.sit());
+        let destination_set = DestinationSet::default();
+        let (mine, other) = (destination_set.sit(), destination_set.sit());
         mine.show(true, true, Scn(900));
-        assert_eq!(siblings.decide(&mine, |others| others), Others::default());
+        assert_eq!(destination_set.decide(&mine, |others| others), Others::default());
         other.show(true, false, Scn(500));
         let fastsync = Others { synchronised: false, acknowledged: Scn(500) };
-        assert_eq!(siblings.decide(&mine, |others| others), fastsync);
+        assert_eq!(destination_set.decide(&mine, |others| others), fastsync);
         other.show(true, true, Scn(600));
-        assert!(siblings.decide(&mine, |others| others.synchronised));
+        assert!(destination_set.decide(&mine, |others| others.synchronised));
         other.show(false, true, Scn(700));
-        assert_eq!(siblings.decide(&mine, |others| others), Others::default());
+        assert_eq!(destination_set.decide(&mine, |others| others), Others::default());
         other.show(true, true, Scn(700));
         drop(other);
-        assert!(!siblings.decide(&mine, |others| others.synchronised), "one that is gone counts no more");
+        assert!(
+            !destination_set.decide(&mine, |others| others.synchronised),
+            "one that is gone counts no more"
+        );
     }
 
     #[test]
     fn of_two_that_give_up_at_once_one_stays() {
         for _ in 0..200 {
-            let siblings = Siblings::default();
-            let seats = [siblings.sit(), siblings.sit()];
+            let destination_set = DestinationSet::default();
+            let seats = [destination_set.sit(), destination_set.sit()];
             seats.iter().for_each(|seat| seat.show(true, true, Scn(1)));
             std::thread::scope(|scope| {
                 for seat in &seats {
                     scope.spawn(|| {
-                        siblings.decide(seat, |others| {
+                        destination_set.decide(seat, |others| {
                             if others.synchronised {
                                 seat.show(false, true, Scn(1));
                             }

@@ -39,7 +39,7 @@ pub struct Slot {
 
 /// Images of changed pages. Memory is kept from batch to batch; the caller bounds it by when it clears the map.
 #[derive(Default)]
-pub struct Overlay {
+pub struct DirtyPages {
     page_bytes: usize,
     index: PageMap<u32>,
     slots: Vec<Slot>,
@@ -47,7 +47,7 @@ pub struct Overlay {
     chunks: Vec<Box<[u8]>>,
 }
 
-impl Overlay {
+impl DirtyPages {
     /// Forgets all pages and takes pages of `page_bytes` from now on.
     pub fn clear(&mut self, page_bytes: usize) {
         self.page_bytes = page_bytes;
@@ -70,7 +70,7 @@ impl Overlay {
         &self.slots
     }
 
-    /// Sorts [`Overlay::slots`] by page number; the map can then only be read until it is cleared.
+    /// Sorts [`DirtyPages::slots`] by page number; the map can then only be read until it is cleared.
     pub fn sort(&mut self) {
         self.slots.sort_unstable_by_key(|slot| slot.page_no);
         for (at, slot) in self.slots.iter().enumerate() {
@@ -136,35 +136,35 @@ mod tests {
 
     #[test]
     fn a_page_keeps_its_image_from_touch_to_touch() {
-        let mut overlay = Overlay::default();
+        let mut dirty_pages = DirtyPages::default();
         for page_bytes in [512, 65_536] {
-            overlay.clear(page_bytes);
+            dirty_pages.clear(page_bytes);
             for page_no in 1..=40u32 {
-                let Err(image) = overlay.touch(page_no, 0, Scn(1)) else { panic!("known") };
+                let Err(image) = dirty_pages.touch(page_no, 0, Scn(1)) else { panic!("known") };
                 image.fill(page_no as u8);
             }
-            let Ok(image) = overlay.touch(7, 70, Scn(2)) else { panic!("new") };
+            let Ok(image) = dirty_pages.touch(7, 70, Scn(2)) else { panic!("new") };
             assert!(image.iter().all(|byte| *byte == 7));
-            let slot = overlay.find(7).unwrap();
+            let slot = dirty_pages.find(7).unwrap();
             assert_eq!((slot.sum_after, slot.scn), (70, Scn(2)));
-            assert_eq!(overlay.bytes(), 40 * page_bytes);
+            assert_eq!(dirty_pages.bytes(), 40 * page_bytes);
         }
     }
 
     #[test]
     fn a_cut_forgets_the_pages_behind_it_only() {
-        let mut overlay = Overlay::default();
-        overlay.clear(512);
+        let mut dirty_pages = DirtyPages::default();
+        dirty_pages.clear(512);
         for page_no in [5, 1, 9, 3, 7] {
-            let Err(image) = overlay.touch(page_no, 0, Scn(1)) else { panic!("known") };
+            let Err(image) = dirty_pages.touch(page_no, 0, Scn(1)) else { panic!("known") };
             image.fill(page_no as u8);
         }
-        overlay.cut(6);
-        assert!(overlay.find(9).is_none() && overlay.find(7).is_none());
-        assert!(overlay.touch(9, 0, Scn(2)).is_err(), "a page that was cut starts anew");
-        overlay.sort();
+        dirty_pages.cut(6);
+        assert!(dirty_pages.find(9).is_none() && dirty_pages.find(7).is_none());
+        assert!(dirty_pages.touch(9, 0, Scn(2)).is_err(), "a page that was cut starts anew");
+        dirty_pages.sort();
         let pages: Vec<_> =
-            overlay.slots().iter().map(|slot| (slot.page_no, overlay.image(*slot)[0])).collect();
+            dirty_pages.slots().iter().map(|slot| (slot.page_no, dirty_pages.image(*slot)[0])).collect();
         assert_eq!(pages[..3], [(1, 1), (3, 3), (5, 5)]);
     }
 }
