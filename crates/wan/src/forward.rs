@@ -1,11 +1,11 @@
-//! Passes a packet through a link: each segment passes or is dropped, and neighbours that pass travel as one chunk.
+//! Passes a packet through a link: each segment passes or is dropped, and neighbours that pass travel as one segment train.
 //! Pure.
 
 use crate::link::{Fate, Link, Passage};
 use crate::packet::{LARGEST, Shape};
 use crate::settings::Nanos;
 
-/// Wire time at which a chunk ends. A chunk arrives when its last segment does, so its first segment is late by about
+/// Wire time at which a segment train ends. A segment train arrives when its last segment does, so its first segment is late by about
 /// this much at most.
 const MOST_IN_A_PIECE: Nanos = 100_000;
 /// Size of a small buffer: a full packet of the usual size.
@@ -82,7 +82,7 @@ pub fn forward(link: &mut Link<Buffer>, pool: &mut Pool, now: Nanos, shape: &Sha
     finish(link, pool, shape, packet, piece, segments);
 }
 
-/// Lets the link hold the chunk that ends before segment `to`.
+/// Lets the link hold the segment train that ends before segment `to`.
 fn finish(
     link: &mut Link<Buffer>,
     pool: &mut Pool,

@@ -19,14 +19,14 @@ pub enum Fate {
     Dropped,
 }
 
-/// A transmitted segment, or several in one chunk. Times are on the link's own clock.
+/// A transmitted segment, or several in one segment train. Times are on the link's own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
     departs: Nanos,
     due: Nanos,
     bytes: u64,
     segments: u64,
-    /// It arrives so late that others overtake it; it must be a chunk of its own.
+    /// It arrives so late that others overtake it; it must be a segment train of its own.
     pub overtaken: bool,
 }
 
@@ -153,7 +153,7 @@ impl<P> Link<P> {
     /// Takes the payload of a passage, until it is due.
     pub fn hold(&mut self, passage: Passage, payload: P) {
         self.held_bytes += passage.bytes;
-        // In-order chunks belong at the end; only a few overtaken ones may be due later.
+        // In-order segment trains belong at the end; only a few overtaken ones may be due later.
         let later = self.held.iter().rev().take_while(|held| held.passage.due > passage.due).count();
         self.held.insert(self.held.len() - later, Held { passage, payload });
     }
