@@ -17,7 +17,7 @@ COMMAND_SECONDS = 30
 
 
 class DemoError(Exception):
-    """Something the demo cannot go on from; the text is for the user."""
+    """Something the demo cannot continue from; the text is for the user."""
 
 
 def _die_with_driver():

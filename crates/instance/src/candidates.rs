@@ -85,7 +85,7 @@ mod tests {
         candidates.add(Scn(9), Instant::now());
         assert_eq!(candidates.due(later), Some(Scn(9)), "the newest, at once");
         assert!(candidates.tried(Scn(9), Err("no inode".into()), later).is_some(), "another cause");
-        assert!(candidates.tried(Scn(9), Ok(()), later + AGAIN).unwrap().contains("go on"));
+        assert!(candidates.tried(Scn(9), Ok(()), later + AGAIN).unwrap().contains("continue"));
         assert_eq!(candidates.due(later + 2 * AGAIN), None);
         candidates.add(Scn(11), Instant::now());
         assert_eq!(candidates.tried(Scn(11), Ok(()), later), None, "nothing was wrong");

@@ -42,7 +42,7 @@ const HELP: [&str; 16] = [
     "5 sessions     6 blockers   7 events     0 or Esc: all of them",
     "up, down       rows of a part that do not fit",
     "/              only rows with this text; Enter keeps it, Esc clears it",
-    "p              pause and go on",
+    "p              pause, resume",
     "?              this help",
     "q              quit",
     "",

@@ -47,7 +47,7 @@ fn each_part_has_a_screen_of_its_own() {
 fn help_a_filter_a_pause_and_old_data_are_shown_in_words() {
     compare("help.txt", &pressed("?"), None);
     compare("filter.txt", &pressed("p3/rome"), None);
-    compare("old.txt", &View::default(), Some("not heard for 9 s: the instance does not run"));
+    compare("old.txt", &View::default(), Some("9 s: the instance does not run"));
 }
 
 #[test]

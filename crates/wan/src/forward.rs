@@ -1,12 +1,12 @@
-//! Passes a packet through a link: each segment passes or is dropped, and neighbours that pass travel as one segment train.
-//! Pure.
+//! Passes a packet through a link: each segment passes or is dropped, and neighbours that pass travel as one segment
+//! train. Pure.
 
 use crate::link::{Fate, Link, Passage};
 use crate::packet::{LARGEST, Shape};
 use crate::settings::Nanos;
 
-/// Wire time at which a segment train ends. A segment train arrives when its last segment does, so its first segment is late by about
-/// this much at most.
+/// Wire time at which a segment train ends. It arrives when its last segment does, so its first segment is late by
+/// about this much at most.
 const MOST_IN_A_PIECE: Nanos = 100_000;
 /// Size of a small buffer: a full packet of the usual size.
 const SMALL: usize = 2 << 10;

@@ -1,7 +1,7 @@
 //! Packets as a TUN device with `IFF_VNET_HDR` delivers them: a virtio header of ten bytes, then an IPv4 packet. With
 //! segmentation offload one packet may carry 64 KiB of TCP payload, which a network card would send as many segments.
-//! Loss, queue and rate must see those segments, so this module counts them and extracts segment trains of them. Pure; every
-//! input is untrusted.
+//! Loss, queue and rate must see those segments, so this module counts them and extracts segment trains of them. Pure;
+//! every input is untrusted.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
