@@ -49,7 +49,7 @@ enum Command {
     /// The application of a campaign.
     #[command(hide = true)]
     App(AppArguments),
-    /// An application that does what it is told on standard input.
+    /// An application that follows commands on standard input.
     #[command(hide = true)]
     Client {
         #[arg(long)]

@@ -101,7 +101,7 @@ pub enum Command {
         #[arg(long)]
         allow_root: bool,
     },
-    /// Stop the running instance in good order.
+    /// Shut the running instance down cleanly.
     Stop,
     /// Protect a database, or all databases in a directory.
     #[command(
@@ -182,9 +182,9 @@ pub enum Command {
     Top(TopArgs),
     /// Make this standby the primary, with everything it has received.
     ///
-    /// Fed by a far sync or another standby, it first takes in what that one still has, and says when it cannot know
-    /// whether that is all. Databases to which redo could not be applied are tried again first; when one would be left out
-    /// the failover is refused.
+    /// A standby behind a far sync or another standby first fetches the redo that its source still has, and reports when
+    /// it cannot know whether that is everything. Apply is tried again first for databases where it had stopped; the
+    /// failover is refused if it would have to exclude one.
     #[command(
         after_help = "Examples:\n  standfast failover -D /srv/sf-b\n  standfast failover -D /srv/sf-b --wait 0     # at once, with what is here\n  standfast failover -D /srv/sf-b --force      # without the databases that cannot be brought up to date\n\nMake sure that the old primary is gone first. Exit codes: 0 this is the primary now, with everything that was acknowledged\n(of a primary that ships asynchronously: with everything that was received), 3 it is no standby, or a database would be left\nout, 4 the instance does not run, 6 this is the primary now, and it is said what is missing or not known to be here: databases\nthat are left out, pages that differ, a standby that was behind, or that had not heard from the primary for longer than\ncommits wait for it."
     )]
@@ -192,11 +192,11 @@ pub enum Command {
         /// How long to wait for what the source of this standby still has, seconds.
         #[arg(long, default_value_t = 30, value_name = "SECONDS")]
         wait: u64,
-        /// Take over also when databases have to be left out; the redo that they lack is kept if it is here.
+        /// Take over even if databases have to be excluded; the redo that they lack is kept if it is here.
         #[arg(long)]
         force: bool,
-        /// Print what was found as JSON: where the new incarnation begins, what may be missing, and each database that is
-        /// left out.
+        /// Print what was found as JSON: where the new incarnation begins, what may be missing, and each excluded
+        /// database.
         #[arg(long)]
         json: bool,
     },
@@ -249,7 +249,7 @@ pub enum Command {
         #[command(subcommand)]
         command: CertCommand,
     },
-    /// Have a primary go on that was shut because another one had taken over.
+    /// Let a primary continue that was fenced because another one had taken over.
     Fence {
         #[command(subcommand)]
         command: FenceCommand,

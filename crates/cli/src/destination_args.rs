@@ -104,7 +104,7 @@ enum ModeArg {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum OnTimeoutArg {
-    /// Commits go on without the standby until it has caught up.
+    /// Commits continue without the standby until it has caught up.
     Degrade,
     /// Commits wait.
     Stall,

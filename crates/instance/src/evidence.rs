@@ -130,7 +130,7 @@ pub struct Evidence {
     pub has_whole_file: bool,
     /// The range has no commit of the database at all.
     pub is_silent: bool,
-    /// Counts of pages by what the files hold of them, see the module.
+    /// Counts of pages by what the files hold of them.
     pub newest: u32,
     pub earlier: u32,
     pub at_start: u32,

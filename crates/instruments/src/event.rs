@@ -103,9 +103,9 @@ events! {
     SwitchArchivingNeeded, "log file switch (archiving needed)", Configuration, false;
     /// A sender: for the acknowledgement of what it sent to a synchronous destination, remote write included.
     SyncRemoteWrite, "SYNC Remote Write", Network, false;
-    /// A sender: for the acknowledgement of what it sent to an asynchronous destination; nobody waits for it.
+    /// A sender: for the acknowledgement of what it sent to an asynchronous destination; no commit waits for it.
     AsyncRemoteWrite, "ASYNC Remote Write", Network, false;
-    /// A sender: while it connects to its destination and both agree where to go on.
+    /// A sender: while it connects to its destination and both agree where to resume.
     TransportAttach, "Redo Transport Attach", Network, false;
     /// An archiver: while it sends a piece of an archived log, reading it included.
     ArchRemoteWrite, "ARCH Remote Write", Network, false;

@@ -17,7 +17,7 @@ use standfast_types::{PageNo, PageSize, WAL_FRAME_HEADER_BYTES};
 use std::collections::BTreeSet;
 
 impl Guard<'_> {
-    /// Completes the database file, see the module. False when the file alone cannot be made a state: the last
+    /// Completes the database file. False when the file alone cannot be made a state: the last
     /// operation was no checkpoint of this connection through [`Guard::at_pace`], that checkpoint backfilled nothing,
     /// the database became smaller meanwhile, or a connection reads the file alone. Does not sync what it wrote.
     ///

@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(total(&scene.application()), 3150);
     }
 
-    /// The next writer resets a WAL that is fully backfilled, perhaps before the index is told otherwise.
+    /// The next writer resets a WAL that is fully backfilled, perhaps before the index is set to say otherwise.
     #[test]
     fn what_is_moved_of_a_log_is_not_said_of_the_next_one() {
         let scene = Scene::moved(2);

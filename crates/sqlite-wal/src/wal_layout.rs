@@ -41,7 +41,7 @@ impl FrameHead {
         FrameHead { page_no: word(0), commit_pages: word(4), salts, sum }
     }
 
-    /// Whether SQLite before 3.50.2 has left out salts and checksum; page number and database size are there.
+    /// Whether SQLite before 3.50.2 has omitted salts and checksum; page number and database size are there.
     pub fn is_unsummed(&self) -> bool {
         self.page_no != 0 && self.salts == WalSalts(0, 0) && self.sum == [0; 2]
     }

@@ -124,7 +124,7 @@ pub enum Standing {
     Fenced,
 }
 
-/// State machine of one destination, see the module.
+/// State machine of one destination.
 #[derive(Debug)]
 pub struct Destination {
     config: DestinationConfig,

@@ -19,7 +19,7 @@ pub struct Others {
     pub acknowledged: Scn,
 }
 
-/// The set of all destinations of a primary, see the module.
+/// The set of all destinations of a primary.
 #[derive(Debug, Default)]
 pub struct DestinationSet {
     seats: Mutex<Vec<Weak<Seat>>>,

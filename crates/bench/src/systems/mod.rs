@@ -61,7 +61,7 @@ pub enum SystemKind {
     SyncAffirm,
     /// The same over TLS; all others of Standfast speak plain TCP.
     SyncAffirmTls,
-    /// The same while strangers connect to the port of the primary, 5,000 times a second.
+    /// The same while unauthenticated clients connect to the port of the primary, 5,000 times a second.
     SyncAffirmFlood,
     /// The same while they connect to its HTTP port.
     SyncAffirmHttpFlood,
@@ -71,7 +71,7 @@ pub enum SystemKind {
     SyncAffirmContained,
     /// Standfast, acknowledged on receipt in memory.
     Fastsync,
-    /// Standfast, nobody waits for the standby.
+    /// Standfast; commits do not wait for the standby.
     Async,
     /// Sync-affirm over a link with a round trip of 10 ms.
     SyncAffirm10ms,
@@ -158,7 +158,7 @@ fn drive_config(context: &Context, system: &dyn System, case: Case, databases: &
     }
 }
 
-/// A port that nobody listens on now.
+/// A port on which no process listens at the moment.
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).during(|| "find a free port".into())?;
     Ok(listener.local_addr().during(|| "find a free port".into())?.port())

@@ -6,7 +6,7 @@ use serde::Serialize;
 use standfast_testkit::Rng;
 use std::time::Duration;
 
-/// After so long without an answer a commit goes on (`degrade`) or is reported as stalled (`stall`).
+/// After this long without an answer a commit continues (`degrade`) or is reported as stalled (`stall`).
 pub const NET_TIMEOUT: Duration = Duration::from_millis(1000);
 /// What a commit may take beyond the net timeout.
 pub const GRACE: Duration = Duration::from_millis(1000);
@@ -19,7 +19,7 @@ pub enum Fault {
     Killed,
     /// The standby stands still (SIGSTOP).
     Frozen,
-    /// Nothing passes between them, and nobody is told.
+    /// Nothing passes between them, and neither end is notified.
     Cut,
     /// The standby's log writes take long.
     SlowDisk,

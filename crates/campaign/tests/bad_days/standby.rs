@@ -82,7 +82,7 @@ fn a_standby_takes_over_with_everything_and_the_old_primary_is_fenced() {
     assert!(!matches!(answer, Some(Answer::Rows(_))), "the old primary acknowledged a commit");
     let status = primary.status().unwrap();
     assert!(status.json().to_string().contains("fenced"), "{}", status.json());
-    // A session that writes there is told where to write, and not to restart an instance that has not failed.
+    // A session that writes there is told where to write, not to restart an instance that has not failed.
     let mut late = place.application(&database);
     late.fails(INSERT, SQLITE_IOERR);
     let said = late.said();

@@ -27,7 +27,7 @@ pub enum Format {
     Csv,
 }
 
-/// Prints as a test goes on.
+/// Prints as a test proceeds.
 pub struct Output {
     format: Format,
     file: Option<PathBuf>,

@@ -23,7 +23,7 @@ pub struct Usual {
     mean_ns: f64,
 }
 
-/// Pace of the archivers, see the module.
+/// Pace of the archivers.
 #[derive(Debug, Default)]
 pub struct Pace {
     /// Bytes per second; `None`: unlimited.

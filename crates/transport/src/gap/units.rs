@@ -26,7 +26,7 @@ pub struct UnitsProgress {
     pub whole: usize,
 }
 
-/// Units of all logs of a gap, see the module.
+/// Units of all logs of a gap.
 #[derive(Clone, Debug)]
 pub struct Units {
     unit_bytes: u64,

@@ -56,7 +56,7 @@ pub(crate) enum TurnedAway {
     Rate,
 }
 
-/// State of the limits, see the module. Times are since any fixed moment.
+/// State of the limits. Times are since any fixed moment.
 pub(crate) struct Admission {
     limits: Limits,
     all: Pool,

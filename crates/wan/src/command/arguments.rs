@@ -92,7 +92,7 @@ pub enum WanCommand {
     /// Change links while they are in use; what is not named stays
     #[command(after_help = SET_EXAMPLES)]
     Set(SetArgs),
-    /// Lose everything, what is under way included
+    /// Lose everything, including packets in flight
     #[command(after_help = CUT_EXAMPLES)]
     Cut(LinksArgs),
     /// Stop time on links: nothing arrives, and all of it when they are healed
@@ -115,7 +115,7 @@ pub enum WanCommand {
 /// `wan run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Name for the other commands; default: `wan`, with a command one that nobody else has
+    /// Name for the other commands; default: `wan`, or a unique one with a command
     pub name: Option<String>,
     /// Names of the hosts; every two of them are linked
     #[arg(long, default_value = "a,b", value_delimiter = ',', value_name = "NAMES")]
@@ -213,7 +213,7 @@ pub struct StatsArgs {
     /// As JSON
     #[arg(long)]
     pub json: bool,
-    /// Let the lateness begin anew afterwards
+    /// Reset the lateness afterwards
     #[arg(long)]
     pub reset: bool,
     /// Exit with 3 when more than one packet in 100 was released later than this

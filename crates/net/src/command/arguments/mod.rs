@@ -123,7 +123,7 @@ pub struct TargetArgs {
     /// Its port, when HOST does not say it
     #[arg(long, default_value_t = 7460, value_parser = clap::value_parser!(u16).range(1..), allow_hyphen_values = true)]
     pub port: u16,
-    /// Prove the secret in this file, and go on only with a server that has it too
+    /// Prove the secret in this file, and continue only with a server that has it too
     #[arg(long, value_name = "FILE")]
     psk_file: Option<PathBuf>,
 }
