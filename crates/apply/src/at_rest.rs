@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_wal_any_frame_and_any_write_was_made_by_another_process() {
+    fn without_a_wal_any_frame_or_write_is_by_another_process() {
         let rest = AtRest { file: FILE, wal: None };
         assert_eq!(rest.compare(&found(FILE, WalPosition::default(), 0)), Verdict::Same);
         assert_eq!(
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wal_that_readers_kept_has_to_end_where_it_ended() {
+    fn wal_kept_by_readers_must_end_where_it_ended() {
         for is_in_file in [false, true] {
             let wal = WalAtRest { position: position(9, 40), checksum: 6, is_in_file };
             let rest = AtRest { file: FILE, wal: Some(wal) };

@@ -241,14 +241,14 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn databases_share_the_page_cache_down_to_the_least() {
+    fn databases_share_the_page_cache_down_to_a_minimum() {
         let shares = [0, 1, 2, 8, 32, 33, 5000].map(|databases| cache_share(8192, databases));
         assert_eq!(shares, [8192, 8192, 4096, 1024, 256, 256, 256]);
         assert_eq!(cache_share(64, 40), 64, "who wants less has it");
     }
 
     #[test]
-    fn the_page_cache_is_shared_out_anew_when_databases_come_and_go() {
+    fn page_cache_is_redivided_when_databases_come_and_go() {
         let directory = TempDir::new("cache-share").unwrap();
         let config = ApplyConfig {
             directory: directory.path().to_owned(),

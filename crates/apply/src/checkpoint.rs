@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_passive_attempt_comes_with_enough_new_frames_and_not_again_at_once() {
+    fn passive_checkpoint_waits_for_enough_new_frames() {
         let mut clock = CheckpointClock::default();
         assert_eq!(due(&mut clock, 1999, 0), Due::Nothing);
         assert_eq!(due(&mut clock, 2000, 0), Due::Passive);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_wal_is_reset_and_a_reader_in_the_way_is_not_asked_at_every_batch() {
+    fn long_wal_is_reset_without_a_retry_at_every_batch() {
         let mut clock = CheckpointClock::default();
         assert_eq!(due(&mut clock, 16_000, 2000), Due::Reset);
         assert_eq!(due(&mut clock, 16_100, 2000), Due::Nothing);

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_keeps_its_image_from_touch_to_touch() {
+    fn dirty_page_keeps_its_image_between_touches() {
         let mut dirty_pages = DirtyPages::default();
         for page_bytes in [512, 65_536] {
             dirty_pages.clear(page_bytes);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_forgets_the_pages_behind_it_only() {
+    fn truncation_drops_only_the_pages_beyond_it() {
         let mut dirty_pages = DirtyPages::default();
         dirty_pages.clear(512);
         for page_no in [5, 1, 9, 3, 7] {

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn another_generation_says_nothing() {
+    fn positions_of_another_generation_do_not_count() {
         let history = history(&[(OLD, 500, 100), (NOW, 3, 200)]);
         assert_eq!(bound(&history, NOW, 0), None);
         assert_eq!(bound(&history, OLD, 500), Some(Scn(100)));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_wal_only_what_the_file_alone_held_counts() {
+    fn without_a_wal_only_the_file_scn_counts() {
         let mut history = history(&[(NOW, 10, 100)]);
         history.add(Fact::Durable { database: DB, scn: Scn(60) });
         let without = |history: &History| history.bound(DB, WalPosition::default(), |_| None).scn;
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_counts_whatever_the_wal_lost() {
+    fn durable_scn_counts_whatever_the_wal_lost() {
         let mut history = history(&[(NOW, 10, 100)]);
         history.add(Fact::Durable { database: DB, scn: Scn(60) });
         history.add(Fact::Durable { database: DB, scn: Scn(50) });

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_there_after_a_reopen_whatever_number_of_rounds_was_written() {
+    fn facts_survive_a_reopen_however_many_were_written() {
         let directory = TempDir::new("journal").unwrap();
         let per_round = JOURNAL_BYTES_MIN / FACT_BYTES as u64;
         for rounds in [0, 1, 3] {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_tail_costs_only_the_torn_fact() {
+    fn torn_journal_end_costs_only_the_torn_fact() {
         let directory = TempDir::new("journal-torn").unwrap();
         let mut journal = open(&directory);
         journal.append(&[position(1, 10)]).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lowered_horizon_is_the_one_that_is_found() {
+    fn lowered_horizon_is_found_after_a_reopen() {
         let directory = TempDir::new("journal-horizon").unwrap();
         let mut journal = open(&directory);
         let horizon = |scn| Fact::Horizon { scn: Scn(scn) };
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_is_refused() {
+    fn foreign_journal_file_is_refused_at_open() {
         let directory = TempDir::new("journal-foreign").unwrap();
         std::fs::write(directory.join("journal"), vec![7; 8192]).unwrap();
         let error = Journal::open(Arc::new(DirectDisk), &directory.join("journal"), 0).err().unwrap();

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cleared_does_not_come_back() {
+    fn cleared_records_do_not_come_back() {
         let mut pending = Pending::new(&std::env::temp_dir(), 100);
         records().iter().for_each(|record| pending.push(Scn(1), record).unwrap());
         pending.clear();

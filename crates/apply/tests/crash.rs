@@ -114,7 +114,7 @@ impl Scene {
 }
 
 #[test]
-fn a_killed_standby_goes_on_again_and_again() {
+fn killed_standby_resumes_where_it_stopped() {
     for seed in 0..4 {
         let mut scene = Scene::new(seed);
         for _ in 0..6 {
@@ -127,7 +127,7 @@ fn a_killed_standby_goes_on_again_and_again() {
 }
 
 #[test]
-fn a_wal_that_lost_its_end_is_caught_up_again_and_again() {
+fn wal_that_lost_its_end_is_replayed() {
     for seed in 0..6 {
         let mut scene = Scene::new(100 + seed);
         for _ in 0..6 {
@@ -147,7 +147,7 @@ fn a_wal_that_lost_its_end_is_caught_up_again_and_again() {
 }
 
 #[test]
-fn a_wal_that_was_synced_and_is_removed_is_made_again() {
+fn removed_wal_that_was_synced_is_rebuilt() {
     for seed in 0..6 {
         let mut scene = Scene::new(300 + seed);
         for _ in 0..4 {
@@ -164,7 +164,7 @@ fn a_wal_that_was_synced_and_is_removed_is_made_again() {
 /// Redo is discarded once the WALs that hold it are synced, and a WAL is removed after a crash: what is before is in
 /// the database file alone, or, where a reader prevented the backfill, recovery does not trust the file.
 #[test]
-fn a_removed_wal_takes_nothing_away_whose_redo_is_gone() {
+fn removed_wal_takes_no_commit_whose_redo_is_gone() {
     for seed in 0..6 {
         let mut scene = Scene::new(400 + seed);
         let mut reader = None;
@@ -208,7 +208,7 @@ fn a_removed_wal_takes_nothing_away_whose_redo_is_gone() {
 }
 
 #[test]
-fn a_journal_that_lost_facts_only_makes_the_replay_longer() {
+fn journal_that_lost_facts_only_lengthens_the_replay() {
     for seed in 0..6 {
         let mut scene = Scene::new(200 + seed);
         for round in 0..4 {
@@ -231,7 +231,7 @@ fn a_journal_that_lost_facts_only_makes_the_replay_longer() {
 }
 
 #[test]
-fn a_replay_is_one_step_for_readers_and_ends_at_the_confirmed_position() {
+fn replay_is_atomic_for_readers_and_ends_at_the_confirmed_scn() {
     let mut scene = Scene::new(7);
     scene.go_on(5);
     let files = killed(&scene.standby);
@@ -276,7 +276,7 @@ fn recovery_reads_no_further_than_the_horizon() {
 }
 
 #[test]
-fn after_a_clean_resume_nothing_is_replayed() {
+fn nothing_is_replayed_after_a_clean_resume() {
     let mut scene = Scene::new(9);
     scene.go_on(4);
     let files = killed(&scene.standby);
@@ -289,7 +289,7 @@ fn after_a_clean_resume_nothing_is_replayed() {
 }
 
 #[test]
-fn an_open_transaction_is_read_again_after_a_restart() {
+fn open_transaction_is_reread_after_a_restart() {
     let mut scene = Scene::new(10);
     let before = scene.stream.end();
     scene.primaries[0].piece = 2;
@@ -342,7 +342,7 @@ const FOREIGN: &str = "INSERT INTO t(body) VALUES('of another process')";
 
 /// Redo of an application that changes a row and changes it back.
 #[test]
-fn a_commit_that_changes_no_page_is_applied_to_a_database_whose_wal_is_empty() {
+fn commit_without_changed_pages_applies_to_an_empty_wal() {
     let mut scene = Scene::new(34);
     scene.go_on(2);
     let rests = scene.apply.take().unwrap().rest(&mut Default::default()).unwrap();
@@ -356,7 +356,7 @@ fn a_commit_that_changes_no_page_is_applied_to_a_database_whose_wal_is_empty() {
 }
 
 #[test]
-fn what_is_written_to_a_stopped_standby_is_found() {
+fn writes_to_a_stopped_standby_are_detected() {
     for (seed, statement, closes) in [
         (20, "SELECT count(*) FROM t", true),
         (21, "SELECT count(*) FROM t", false),
@@ -393,7 +393,7 @@ fn what_is_written_to_a_stopped_standby_is_found() {
 }
 
 #[test]
-fn frames_of_another_process_behind_those_of_a_killed_standby_are_found() {
+fn foreign_frames_after_those_of_a_killed_standby_are_detected() {
     for (seed, statement) in
         [(30, FOREIGN), (31, "PRAGMA user_version=7"), (32, "CREATE TABLE foreign_table(x)")]
     {
@@ -417,7 +417,7 @@ fn frames_of_another_process_behind_those_of_a_killed_standby_are_found() {
 }
 
 #[test]
-fn frames_that_no_fact_and_no_redo_explains_are_no_proof_of_a_writer() {
+fn frames_without_fact_or_redo_are_no_proof_of_a_writer() {
     /// Kind of a position, in a journal fact of 32 bytes.
     const POSITION: u8 = 1;
     for seed in 40..44 {
@@ -442,7 +442,7 @@ fn frames_that_no_fact_and_no_redo_explains_are_no_proof_of_a_writer() {
 }
 
 #[test]
-fn a_reader_that_keeps_the_wal_over_a_stop_is_no_writer() {
+fn reader_that_keeps_the_wal_over_a_stop_is_not_a_writer() {
     let mut scene = Scene::new(33);
     let reader = Connection::open(scene.standby.join("a.db")).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();

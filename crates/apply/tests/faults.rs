@@ -46,7 +46,7 @@ fn lose_a_write(primary: &mut Primary) {
 }
 
 #[test]
-fn a_lost_write_stops_its_database_only_and_for_good() {
+fn lost_write_stops_only_its_database_permanently() {
     let mut pair = pair();
     lose_a_write(&mut pair.a);
     pair.a.run(&mut pair.stream, "UPDATE t SET body=zeroblob(50) WHERE id=10");
@@ -91,7 +91,7 @@ fn a_lost_write_stops_its_database_only_and_for_good() {
 /// A disk error can leave the WAL inconsistent after the new header of a rewrite: connections other than the open ones
 /// then see the state of the database file alone.
 #[test]
-fn a_full_copy_goes_into_a_log_that_is_whole_or_nowhere() {
+fn full_resync_is_written_only_to_a_repaired_wal() {
     for is_lost in [false, true] {
         let mut pair = pair();
         lose_a_write(&mut pair.a);
@@ -127,7 +127,7 @@ fn a_full_copy_goes_into_a_log_that_is_whole_or_nowhere() {
 }
 
 #[test]
-fn a_new_copy_catches_up_with_the_others() {
+fn new_copy_catches_up_with_the_other_databases() {
     let mut pair = pair();
     lose_a_write(&mut pair.a);
     pair.a.run(&mut pair.stream, "UPDATE t SET body=zeroblob(50) WHERE id=10");
@@ -155,7 +155,7 @@ fn a_new_copy_catches_up_with_the_others() {
 }
 
 #[test]
-fn a_gap_in_the_redo_is_never_jumped() {
+fn gap_in_the_redo_is_never_skipped() {
     let mut pair = pair();
     let skipped = pair.stream.end();
     pair.a.run(&mut pair.stream, "UPDATE t SET body=1");
@@ -173,7 +173,7 @@ fn a_gap_in_the_redo_is_never_jumped() {
 }
 
 #[test]
-fn a_database_whose_redo_is_gone_does_not_keep_the_others_from_recovering() {
+fn missing_redo_of_one_database_does_not_block_the_others() {
     let mut pair = pair();
     let oldest = pair.stream.end();
     pair.apply.sync(&mut Default::default()).unwrap();
@@ -193,7 +193,7 @@ fn a_database_whose_redo_is_gone_does_not_keep_the_others_from_recovering() {
 }
 
 #[test]
-fn damaged_redo_ends_apply_before_it() {
+fn apply_stops_before_damaged_redo() {
     let mut pair = pair();
     pair.a.run(&mut pair.stream, "UPDATE t SET body=1");
     let damaged = pair.stream.end();
@@ -207,7 +207,7 @@ fn damaged_redo_ends_apply_before_it() {
 }
 
 #[test]
-fn pieces_without_a_commit_are_dropped_when_capture_starts_anew() {
+fn chunks_without_a_commit_are_dropped_when_capture_restarts() {
     let mut pair = pair();
     pair.a.piece = 3;
     let start = pair.stream.bytes.len();
@@ -270,7 +270,7 @@ fn a_reader_sees_only_committed_states_while_redo_is_applied() {
 }
 
 #[test]
-fn a_reader_that_stays_keeps_its_snapshot_and_does_not_stop_apply() {
+fn long_reader_keeps_its_snapshot_without_stopping_apply() {
     let mut pair = pair();
     let reader = Connection::open(pair.standby.join("a.db")).unwrap();
     reader.execute_batch("BEGIN").unwrap();
@@ -286,7 +286,7 @@ fn a_reader_that_stays_keeps_its_snapshot_and_does_not_stop_apply() {
 }
 
 #[test]
-fn events_are_told_in_the_order_of_the_redo() {
+fn events_are_reported_in_redo_order() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let id = IncarnationId([7; 8]);
@@ -319,7 +319,7 @@ fn events_are_told_in_the_order_of_the_redo() {
 }
 
 #[test]
-fn a_name_that_leads_out_of_the_directory_is_refused() {
+fn database_name_outside_the_directory_is_refused() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let mut primary = Primary::new(here.path(), 1, "app.db", 4096);
@@ -344,7 +344,7 @@ fn attach_c(pair: &mut Pair) {
 }
 
 #[test]
-fn a_file_that_is_in_the_way_is_set_aside_and_not_overwritten() {
+fn existing_file_is_set_aside_and_not_overwritten() {
     let mut pair = pair();
     let other = Connection::open(pair.standby.join("c.db")).unwrap();
     other.execute_batch("PRAGMA page_size=4096; PRAGMA journal_mode=WAL; CREATE TABLE mine(x); INSERT INTO mine VALUES(1)").unwrap();
@@ -363,7 +363,7 @@ fn a_file_that_is_in_the_way_is_set_aside_and_not_overwritten() {
 /// A new database is written and synced before any record of it is durable. A power loss in between leaves any of its
 /// sectors, and the redo that makes it is applied again.
 #[test]
-fn what_a_power_loss_has_left_of_a_new_database_does_not_keep_it_from_being_made() {
+fn new_database_replaces_the_remains_of_a_power_loss() {
     let other_page_size = |path: &std::path::Path| {
         let other = Connection::open(path).unwrap();
         other.execute_batch("PRAGMA page_size=8192; PRAGMA journal_mode=WAL; CREATE TABLE mine(x)").unwrap();

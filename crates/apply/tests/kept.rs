@@ -34,7 +34,7 @@ fn scene(complete: bool, limits: Limits) -> (TempDir, Stream, Primary, Apply, Sc
 }
 
 #[test]
-fn what_an_image_may_lack_is_kept_beside_the_database() {
+fn data_an_image_may_lack_is_kept_beside_the_database() {
     for (complete, expected) in [(true, 0), (false, 1)] {
         let (standby, stream, primary, mut apply, image) = scene(complete, small_limits());
         let report = follow(&mut apply, &stream);
@@ -52,7 +52,7 @@ fn what_an_image_may_lack_is_kept_beside_the_database() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_not_replaced() {
+fn database_that_cannot_be_kept_is_not_replaced() {
     let limits = Limits { kept_free_bytes: 1 << 60, ..small_limits() };
     let (standby, stream, primary, mut apply, _) = scene(false, limits);
     let report = follow(&mut apply, &stream);
@@ -73,7 +73,7 @@ fn what_cannot_be_kept_is_not_replaced() {
 }
 
 #[test]
-fn a_replay_keeps_nothing_twice() {
+fn replay_keeps_no_file_twice() {
     let (standby, stream, primary, mut apply, image) = scene(false, small_limits());
     follow(&mut apply, &stream);
     drop(apply);

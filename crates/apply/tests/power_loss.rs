@@ -212,7 +212,7 @@ fn a_standby_survives_any_series_of_power_losses() {
 }
 
 #[test]
-fn a_power_loss_at_every_sync_of_a_history_is_survived() {
+fn standby_survives_a_power_loss_at_every_sync() {
     let story = story();
     let run = |machine: &Arc<SimMachine>| {
         let mut outside = Outside { confirmed: Scn::START, ..Outside::default() };
@@ -237,7 +237,7 @@ fn a_power_loss_at_every_sync_of_a_history_is_survived() {
 }
 
 #[test]
-fn a_full_disk_pauses_apply_which_goes_on_when_there_is_room() {
+fn full_disk_pauses_apply_until_there_is_room() {
     let story = story();
     let machine = SimMachine::new(3);
     let outside = Outside { confirmed: Scn::START, ..Outside::default() };
@@ -266,7 +266,7 @@ fn a_full_disk_pauses_apply_which_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn a_journal_that_fails_ends_apply_and_says_so() {
+fn failed_journal_write_ends_apply_with_an_error() {
     let story = story();
     let machine = SimMachine::new(3);
     let outside = Outside { confirmed: Scn::START, ..Outside::default() };
@@ -278,7 +278,7 @@ fn a_journal_that_fails_ends_apply_and_says_so() {
 }
 
 #[test]
-fn a_sync_that_fails_stops_its_database_for_good() {
+fn failed_sync_stops_its_database_permanently() {
     let story = story();
     let machine = SimMachine::new(3);
     let outside = Outside { confirmed: Scn::START, ..Outside::default() };

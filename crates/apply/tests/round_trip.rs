@@ -33,7 +33,7 @@ fn a_history_ends_in_the_same_pages_at_every_page_size() {
 }
 
 #[test]
-fn one_call_a_transaction_and_one_call_for_all_end_in_the_same_pages() {
+fn apply_per_transaction_and_apply_of_all_give_the_same_pages() {
     let here = TempDir::new("primary").unwrap();
     let (step_by_step, at_once) = (TempDir::new("standby").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
@@ -53,7 +53,7 @@ fn one_call_a_transaction_and_one_call_for_all_end_in_the_same_pages() {
 }
 
 #[test]
-fn growth_and_shrinking_are_followed_within_a_batch_and_across() {
+fn database_growth_and_shrinking_apply_in_and_across_batches() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let mut primary = Primary::new(here.path(), 1, "app.db", 1024);
@@ -84,7 +84,7 @@ fn growth_and_shrinking_are_followed_within_a_batch_and_across() {
 }
 
 #[test]
-fn an_automatic_vacuum_of_the_primary_is_followed_and_not_repeated() {
+fn auto_vacuum_of_the_primary_is_applied_and_not_repeated() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let connection = Connection::open(here.join("app.db")).unwrap();
@@ -102,7 +102,7 @@ fn an_automatic_vacuum_of_the_primary_is_followed_and_not_repeated() {
 }
 
 #[test]
-fn a_transaction_in_pieces_counts_when_its_commit_record_arrives() {
+fn chunked_transaction_counts_when_its_commit_record_arrives() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let mut primary = Primary::new(here.path(), 1, "app.db", 1024);
@@ -130,7 +130,7 @@ fn a_transaction_in_pieces_counts_when_its_commit_record_arrives() {
 }
 
 #[test]
-fn a_second_baseline_replaces_what_was_there() {
+fn second_full_resync_image_replaces_the_database() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let mut primary = Primary::new(here.path(), 1, "app.db", 4096);
@@ -149,7 +149,7 @@ fn a_second_baseline_replaces_what_was_there() {
 }
 
 #[test]
-fn a_copy_may_change_what_sqlite_learns_only_once() {
+fn full_resync_image_may_change_the_text_encoding() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let utf16 = Connection::open(here.join("app.db")).unwrap();
@@ -175,7 +175,7 @@ fn a_copy_may_change_what_sqlite_learns_only_once() {
 }
 
 #[test]
-fn a_schema_that_this_sqlite_cannot_parse_is_applied_all_the_same() {
+fn unparsable_schema_is_applied_like_any_other() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let mut primary = Primary::new(here.path(), 1, "app.db", 4096);
@@ -236,7 +236,7 @@ fn wal_frames(standby: &TempDir, name: &str) -> u32 {
 
 /// In chunks of 256 KiB between the steps; immediately where apply is behind or a checkpoint follows.
 #[test]
-fn what_was_applied_is_handed_to_the_disk_piece_by_piece_unless_apply_is_behind() {
+fn applied_frames_are_written_back_in_chunks_unless_apply_lags() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let mut primary = Primary::new(here.path(), 1, "app.db", 4096);
@@ -265,7 +265,7 @@ fn rounds_of_write_back(apply: &mut Apply) -> u32 {
 }
 
 #[test]
-fn what_was_applied_to_many_databases_is_not_handed_to_the_disk_at_once() {
+fn write_back_of_many_databases_is_spread_out() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let mut apply = fresh(&standby, 0, Limits::default());
@@ -283,7 +283,7 @@ fn what_was_applied_to_many_databases_is_not_handed_to_the_disk_at_once() {
 
 /// The suffix of a deferred-sync WAL stays unsynced until the rewrite, unless no more redo comes or it takes too long.
 #[test]
-fn what_will_be_written_anew_is_synced_when_nothing_comes_or_after_a_while() {
+fn deferred_sync_wal_is_synced_when_idle_or_after_a_while() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let mut primary = Primary::new(here.path(), 1, "app.db", 512);
@@ -322,7 +322,7 @@ fn what_will_be_written_anew_is_synced_when_nothing_comes_or_after_a_while() {
 }
 
 #[test]
-fn many_databases_with_long_logs_share_their_length() {
+fn many_databases_share_the_maximum_wal_length() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let many = (1..).find(|many| share(2_000, *many) == 1_000).unwrap();
@@ -352,7 +352,7 @@ fn many_databases_with_long_logs_share_their_length() {
 }
 
 #[test]
-fn a_detached_database_is_released_and_its_file_stays() {
+fn detached_database_is_released_and_keeps_its_file() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let mut primary = Primary::new(here.path(), 1, "app.db", 4096);
@@ -369,7 +369,7 @@ fn a_detached_database_is_released_and_its_file_stays() {
 }
 
 #[test]
-fn nobody_else_can_write_a_standby_database_until_it_is_released() {
+fn standby_database_is_writable_only_after_its_release() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let mut primary = Primary::new(here.path(), 1, "app.db", 4096);
@@ -396,7 +396,7 @@ fn committed_pages(database: &Path, page_bytes: usize) -> usize {
 }
 
 #[test]
-fn sqlite_itself_commits_the_size_to_which_a_database_was_cut() {
+fn sqlite_commits_the_size_of_a_truncated_database() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
     let mut stream = Stream::default();
     let mut primary = Primary::new(here.path(), 1, "app.db", 1024);

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_of_proc_are_understood() {
+    fn files_in_proc_are_parsed_correctly() {
         let info = "processor\t: 0\nmodel name\t: EPYC 9\nprocessor\t: 1\nmodel name\t: other\n";
         assert_eq!(field(info, "model name").as_deref(), Some("EPYC 9"));
         assert_eq!(kibibytes("24 kB"), Some(24 << 10));

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_could_do_nothing_fails_the_run_with_its_error() {
+    fn client_without_a_commit_fails_the_run_with_its_error() {
         let broken =
             ClientReport { errors: 100, first_error: Some("disk I/O error".into()), ..client(0, 0, 0) };
         assert!(check(&[broken]).unwrap_err().to_string().contains("disk I/O error"));

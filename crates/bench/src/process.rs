@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scratch_directory_goes_with_its_owner() {
+    fn scratch_directory_is_removed_with_its_owner() {
         let scratch = scratch();
         let path = scratch.directory("a/b").unwrap();
         std::fs::write(path.join("file"), "x").unwrap();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_that_we_wait_for_are_not_blocked_in_what_we_start() {
+    fn awaited_signals_are_not_blocked_in_child_processes() {
         interrupt::install();
         let status = run(Command::new("grep").args(["SigBlk", "/proc/self/status"])).unwrap();
         assert_eq!(status.split_whitespace().last(), Some("0000000000000000"));

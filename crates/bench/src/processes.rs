@@ -126,7 +126,7 @@ mod tests {
         "Name:\tx\nVmRSS:\t    2048 kB\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t7\n";
 
     #[test]
-    fn the_files_of_proc_are_understood() {
+    fn files_in_proc_are_parsed_correctly() {
         assert_eq!(cpu_ns("123456 789 10\n"), 123_456);
         assert_eq!(switches(STATUS), 157);
         assert_eq!(resident(STATUS), Some(2 << 20));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_use_grows_with_work_and_is_counted_per_commit() {
+    fn own_cpu_use_grows_with_work_and_is_counted_per_commit() {
         let group = ProcessGroup { name: "self", pids: vec![std::process::id()], with_children: false };
         let before = group.usage();
         let mut sum = 0u64;

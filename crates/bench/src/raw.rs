@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_written_is_an_error_and_not_a_hang() {
+    fn unwritable_directory_is_an_error_and_not_a_hang() {
         assert!(two_writes(Path::new("/nonexistent"), Duration::from_millis(10)).is_err());
     }
 }

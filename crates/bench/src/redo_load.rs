@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_a_document_of_the_size_that_was_asked_for() {
+    fn order_is_a_document_of_the_requested_size() {
         let (mut body, mut state) = (Vec::new(), 1);
         for _ in 0..100 {
             order(&mut body, 400, &mut state);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_differ_from_one_transaction_to_the_next_and_between_sessions() {
+    fn bytes_differ_between_transactions_and_between_sessions() {
         let (mut one, mut other) = (vec![0; 100], vec![0; 100]);
         let (mut first, mut second) = (1, 2);
         fill(&mut one, &mut first);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_shows_ratios_of_medians_and_reasons_of_what_is_missing() {
+    fn table_shows_ratios_of_medians_and_reasons_for_missing_ones() {
         let text = table(&[
             series(SystemKind::StockFull, &[900.0, 1000.0, 1100.0], None),
             series(SystemKind::SyncAffirm, &[2900.0, 3000.0, 9000.0], None),

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_survive_the_way_from_a_worker_to_the_driver() {
+    fn percentiles_survive_transfer_from_worker_to_driver() {
         let mut worker = Latencies::default();
         (1..=1000).for_each(|us| worker.record(us * 1000));
         let text = serde_json::to_string(&worker.counts()).unwrap();

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_ends_the_suite_and_an_absent_program_skips_one_system() {
+    fn interrupt_ends_the_suite_and_absent_program_skips_one_system() {
         assert!(missing(BenchError::Interrupted).is_err());
         let skipped = missing(BenchError::Unavailable("no Go".into())).unwrap();
         assert_eq!(skipped, Missing::Skipped("no Go".into()));

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_note_has_forty_characters_and_stands_in_the_statement() {
+    fn note_has_forty_characters_and_is_in_the_statement() {
         assert_eq!(NOTE.len(), 40);
         assert!(INSERT.contains(NOTE));
     }

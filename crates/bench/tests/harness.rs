@@ -45,7 +45,7 @@ fn write_script(path: &Path, text: &str) {
 }
 
 #[test]
-fn stock_sqlite_is_measured_in_processes_of_its_own_and_nothing_is_left_behind() {
+fn stock_sqlite_runs_in_own_processes_and_leaves_nothing_behind() {
     let directory = Directory::new("stock");
     let words =
         ["commit", "--systems", "stock-normal", "--clients", "5", "--layouts", "one,each", "--rounds", "2"];
@@ -142,7 +142,7 @@ fn figures_that_cannot_be_measured_are_skipped_and_written_down() {
 }
 
 #[test]
-fn a_campaign_that_lost_a_commit_is_a_miss_and_the_exit_code_says_so() {
+fn campaign_that_lost_a_commit_is_a_miss_with_exit_code_1() {
     let directory = Directory::new("campaign");
     let campaign = directory.0.join("campaign");
     let script = "#!/bin/sh\necho cycle 1\necho '{\"cycles\": '$3', \"lost\": 1, \"integrity_failures\": 0, \"page_differences\": 0}'\nexit 1\n";
@@ -193,7 +193,7 @@ fn worker_of(parent: u32) -> String {
 }
 
 #[test]
-fn memory_is_no_disk() {
+fn disk_bench_refuses_a_directory_in_memory() {
     if !Path::new("/dev/shm").is_dir() {
         return;
     }

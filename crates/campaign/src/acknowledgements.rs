@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_mapping_notes_another_one_sees() {
+    fn two_mappings_of_the_file_share_their_entries() {
         let directory = standfast_testkit::TempDir::new("acknowledgements").unwrap();
         let path = directory.join("file");
         let ours = Acknowledgements::create(&path, 3).unwrap();

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frozen_process_stands_still_at_once() {
+    fn frozen_process_is_stopped_when_freeze_returns() {
         let (_directory, log) = log("frozen");
         let mut command = Command::new("sh");
         command.args(["-c", "while :; do :; done"]);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_codes_and_time_outs_are_told_apart() {
+    fn exit_codes_and_timeouts_give_different_errors() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo out; echo why >&2; exit 3"]);
         let finished = run(command).unwrap();

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_primary_is_settled_when_its_standby_has_applied_everything() {
+    fn primary_is_settled_when_its_standby_has_applied_everything() {
         let status = |applied: u64| {
             Status::parse(&format!(
                 r#"{{"role":"primary","captured":9,"durable":9,"released":"9",

@@ -23,7 +23,7 @@ fn start(directory: &Path, databases: &[PathBuf; 2], seed: u64) -> Process {
 }
 
 #[test]
-fn a_killed_application_of_stock_sqlite_loses_nothing_and_a_removed_row_is_noticed() {
+fn killed_application_loses_nothing_and_removed_row_is_found() {
     let directory = TempDir::new("application").unwrap();
     let databases = [directory.join("a.db"), directory.join("b.db")];
     create_database(&databases[0], 4096, false).unwrap();

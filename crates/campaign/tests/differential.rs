@@ -91,7 +91,7 @@ fn a_snapshot_is_opened_while_the_instance_serves_the_database() {
 }
 
 #[test]
-fn what_is_refused_changes_nothing() {
+fn refused_statements_change_nothing_in_the_database() {
     let refused = |sql: &str| Step::Refused { connection: 0, sql: sql.into() };
     let (report, outcomes) = judge(
         "refused",

@@ -23,7 +23,7 @@ fn campaign(name: &str, only: &str, scene: u64, demand_all: bool) -> FaultsRepor
 }
 
 #[test]
-fn a_standby_that_was_killed_frozen_and_cut_off_takes_over_with_everything_that_was_acknowledged() {
+fn killed_frozen_and_disconnected_standby_takes_over_losslessly() {
     let report = campaign("faults", "fastsync-stall", 0, false);
     assert!(report.passed(), "{report}");
     assert_eq!(report.cells.iter().map(|cell| cell.runs).sum::<u64>(), 3, "{report}");
@@ -32,13 +32,13 @@ fn a_standby_that_was_killed_frozen_and_cut_off_takes_over_with_everything_that_
 }
 
 #[test]
-fn of_two_synchronous_standbys_one_takes_over_when_frames_to_the_other_are_damaged() {
+fn sync_standby_takes_over_when_frames_to_the_other_are_damaged() {
     let report = campaign("faults-two", "two-sync", 1, false);
     assert!(report.passed(), "{report}");
 }
 
 #[test]
-fn a_campaign_that_asks_of_async_what_it_does_not_promise_finds_losses() {
+fn campaign_that_expects_no_loss_of_async_finds_losses() {
     // The last fault of this scene is the held link (`Fault::Cut`).
     let report = campaign("faults-control", "async", 0, true);
     assert!(report.ending.error.is_none(), "{report}");

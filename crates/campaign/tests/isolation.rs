@@ -25,7 +25,7 @@ fn campaign(name: &str, faults: &[Fault], states_only: bool) -> IsolationReport 
 
 /// Commits per second are only judged on a machine without other work; states and contents always.
 #[test]
-fn a_fault_in_one_database_leaves_the_others_open_and_whole() {
+fn fault_in_one_database_leaves_the_others_open_and_intact() {
     let faults =
         [Fault::TruncatedIndex, Fault::SpillError, Fault::StuckApplication, Fault::ProtectBackfilled];
     let report = campaign("isolation", &faults, true);

@@ -30,7 +30,7 @@ fn campaign(name: &str, cycles: u64, failover_every: u64, unprotected: bool) -> 
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_whoever_is_killed() {
+fn no_acknowledged_commit_is_lost_whichever_process_is_killed() {
     let report = campaign("kill", 12, 10, false);
     assert!(report.passed(), "{report}");
     assert_eq!((report.cycles, report.failovers, report.checks), (12, 1, 2));
@@ -38,7 +38,7 @@ fn nothing_acknowledged_is_lost_whoever_is_killed() {
 }
 
 #[test]
-fn without_synchronous_transport_the_campaign_finds_losses() {
+fn campaign_without_synchronous_transport_finds_losses() {
     let report = campaign("kill-control", 5, 1, true);
     assert!(report.ending.error.is_none(), "{report}");
     assert!(report.findings.lost > 0, "{report}");

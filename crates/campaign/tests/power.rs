@@ -9,7 +9,7 @@ fn campaign(seeds: std::ops::Range<u64>, sabotage: Sabotage) -> PowerReport {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_wherever_the_power_fails() {
+fn no_acknowledged_commit_is_lost_wherever_the_power_fails() {
     let report = campaign(1..13, Sabotage::Nothing);
     assert!(report.passed(), "{report}");
     assert!(report.crashes > 30 && report.acknowledged > 300, "{report}");
@@ -24,7 +24,7 @@ fn nothing_acknowledged_is_lost_wherever_the_power_fails() {
 
 /// Histories that once found a defect.
 #[test]
-fn what_was_lost_once_is_kept() {
+fn histories_that_once_failed_now_pass() {
     // A rewritten WAL that capture had not entered was taken for one that SQLite had reset.
     let report = campaign(5024..5025, Sabotage::Nothing);
     assert!(report.passed(), "{report}");
@@ -35,13 +35,13 @@ fn what_was_lost_once_is_kept() {
 }
 
 #[test]
-fn a_disk_of_the_primary_that_only_says_it_syncs_is_found_out() {
+fn primary_disk_that_ignores_syncs_is_detected() {
     let report = campaign(1..33, Sabotage::PrimaryLies);
     assert!(report.lost > 0, "{report}");
 }
 
 #[test]
-fn a_disk_of_the_standby_that_only_says_it_syncs_is_found_out() {
+fn standby_disk_that_ignores_syncs_is_detected() {
     let report = campaign(1..13, Sabotage::StandbyLies);
     assert!(report.lost > 0, "{report}");
 }

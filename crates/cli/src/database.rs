@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn each_choice_says_what_it_would_lose() {
+    fn each_choice_shows_what_it_would_lose() {
         let text = shown(&offline(3, 5, 2));
         assert!(text.contains("what 2 pages of the file hold that the redo does not"), "{text}");
         assert!(
@@ -318,14 +318,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_certain_is_said_as_certain() {
+    fn loss_is_shown_exactly_or_with_its_bound() {
         assert!(shown(&offline(5, 5, 0)).contains("lose: 5 commits that were acknowledged"));
         assert!(shown(&offline(0, 0, 0)).contains("lose: no commit of the redo"));
         assert!(shown(&offline(0, 4, 1)).contains("at most 4 commits"));
     }
 
     #[test]
-    fn a_choice_that_is_not_possible_says_why() {
+    fn impossible_choice_is_shown_with_its_reason() {
         let mut answer = offline(0, 0, 0);
         answer["compared"] = Value::Null;
         answer["file"]["unusable"] = json!("its page size is 512");

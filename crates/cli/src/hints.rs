@@ -60,7 +60,7 @@ fn rejected(command: &str) -> Option<String> {
 }
 
 #[test]
-fn every_command_that_a_text_names_can_be_typed() {
+fn every_command_named_in_a_text_is_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = Vec::new();
     sources(&root.join("crates"), &mut files);
@@ -85,7 +85,7 @@ fn every_command_that_a_text_names_can_be_typed() {
 }
 
 #[test]
-fn a_command_or_option_that_does_not_exist_is_found() {
+fn unknown_command_or_option_is_detected() {
     assert_eq!(commands("run `standfast reinstate -D X` now"), ["reinstate -D X"]);
     assert!(rejected("reinstate -D X").is_some());
     assert!(rejected("status --all").is_some());

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_right_and_unknown_is_a_dash() {
+    fn numbers_are_right_aligned_and_null_is_a_dash() {
         let expected = "name       value\n---------  -----\nredo size     42\na,\"b\"          -\n";
         assert_eq!(as_text(&example(), true), expected);
         assert_eq!(as_text(&example(), false), "redo size  42\na,\"b\"       -\n");
@@ -226,14 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn csv_tells_null_from_an_empty_text() {
+    fn csv_distinguishes_null_from_an_empty_text() {
         assert_eq!(as_csv(&example(), true), "name,value\nredo size,42\n\"a,\"\"b\"\"\",\n");
         let empty = answer(vec![vec![Cell::Text(String::new()), Cell::Null]]);
         assert_eq!(as_csv(&empty, false), "\"\",\n");
     }
 
     #[test]
-    fn what_could_command_a_terminal_is_escaped() {
+    fn terminal_control_characters_are_escaped_in_text() {
         assert_eq!(text(&Cell::Text("a\u{1b}[2Jb\n".into())), r"a\u{1b}[2Jb\n");
         assert_eq!(
             [real(0.0), real(1234567.0), real(0.000125), real(2.5)],
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_views_fits_the_terminal_or_has_all_columns() {
+    fn list_of_views_has_one_line_per_view_or_is_json() {
         assert!(catalogue(false).lines().count() == VIEWS.len());
         let all: Value = serde_json::from_str(&catalogue(true)).unwrap();
         assert_eq!(all.as_array().map(Vec::len), Some(VIEWS.len()));

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_compared_and_equal_is_good() {
+    fn only_a_compared_and_equal_database_is_good() {
         let good = |outcome| is_equal(&found(outcome));
         assert_eq!(["equal", "differs", "not-compared", "later"].map(good), [true, false, false, false]);
         let mut skipped = found("equal");

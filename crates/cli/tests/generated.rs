@@ -12,7 +12,7 @@ fn standfast(words: &[&str]) -> String {
 }
 
 #[test]
-fn a_shell_takes_the_completions_and_they_know_the_commands() {
+fn bash_completes_commands_from_the_generated_script() {
     let script = standfast(&["completions", "bash"]);
     let file = std::env::temp_dir().join(format!("standfast-completions-{}", std::process::id()));
     std::fs::write(&file, &script).unwrap();

@@ -64,7 +64,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn the_classic_client_prints_its_screen_and_stores_its_statistics() {
+fn classic_client_prints_its_screen_and_stores_its_statistics() {
     let mut server = Server::start("classic");
     let port = server.port;
     let stored = server.directory.join("statistics.json");
@@ -99,7 +99,7 @@ fn ctrl_c_prints_the_summary() {
 }
 
 #[test]
-fn results_for_machines_are_written_for_good_and_failed_tests() {
+fn json_results_are_written_for_good_and_failed_tests() {
     let server = Server::start("machines");
     let words = format!("net client 127.0.0.1 --port {} --length 0 --duration 200ms --json", server.port);
     let output = done(&words);
@@ -114,7 +114,7 @@ fn results_for_machines_are_written_for_good_and_failed_tests() {
 }
 
 #[test]
-fn every_row_of_a_test_both_ways_says_its_direction() {
+fn every_row_of_a_bidirectional_test_names_its_direction() {
     let server = Server::start("both");
     let words =
         format!("net client 127.0.0.1 --port {} --mode async --duration 300ms --interval 100ms", server.port);
@@ -133,7 +133,7 @@ fn every_row_of_a_test_both_ways_says_its_direction() {
 }
 
 #[test]
-fn a_server_with_a_key_refuses_clients_of_both_spellings_without_it_and_never_shows_it() {
+fn server_with_a_key_refuses_clients_without_it_and_hides_it() {
     let directory = std::env::temp_dir().join(format!("standfast-cli-psk-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let (right, wrong) = (directory.join("right"), directory.join("wrong"));
@@ -192,7 +192,7 @@ fn latency_under_load_is_printed_and_in_the_document() {
 }
 
 #[test]
-fn a_sweep_and_advice_of_both_directions_name_them() {
+fn sweep_and_advice_in_both_directions_name_the_direction() {
     let server = Server::start("sweep-both");
     let path = server.directory.join("both.html");
     let page = || std::fs::read_to_string(&path).unwrap();
@@ -221,7 +221,7 @@ fn a_sweep_and_advice_of_both_directions_name_them() {
 }
 
 #[test]
-fn a_page_is_written_for_good_failed_interrupted_and_killed_tests_and_replaces_no_other_file() {
+fn html_page_covers_every_outcome_and_replaces_no_other_file() {
     let server = Server::start("pages");
     let (port, path) = (server.port, server.directory.join("report.html"));
     let html = format!("--html {}", path.display());
@@ -274,7 +274,7 @@ fn a_page_is_written_for_good_failed_interrupted_and_killed_tests_and_replaces_n
 }
 
 #[test]
-fn a_criterion_or_a_regression_exits_3() {
+fn failed_criterion_or_regression_exits_with_3() {
     let server = Server::start("criteria");
     let client = format!("net client 127.0.0.1 --port {} --length 1k --duration 200ms", server.port);
     assert_eq!(done(&format!("{client} --fail-if max>1h")).status.code(), Some(0));

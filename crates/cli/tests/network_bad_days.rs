@@ -45,7 +45,7 @@ fn shows_bytes(row: &str) -> bool {
 }
 
 #[test]
-fn a_server_killed_in_the_middle_leaves_partial_results_and_exit_code_1() {
+fn killed_server_leaves_partial_results_and_exit_code_1() {
     let directory = scratch("killed");
     for options in
         ["--length 8k", "--mode async", "--length 8k --reverse", "--mode async --bidir", "--loaded"]
@@ -80,7 +80,7 @@ fn a_server_killed_in_the_middle_leaves_partial_results_and_exit_code_1() {
 }
 
 #[test]
-fn the_classic_client_prints_its_summary_when_the_server_is_killed() {
+fn classic_client_prints_its_summary_when_the_server_is_killed() {
     let directory = scratch("killed-classic");
     let port = free_port();
     let mut server = serve(
@@ -116,7 +116,7 @@ fn with_write(port: u16) -> Output {
 }
 
 #[test]
-fn a_disk_without_room_refuses_writing_tests_with_the_cause_and_serves_the_others() {
+fn full_disk_refuses_only_write_tests_and_names_the_cause() {
     let directory = scratch("full");
     let port = free_port();
     // Stands for a full disk: no file may become longer than 8 MiB.
@@ -166,7 +166,7 @@ fn a_server_of_an_older_release_is_refused_with_both_versions() {
 }
 
 #[test]
-fn a_link_that_goes_silent_ends_after_the_timeout_with_what_was_measured() {
+fn silent_link_ends_the_test_after_timeout_with_partial_results() {
     let directory = scratch("silent");
     let port = free_port();
     let server = serve(

@@ -93,7 +93,7 @@ fn insane(figures: &Value) -> Option<String> {
 }
 
 #[test]
-fn a_wall_clock_that_steps_by_an_hour_disturbs_no_figure_and_ends_no_test() {
+fn wall_clock_step_disturbs_no_figure_and_ends_no_test() {
     let stepping = Stepping::start("steps");
     for words in
         ["--length 1k", "--length 8k --write --bidir", "--mode async --streams 2", "--mode async --reverse"]
@@ -118,7 +118,7 @@ fn a_wall_clock_that_steps_by_an_hour_disturbs_no_figure_and_ends_no_test() {
 }
 
 #[test]
-fn only_the_labels_of_rows_step_with_the_wall_clock() {
+fn only_row_labels_follow_a_step_of_the_wall_clock() {
     let stepping = Stepping::start("labels");
     let output = stepping.client("--length 1k --interval 200ms").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
@@ -133,7 +133,7 @@ fn only_the_labels_of_rows_step_with_the_wall_clock() {
 
 /// Control test: without it, a program that reads another clock than the preloaded one would pass the tests above.
 #[test]
-fn a_step_of_the_monotonic_clock_would_be_found() {
+fn step_of_the_monotonic_clock_is_detected() {
     let stepping = Stepping::start("control");
     let mut command = stepping.client("--length 1k --interval 300ms --json");
     let child = command.env("STEPPING", "monotonic").stdout(Stdio::piped()).spawn().unwrap();

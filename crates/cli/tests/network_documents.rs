@@ -51,7 +51,7 @@ fn a_test_of_every_mode_and_direction_prints_a_result() {
 }
 
 #[test]
-fn rows_files_and_repeated_tests_have_their_forms() {
+fn rows_files_and_repeated_tests_have_the_published_format() {
     let server = Server::start("forms");
     let file = server.directory.join("result.json");
     let mut command = server.net("client", "--duration 300ms --interval 100ms --format ndjson");
@@ -81,7 +81,7 @@ fn rows_files_and_repeated_tests_have_their_forms() {
 }
 
 #[test]
-fn searches_and_advice_have_their_forms_with_both_directions_and_when_they_fail() {
+fn searches_and_advice_have_the_published_format() {
     let server = Server::start("searches");
     let short = "--duration 100ms --both --json";
     let (result, code) =
@@ -116,7 +116,7 @@ fn searches_and_advice_have_their_forms_with_both_directions_and_when_they_fail(
 }
 
 #[test]
-fn a_disk_and_a_comparison_have_their_forms() {
+fn disk_test_and_comparison_have_the_published_format() {
     let server = Server::start("disk");
     let directory = server.directory.display();
     let (result, code) =
@@ -142,7 +142,7 @@ fn a_disk_and_a_comparison_have_their_forms() {
 }
 
 #[test]
-fn an_interrupted_search_says_so_and_keeps_what_it_found() {
+fn interrupted_search_is_marked_and_keeps_its_results() {
     let server = Server::start("interrupted");
     for (verb, words) in [("sweep", ""), ("advise", "--peak-redo 1m")] {
         let mut command = server.net(verb, &format!("{words} --duration 100ms --json"));
@@ -164,7 +164,7 @@ fn an_interrupted_search_says_so_and_keeps_what_it_found() {
 /// Runs the commands of the group `net`: a document in which a number has moved fails here instead of leaving a table
 /// empty.
 #[test]
-fn the_figures_find_all_that_they_read_in_what_the_program_writes() {
+fn figures_find_every_field_that_they_read_in_program_output() {
     let server = Server::start("readings");
     let client =
         |words: &str| document(&mut server.net("client", &format!("{words} --duration 200ms --json"))).0;

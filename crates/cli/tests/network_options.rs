@@ -111,7 +111,7 @@ fn standfast(words: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn every_option_out_of_range_is_refused_with_its_name_its_value_and_what_is_allowed() {
+fn option_out_of_range_is_refused_with_name_value_and_range() {
     for (command, option, value, allowed) in WRONG {
         // As one word and as two: a value may begin with a dash.
         let joined = format!("{option}={value}");
@@ -127,7 +127,7 @@ fn every_option_out_of_range_is_refused_with_its_name_its_value_and_what_is_allo
 }
 
 #[test]
-fn no_option_is_forgotten_by_the_table() {
+fn table_covers_every_option_in_the_help() {
     let commands = [
         "net server",
         "net client",
@@ -157,7 +157,7 @@ fn no_option_is_forgotten_by_the_table() {
 }
 
 #[test]
-fn every_network_command_has_examples_and_its_exit_codes_in_its_help() {
+fn help_of_every_network_command_has_examples_and_exit_codes() {
     for command in [
         "net server",
         "net client",
@@ -180,7 +180,7 @@ fn every_network_command_has_examples_and_its_exit_codes_in_its_help() {
 
 /// The host of a test is an option without a name.
 #[test]
-fn hosts_that_cannot_be_are_refused_before_anything_is_sent() {
+fn invalid_host_is_refused_before_anything_is_sent() {
     for host in ["beta:0", "beta:70000", "beta:", ":7460", "a:b:7460"] {
         for command in ["net client", "net sweep", "net advise --peak-redo 1m"] {
             let words: Vec<&str> = command.split_whitespace().chain([host]).collect();
@@ -200,7 +200,7 @@ fn hosts_that_cannot_be_are_refused_before_anything_is_sent() {
 
 /// Output is often piped to `head`, which stops reading.
 #[test]
-fn a_reader_that_went_away_is_no_crash() {
+fn closed_output_pipe_causes_no_crash() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);

@@ -49,7 +49,7 @@ fn with_a_terminal(mut command: Command) -> (String, String) {
 }
 
 #[test]
-fn who_waits_for_a_document_or_a_table_sees_how_far_it_is_and_the_result_stays_pure() {
+fn progress_is_shown_on_the_terminal_and_not_in_the_result() {
     let server = Server::start("terminal");
     let client =
         format!("net client 127.0.0.1 --port {} --rate 1MiB/s --length 8k --duration 3s", server.port);
@@ -64,7 +64,7 @@ fn who_waits_for_a_document_or_a_table_sees_how_far_it_is_and_the_result_stays_p
 }
 
 #[test]
-fn searches_and_disks_say_what_they_are_at() {
+fn searches_and_disk_tests_show_their_current_step() {
     let server = Server::start("searches");
     let sweep = format!(
         "net sweep 127.0.0.1 --port {} --duration 1s --max-window 64k --max-streams 1 --json",
@@ -80,7 +80,7 @@ fn searches_and_disks_say_what_they_are_at() {
 }
 
 #[test]
-fn without_a_terminal_nothing_is_said_about_it() {
+fn no_progress_is_shown_without_a_terminal() {
     let server = Server::start("pipe");
     let words = format!("net client 127.0.0.1 --port {} --length 0 --duration 2500ms --json", server.port);
     let output = standfast(&words).output().unwrap();

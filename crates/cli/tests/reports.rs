@@ -69,7 +69,7 @@ impl Drop for Instance {
 }
 
 #[test]
-fn an_instance_is_reported_on_while_it_runs_and_when_it_is_stopped() {
+fn report_covers_a_running_and_a_stopped_instance() {
     let mut instance = Instance::start("reports");
     instance.says(1, "snapshot list");
     assert_eq!(instance.says(0, "snapshot"), "1\n");
@@ -99,7 +99,7 @@ fn an_instance_is_reported_on_while_it_runs_and_when_it_is_stopped() {
 }
 
 #[test]
-fn a_repository_that_cannot_be_written_harms_nobody() {
+fn unwritable_repository_does_not_affect_the_instance() {
     let mut instance = Instance::start("no-repository");
     let repository = instance.directory.join("repository.db");
     std::fs::create_dir(&repository).unwrap();

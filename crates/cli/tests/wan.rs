@@ -72,7 +72,7 @@ impl Drop for Emulator {
 }
 
 #[test]
-fn a_running_emulator_is_changed_asked_and_stopped_by_its_name() {
+fn running_emulator_is_changed_queried_and_stopped_by_its_name() {
     if !possible() {
         return;
     }
@@ -99,7 +99,7 @@ fn a_running_emulator_is_changed_asked_and_stopped_by_its_name() {
 }
 
 #[test]
-fn the_ready_line_and_the_statistics_have_their_published_forms() {
+fn ready_line_and_statistics_have_the_published_format() {
     if !possible() {
         return;
     }
@@ -135,7 +135,7 @@ fn the_ready_line_and_the_statistics_have_their_published_forms() {
 
 /// Also runs without root.
 #[test]
-fn what_the_statistics_are_made_of_has_the_published_form() {
+fn statistics_type_serializes_in_the_published_format() {
     let direction = |state, rate, queue| LinkStats {
         from: "a".into(),
         to: "b".into(),
@@ -166,7 +166,7 @@ fn what_the_statistics_are_made_of_has_the_published_form() {
 }
 
 #[test]
-fn a_command_runs_in_the_first_node_and_its_exit_code_is_ours() {
+fn command_runs_in_the_first_node_and_its_exit_code_is_returned() {
     if !possible() {
         return;
     }
@@ -195,7 +195,7 @@ fn exec_reaches_every_node() {
 }
 
 #[test]
-fn what_a_killed_emulator_left_behind_goes_at_the_next_start() {
+fn next_start_removes_remains_of_a_killed_emulator() {
     if !possible() {
         return;
     }
@@ -238,7 +238,7 @@ fn emulators_start_while_others_end() {
 }
 
 #[test]
-fn a_signal_ends_it_in_good_order() {
+fn signal_shuts_the_emulator_down_cleanly() {
     if !possible() {
         return;
     }
@@ -251,7 +251,7 @@ fn a_signal_ends_it_in_good_order() {
 }
 
 #[test]
-fn being_ready_is_told_to_a_descriptor_and_to_a_service_manager() {
+fn readiness_is_reported_to_descriptor_and_service_manager() {
     if !possible() {
         return;
     }
@@ -271,7 +271,7 @@ fn being_ready_is_told_to_a_descriptor_and_to_a_service_manager() {
 }
 
 #[test]
-fn a_run_that_was_too_late_exits_3() {
+fn emulator_with_late_packets_exits_with_3() {
     if !possible() {
         return;
     }
@@ -300,7 +300,7 @@ fn unprivileged(words: &str) -> Output {
 }
 
 #[test]
-fn who_is_not_root_hears_what_is_missing_and_what_to_do() {
+fn unprivileged_user_gets_the_missing_right_and_a_remedy() {
     if !possible() {
         return;
     }

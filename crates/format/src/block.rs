@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_survives_blocks_whatever_the_cut() {
+    fn stream_roundtrips_through_blocks_at_any_split() {
         let (bytes, starts) = stream(20);
         let cuts = [0, 1, 700, bytes.len()];
         for (block_bytes, cut) in [512, 1024, 4096].into_iter().flat_map(|block| cuts.map(|cut| (block, cut)))
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_durable_is_told_as_far_as_it_can_be() {
+    fn durable_block_number_is_stored_as_far_as_it_fits() {
         let mut out = vec![0; 512];
         let mut told = |number, durable_before| {
             let mut writer = BlockWriter {

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_of_two_parts_follows_from_the_sums_of_each() {
+    fn checksum_of_two_parts_follows_from_each_checksum() {
         let bytes: Vec<u8> = (0..5_000u32).map(|i| (i * 31 + i / 256) as u8).collect();
         for (first, second) in [(44, 4048), (44, 464), (1, 1), (0, 7), (900, 0)] {
             let (a, b) = (&bytes[..first], &bytes[first..first + second]);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_sum_does_not_depend_on_how_the_stream_was_cut() {
+    fn running_checksum_does_not_depend_on_chunk_sizes() {
         let bytes: Vec<u8> = (0..10_000u32).map(|i| (i * 7) as u8).collect();
         let whole = StreamCrc::default().after(&bytes);
         let mut cut = StreamCrc::default();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn page_one_ignores_what_each_sqlite_writes_for_itself() {
+    fn page_one_checksum_ignores_fields_local_to_each_sqlite() {
         let mut image = vec![3u8; 4096];
         let sum = page_sum(1, &image);
         image[25] = 9;

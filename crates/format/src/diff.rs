@@ -115,7 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_unchanged_page_has_no_ranges_and_a_new_one_has_what_is_not_zero() {
+    fn unchanged_page_has_no_ranges_and_new_one_its_nonzero_bytes() {
         let page = vec![7u8; 512];
         let mut out = Vec::new();
         encode_ranges(&page, &page, &mut out);

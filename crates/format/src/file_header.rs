@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_survives_and_a_flipped_bit_is_found() {
+    fn log_file_header_roundtrips_and_detects_flipped_bits() {
         let header = header();
         let mut block = vec![1; 4096];
         header.encode(&mut block);

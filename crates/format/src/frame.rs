@@ -191,7 +191,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_frame_survives_and_asks_for_what_is_missing() {
+    fn frame_roundtrips_and_partial_frame_is_incomplete() {
         let header = FrameHeader::new(FrameKind::Redo, 1, 2, 3, 4);
         let mut out = Vec::new();
         encode_frame(header, b"redo bytes", &mut out);

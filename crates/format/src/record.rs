@@ -506,7 +506,7 @@ mod tests {
     const DB: DatabaseId = DatabaseId(5);
 
     #[test]
-    fn whole_records_are_counted_and_what_is_cut_off_is_not() {
+    fn only_complete_records_are_counted() {
         let mut redo = Vec::new();
         assert_eq!(count_records(&redo), 0);
         for number in 0..5 {
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_survives_with_its_pages() {
+    fn commit_record_roundtrips_with_its_pages() {
         let before = vec![1u8; 1024];
         let mut after = before.clone();
         after[100..110].fill(9);
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_kind_survives() {
+    fn every_other_record_kind_roundtrips() {
         let mut out = Vec::new();
         let attach = Attach { database: DB, page_size: PageSize::new(65_536).unwrap(), name: "app.db" };
         let id = IncarnationId([1, 2, 3, 4, 5, 6, 7, 8]);
@@ -589,14 +589,14 @@ mod tests {
     }
 
     #[test]
-    fn a_baseline_of_the_release_before_claims_nothing() {
+    fn baseline_record_of_an_earlier_release_is_not_complete() {
         let mut out = Vec::new();
         RecordBuilder::begin_for(&mut out, RecordKind::Baseline, DB).finish();
         assert_eq!(decode_record(&out).unwrap().0, Record::Baseline { database: DB, complete: false });
     }
 
     #[test]
-    fn a_verification_survives_with_checksums_or_whole_pages() {
+    fn verification_roundtrips_with_checksums_or_full_pages() {
         let mut out = Vec::new();
         let mut compare = RecordBuilder::verification(&mut out, DB, 99, 12, false);
         compare.page(4, 0xABCD);

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_survive() {
+    fn varint_values_roundtrip_and_malformed_ones_fail() {
         for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
             let mut out = Vec::new();
             put(&mut out, value);

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_at_a_time_counts_and_not_the_sum() {
+    fn meter_counts_the_peak_and_not_the_total() {
         let meter = Meter::start();
         for _ in 0..10 {
             drop(std::hint::black_box(vec![1_u8; 100_000]));

@@ -25,12 +25,12 @@ fn replay(name: &str) {
 }
 
 #[test]
-fn what_a_peer_may_send_is_decoded_or_refused() {
+fn messages_of_a_peer_are_decoded_or_refused() {
     replay("transport");
 }
 
 #[test]
-fn what_the_network_test_and_the_emulator_are_given_is_decoded_or_refused() {
+fn network_test_and_emulator_input_is_decoded_or_refused() {
     replay("net");
 }
 
@@ -45,7 +45,7 @@ fn log_files_of_any_bytes_are_read_or_refused() {
 }
 
 #[test]
-fn files_of_an_instance_of_any_bytes_are_read_or_refused() {
+fn instance_files_of_any_bytes_are_read_or_refused() {
     replay("instance_files");
 }
 
@@ -78,7 +78,7 @@ fn every_target_is_replayed() {
 }
 
 #[test]
-fn an_allocation_beyond_what_the_input_justifies_is_found() {
+fn allocation_beyond_the_bound_of_the_input_is_detected() {
     let run = |_: &[u8]| std::hint::black_box(vec![0_u8; 1 << 20]).len() - (1 << 20) + 32;
     let greedy = Target { name: "greedy", run, base: 1000 };
     let found = std::panic::catch_unwind(|| greedy.check(&[0; 100]));

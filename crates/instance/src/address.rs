@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_names_are_looked_at_before_they_are_used() {
+    fn malformed_addresses_and_names_are_rejected() {
         for good in ["h:1", "10.0.0.2:7411", "[::1]:7411", "far.example:65535"] {
             assert!(is_address(good), "{good}");
         }

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_json_has_the_remedy_by_itself() {
+    fn json_alert_line_has_the_hint_in_its_own_field() {
         let read = |message: &str| -> serde_json::Value {
             let line = json_line("2026-11-22T10:00:00.000Z", "paris", message);
             assert!(!line.contains('\n'));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_holds_no_escape_sequence_and_no_second_line() {
+    fn alert_line_contains_no_escape_sequence_or_line_break() {
         let alert = AlertLog::silent();
         alert.say("destination x: a\n2026-01-01T00:00:00.000Z forged\r\x1b[2Jb\u{202e}c");
         let last = alert.last();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_readable() {
+    fn alert_times_are_formatted_as_utc() {
         assert_eq!(utc_text(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(utc_text(1_709_210_096_789_000), "2024-02-29T12:34:56.789Z");
     }

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_applied_when_the_delay_has_passed_since_its_time() {
+    fn commit_is_applied_once_the_delay_since_it_has_passed() {
         let redo = Redo(vec![BEGIN, BEGIN + 10 * SECOND, BEGIN + 20 * SECOND]);
         let mut delay = fresh();
         // The record before the commit may be applied: alone it shows nothing.
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_is_still_held_back_after_a_restart() {
+    fn delayed_redo_stays_delayed_after_a_restart() {
         let redo = Redo(vec![BEGIN, BEGIN + 10 * SECOND]);
         assert_eq!(redo.limit(&mut fresh(), BEGIN + 65 * SECOND), Scn(1300));
         // Redo that arrives late, or is seen again, is not held back again.
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_primary_whose_clock_is_ahead_holds_nothing_back_for_longer_than_the_delay() {
+    fn primary_clock_ahead_never_extends_the_apply_delay() {
         let redo = Redo(vec![BEGIN + 86_400 * SECOND]);
         let mut delay = fresh();
         assert_eq!(redo.limit(&mut delay, BEGIN), Scn(1100));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_stops_nothing_that_is_due() {
+    fn clock_set_back_does_not_stop_due_commits() {
         let mut redo = Redo(vec![BEGIN]);
         let mut delay = fresh();
         assert_eq!(redo.limit(&mut delay, BEGIN + 600 * SECOND), Scn(1200));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_applied_without_delay_is_not_held_back_when_it_is_set() {
+    fn redo_applied_before_the_delay_is_set_is_not_delayed() {
         let redo = Redo(vec![BEGIN, BEGIN, BEGIN]);
         let mut delay = fresh();
         assert_eq!(redo.limit(&mut delay, BEGIN), Scn(1100));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_times_nothing_is_applied_early_and_everything_in_the_end() {
+    fn every_commit_is_applied_eventually_and_none_early() {
         let mut seed = 7_u64;
         let mut below = |bound: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

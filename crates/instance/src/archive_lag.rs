@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn redo_is_never_older_than_the_target_when_the_log_is_looked_at() {
+    fn log_switch_is_due_once_redo_reaches_the_lag_target() {
         for seed in 1..50 {
             let mut lag = ArchiveLag::new(60);
             let (mut sequence, mut oldest, mut last, mut switches) = (7, None, Duration::ZERO, 0);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_without_redo_is_not_switched_and_without_a_target_none_is() {
+    fn log_switch_is_never_due_without_redo_or_without_a_target() {
         let mut lag = ArchiveLag::new(60);
         assert!(times(3).take(500).all(|now| !lag.is_due(now, 1, false)));
         let mut off = ArchiveLag::new(0);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_was_switched_for_another_reason_starts_anew() {
+    fn archive_lag_restarts_after_any_other_log_switch() {
         let mut lag = ArchiveLag::new(60);
         let at = Duration::from_secs;
         assert!(!lag.is_due(at(0), 1, true));

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logs_of_an_abandoned_branch_are_not_of_the_stream() {
+    fn logs_of_an_abandoned_branch_are_not_part_of_the_stream() {
         let incarnation = |number, id, branch| Incarnation {
             number,
             id: IncarnationId([id; 8]),

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_a_dba_knows_is_understood() {
+    fn log_archive_dest_attribute_line_is_parsed() {
         let at = parse(
             "SERVICE=oslo:7411 LGWR SYNC AFFIRM NET_TIMEOUT=10 REOPEN=15, max_failure=3 COMPRESSION=ENABLE \
              VALID_FOR=(ONLINE_LOGFILES, PRIMARY_ROLE) DB_UNIQUE_NAME=oslo MAX_CONNECTIONS=5 DELAY",
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_is_allowed() {
+    fn attribute_errors_state_the_fault_and_what_is_allowed() {
         assert!(error("").contains("SERVICE=HOST:PORT"));
         assert!(error("SYNC SERVICE=h:1").contains("comes first"));
         assert!(error("SERVICE=h:1 SYNC ASYNC").contains("exclude"));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_as_the_same() {
+    fn attribute_line_survives_writing_and_parsing() {
         let texts = [
             "SERVICE=h:1 SYNC NET_TIMEOUT=8 REOPEN=5 MAX_FAILURE=2 GROUP=3 PRIORITY=2 DB_UNIQUE_NAME=a",
             "SERVICE=h:1 ASYNC DELAY=5 COMPRESSION=ZSTD VALID_FOR=(STANDBY_LOGFILE,STANDBY_ROLE) SDU=65535 \

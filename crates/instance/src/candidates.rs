@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_reached_is_tried_again_until_it_is_and_said_once() {
+    fn unreached_candidate_is_retried_and_its_error_reported_once() {
         let mut candidates = Candidates::default();
         let start = Instant::now();
         assert_eq!(candidates.due(start), None);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_is_not_reached_is_waited_for_until_the_timeout() {
+    fn newer_candidate_does_not_restart_the_timeout_of_an_older_one() {
         let mut candidates = Candidates::default();
         let start = Instant::now();
         candidates.add(Scn(5), start);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_went_further_leaves_nothing_to_do() {
+    fn reaching_a_later_scn_clears_older_candidates() {
         let mut candidates = Candidates::default();
         candidates.add(Scn(5), Instant::now());
         candidates.reached(Scn(4));

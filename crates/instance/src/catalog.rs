@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_is_there_with_its_default_and_destinations_are_not_among_them() {
+    fn parameters_have_defaults_and_exclude_destinations() {
         let mut config = Config::default();
         config.redo.groups = 7;
         config.destinations.push(DestinationConfig::new("oslo", "127.0.0.1:7411"));

@@ -628,7 +628,7 @@ mod tests {
     use rusqlite::ffi;
 
     #[test]
-    fn a_database_holds_what_is_in_its_file_or_its_synced_log_and_no_piece_of_a_later_transaction() {
+    fn database_holds_only_commits_in_its_file_or_synced_wal() {
         let [none, c, x, piece] = [0, 100, 120, 150].map(Scn);
         assert!(holds(x, c, none, c), "nothing came since");
         assert!(holds(x, c, c, none) && holds(c, piece, none, c));
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_could_not_be_written_or_synced_leaves_doubt() {
+    fn only_write_and_fsync_errors_make_the_database_suspect() {
         let failed = |code| makes_suspect(&rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
         for code in [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR] {
             assert!(failed(code), "{code}");

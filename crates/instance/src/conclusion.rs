@@ -183,7 +183,7 @@ mod tests {
     use std::convert::Infallible;
 
     #[test]
-    fn pages_of_an_unknown_wal_are_foreign_only_when_no_older_redo_explains_them() {
+    fn wal_pages_are_foreign_only_if_no_older_redo_explains_them() {
         let evidence = Evidence {
             commits: 3,
             newest: 2,
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_of_a_shorter_stretch_are_not_forgotten_for_a_longer_one_that_has_none() {
+    fn commits_of_a_shorter_range_count_if_the_longest_has_none() {
         let silent = Evidence { is_silent: true, ..Evidence::default() };
         assert_eq!(conclude(&silent, true, true, Foreign::InFile), Some(Conclusion::NothingToCompare));
         assert_eq!(conclude(&silent, true, false, Foreign::InFile), Some(Conclusion::Unproven(None)));
@@ -225,7 +225,7 @@ mod tests {
     const BEHIND: Conclusion = Conclusion::Behind { from: Scn(7), whole: false, certain: true };
 
     #[test]
-    fn redo_is_not_applied_over_a_wal_that_no_redo_names() {
+    fn redo_is_not_applied_over_a_wal_unknown_to_the_redo() {
         let noted = Standing { has_unknown_wal: true, is_as_noted: true, ..Standing::default() };
         assert_eq!(action(noted, BEHIND, false, false), Action::Serve { image: true });
         let written = Standing { is_as_noted: false, ..noted };
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_state_needs_no_image_where_nothing_foreign_can_be_there() {
+    fn newest_state_needs_no_image_if_foreign_pages_are_impossible() {
         let noted = Standing { is_as_noted: true, ..Standing::default() };
         let newest = |whole| Conclusion::Newest { whole };
         assert_eq!(action(noted, newest(false), false, false), Action::Serve { image: false });
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_proven_is_left_out() {
+    fn unproven_database_state_takes_the_database_offline() {
         let none = Standing::default();
         assert_eq!(action(none, Conclusion::Unproven(Some(3)), false, true), Action::LeaveOut(Some(3)));
         assert_eq!(action(none, Conclusion::NothingToCompare, false, true), Action::LeaveOut(None));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_half_written_only_by_a_checkpoint_that_had_something_to_move() {
+    fn half_written_pages_imply_an_unfinished_backfill() {
         assert!(may_be_half_written(false, None, Scn(9)));
         assert!(may_be_half_written(false, Some(Scn(8)), Scn(9)));
         assert!(!may_be_half_written(false, Some(Scn(9)), Scn(9)), "all was in the file, synced");

@@ -634,14 +634,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_survive_text_and_pass_their_own_checks() {
+    fn default_config_is_valid_and_survives_a_text_round_trip() {
         let config = Config::default();
         assert_eq!(Config::parse(&config.to_toml(), Path::new("x")).unwrap(), config);
         assert_eq!(Config::parse("", Path::new("x")).unwrap(), config);
     }
 
     #[test]
-    fn the_old_setting_of_tls_is_read_and_not_written() {
+    fn obsolete_tls_setting_is_read_but_not_written() {
         for old in ["auto", "required"] {
             let read = Config::parse(&format!("[security]\ntls = \"{old}\""), Path::new("x")).unwrap();
             assert!(!read.instance.insecure && !read.to_toml().contains("tls ="), "{}", read.to_toml());
@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_named() {
+    fn errors_for_invalid_settings_name_the_setting() {
         let error = |text: &str| Config::parse(text, Path::new("standfast.toml")).unwrap_err().to_string();
         assert!(error("[redo]\ngroups = 1").contains("redo.groups = 1: 2 to 64"));
         assert!(

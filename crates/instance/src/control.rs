@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_is_found_by_name_and_path_also_when_its_file_is_gone() {
+    fn database_is_found_by_name_or_path_without_its_file() {
         let directory = std::env::temp_dir().canonicalize().unwrap();
         let mut control = control();
         let path = directory.join("standfast-gone.db");
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_used_again_once_nothing_is_left_of_it() {
+    fn database_number_is_reused_once_no_redo_or_session_has_it() {
         let record = |id| DatabaseRecord {
             id: DatabaseId(id),
             name: format!("{id}.db"),
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_file_stays_whole_until_the_database_changes_in_the_redo() {
+    fn file_scn_advances_until_redo_changes_the_database() {
         let stamp = FileStamp { bytes: 9, modified_ns: 10 };
         let whole = |scn| WholeFile { database: DatabaseId(2), scn: Scn(scn), stamp };
         assert_eq!(whole(40).carried_to(Scn(90), Scn(40)), whole(90));

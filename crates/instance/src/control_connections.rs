@@ -170,7 +170,7 @@ mod tests {
     const ROOT: Peer = Peer { uid: 0 };
 
     #[test]
-    fn users_who_look_leave_room_for_administrators() {
+    fn read_only_users_leave_connections_for_administrators() {
         let connections = Connections::default();
         let of = |uid| (0..LOOKING_OF_ONE_MAX).map(move |_| Peer { uid });
         let mut open: Vec<Served> =
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_comes_byte_by_byte_has_the_same_time() {
+    fn byte_by_byte_request_does_not_extend_the_timeout() {
         let (here, mut there) = UnixStream::pair().unwrap();
         there.write_all(&[b'x'; LOOKING_BYTES_MAX + 1]).unwrap();
         let long = read_request(&here, LOOKING_BYTES_MAX, Duration::from_secs(60)).unwrap_err();

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_has_the_configured_permissions_and_nobody_gets_in_before() {
+    fn control_socket_accepts_no_client_before_its_mode_is_set() {
         let path = std::env::temp_dir().join(format!("standfast-socket-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let early = bind(&path, libc::SOCK_STREAM).unwrap();

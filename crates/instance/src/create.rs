@@ -460,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_standby_takes_the_larger_logs_of_its_primary_and_its_blocks() {
+    fn standby_adopts_block_size_and_larger_logs_of_its_primary() {
         let mut config = Config::default();
         let said =
             r#"{"status":{"log":{"group_bytes":134217728,"block_bytes":512,"groups":[{},{},{},{},{}]}}}"#;

@@ -632,7 +632,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rewritten_wal_is_no_sign_that_the_file_holds_everything() {
+    fn rewritten_wal_does_not_prove_that_the_file_is_complete() {
         let captured = ReleasePosition::new(4, 78);
         let next = WalSalts(8, 5);
         assert!(is_reset_since(captured, 5, next), "SQLite has reset it");

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_database_is_taken_while_the_rest_of_the_instance_keeps_its_descriptors() {
+    fn database_is_accepted_if_enough_descriptors_remain() {
         let at = |open| Descriptors { limit: 1024, open };
         let most = (1024 - RESERVE) / OF_A_DATABASE;
         assert!(at(14).suffice_beside(most as usize - 1));

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_instance_that_is_meant_and_takes_redo_is_added() {
+    fn destination_is_added_only_if_it_is_the_named_redo_receiver() {
         let says = |name: &str, role: &str| {
             let observation =
                 Observation { name: name.into(), status: json!({ "role": role }), ..Default::default() };

@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_survive_text() {
+    fn destination_attributes_survive_a_text_round_trip() {
         let config = "[[destination]]\nname='b'\naddress='h:1'\nid=4\nmode='async'\ngroup=2\npriority=8\n\
             compression='zstd'\nvalid_for=['standby_logfile','standby_role']\nmax_connections=5\nsdu_bytes=65535\n\
             [[destination]]\nname='copy'\nlocation='/x'\nmandatory=true\nmax_failure=3\nalternate='spare'\n\
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_out_of_its_range_is_refused_with_the_range() {
+    fn out_of_range_value_is_refused_with_the_allowed_range() {
         let rules = [
             ("id = 32", "id = 32: 1 to 31"),
             ("net_timeout_ms = 99", "100 to 1200000"),
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_do_not_go_together_are_refused_with_the_rule() {
+    fn conflicting_attributes_are_refused_with_the_rule() {
         let rules = [
             ("id = 11\nmode = 'sync-affirm'", "11 to 31 are async"),
             ("id = 12\nmandatory = true", "11 to 31 are optional"),

@@ -81,7 +81,7 @@ mod tests {
     use standfast_types::Scn;
 
     #[test]
-    fn a_member_fills_no_log_and_what_moves_the_protection_is_said() {
+    fn event_flood_is_limited_but_protection_changes_are_logged() {
         let (lines, begun) = (DestinationLines::default(), Instant::now());
         let refused = |number: usize| SenderEvent::Disconnected { reason: format!("reason {number}") };
         let said = (0..10_000).filter_map(|number| lines.line(begun, "far", &refused(number)));

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_no_redo_explains_says_nothing_for_certain() {
+    fn unexplained_page_leaves_the_missing_commits_uncertain() {
         let (_, states) = model();
         let mut state = states[4].clone();
         state.insert(3, vec![0xEE; BYTES]);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn another_database_may_lack_everything() {
+    fn unrelated_database_may_lack_every_commit() {
         let found = compared(&(1..=6).map(|number| (number, vec![0xAA; BYTES])).collect());
         assert_eq!(numbers(&found), (0, 4));
         assert_eq!((found.newest, found.unexplained), (0, 5));

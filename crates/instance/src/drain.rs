@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_stream_that_began_after_the_failover_proves_that_everything_is_here() {
+    fn only_a_stream_begun_after_failover_proves_complete_redo() {
         // What the previous stream reported may have been sent long ago.
         assert_eq!(judge_at(0, true, 7, 5000, Some(5000)), None);
         assert_eq!(judge_at(1, true, 8, 5000, None), None);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_ends_with_the_truth() {
+    fn drain_timeout_reports_missing_stream_or_missing_redo() {
         assert_eq!(judge_at(30, false, 7, 5600, Some(5600)), Some(Drained::NoStream));
         assert_eq!(judge_at(30, true, 7, 5600, Some(5600)), Some(Drained::NoStream));
         assert_eq!(judge_at(30, false, 8, 5600, Some(6000)), Some(Drained::NoStream));

@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_of_the_stretch_is_recognised() {
+    fn every_state_in_the_redo_range_is_recognised() {
         let model = four_commits();
         assert!(model.evidence(&model.states[4], 0, true).is_newest());
         for state in 1..4 {
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_before_the_stretch_is_no_state_of_it() {
+    fn state_before_the_redo_range_is_not_part_of_it() {
         let model = four_commits();
         let evidence = model.evidence(&model.states[0], 0, true);
         assert!(!evidence.is_state_of_stretch(), "nothing proves that it is not older: {evidence:?}");
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_commit_on_the_newest_state_is_told_from_one_on_an_older_state() {
+    fn foreign_commits_on_newest_and_older_states_are_distinguished() {
         let model = four_commits();
         for (state, on_newest) in [(4, true), (3, false), (2, false)] {
             let mut files = model.states[state].clone();
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_commit_in_the_place_of_one_lost_commit_is_not_on_the_newest_state() {
+    fn foreign_commit_in_place_of_a_lost_one_is_not_on_newest_state() {
         let mut model = Model::new();
         model.commit(&[(2, 10, b"row 1")]);
         model.commit(&[(2, 20, b"row 2 of ours")]);
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixture_of_two_states_is_rolled_forward_only_without_foreign_pages() {
+    fn mix_of_two_states_is_in_the_range_but_not_the_newest() {
         let model = four_commits();
         // The file was restored to an older state, while page 5 is in the WAL.
         let mut files = model.states[1].clone();
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_that_may_begin_within_a_transaction_counts_from_its_first_commit() {
+    fn range_begun_inside_a_transaction_counts_from_first_commit() {
         let model = four_commits();
         let evidence = model.evidence(&model.states[3], 1, false);
         assert_eq!((evidence.commits, evidence.from), (2, Scn(2)));
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_image_of_a_page_hides_what_was_before() {
+    fn full_page_image_hides_earlier_content() {
         let mut model = Model::new();
         let mut bytes = Vec::new();
         let after = vec![7; BYTES];
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_a_stretch_prove_nothing_of_what_changed_before_it_and_was_in_a_lost_wal() {
+    fn redo_range_proves_nothing_about_earlier_pages_in_a_lost_wal() {
         let mut model = four_commits();
         model.whole_at = None;
         // An interrupted checkpoint has copied page 2, and not page 3 or 5.
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wal_generation_without_frames_shows_that_the_file_held_everything() {
+    fn empty_wal_generation_proves_that_the_file_was_complete() {
         for (frames, expected) in [(0, true), (3, false)] {
             let mut model = four_commits();
             model.whole_at = None;
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_that_is_introduced_again_is_not_new() {
+    fn reattached_database_is_not_treated_as_new() {
         let attach = || {
             let mut bytes = Vec::new();
             let attach =
@@ -632,13 +632,13 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_may_have_begun_before_the_stretch_is_not_counted_and_not_denied() {
+    fn commit_that_may_precede_the_range_is_not_counted_or_denied() {
         let evidence = four_commits().evidence(&Model::new().states[0], 3, false);
         assert_eq!((evidence.commits, evidence.is_silent), (0, false));
     }
 
     #[test]
-    fn what_a_full_image_follows_does_not_count() {
+    fn commits_before_a_full_image_do_not_count() {
         let mut model = four_commits();
         let mut bytes = Vec::new();
         RecordBuilder::baseline(&mut bytes, ID, true);

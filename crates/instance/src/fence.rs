@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_primary_that_acknowledges_is_seen() {
+    fn fence_check_detects_a_primary_that_still_acknowledges() {
         let says = |role: &str, state: &str| {
             judge(Ok(format!(r#"{{"status": {{"role": "{role}", "state": "{state}", "incarnation": 2}}}}"#)))
         };

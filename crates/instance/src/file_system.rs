@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_and_networks_are_refused_and_local_disks_are_not() {
+    fn memory_and_network_file_systems_are_refused() {
         for (number, name) in
             [(0x0102_1994, "tmpfs"), (0x6969, "NFS"), (0x6573_5546, "FUSE"), (0x00C3_6400, "Ceph")]
         {

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_that_no_session_announced_are_counted_once() {
+    fn unannounced_commits_are_counted_once() {
         let mut commits = ForeignCommits::new(100);
         commits.captured(3);
         commits.read(101);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_others_have_written_makes_no_more_foreign_commits_than_were_captured() {
+    fn corrupt_shared_counter_adds_no_more_than_captured_commits() {
         let mut commits = ForeignCommits::new(1_000);
         commits.captured(3);
         commits.read(1_003);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_killed_before_its_announcement_is_forgiven_one_commit() {
+    fn session_killed_before_announcing_is_excused_one_commit() {
         let mut commits = ForeignCommits::new(0);
         commits.captured(1);
         commits.read(0);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_died_without_a_commit_excuses_none_for_long() {
+    fn dead_session_without_a_commit_excuses_no_later_commits() {
         let mut commits = ForeignCommits::new(0);
         commits.read(0);
         assert_eq!(interval(&mut commits, 4), 0);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_copy_took_in_hides_no_later_foreign_commit() {
+    fn full_resync_hides_no_later_foreign_commit() {
         let mut commits = ForeignCommits::new(0);
         commits.read(50);
         assert_eq!(interval(&mut commits, 0), 0);

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn record_locks_are_read_by_process_and_other_lines_ignored() {
+    fn posix_locks_are_parsed_by_process_and_other_lines_ignored() {
         let text = "1: POSIX  ADVISORY  READ  1234 08:01:131 1073741826 1073742335\n\
             2: FLOCK  ADVISORY  WRITE 99 08:01:131 0 EOF\n\
             2: -> POSIX  ADVISORY  WRITE 77 08:01:131 0 EOF\n\
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extension_is_seen_in_a_memory_map_whichever_way_it_came_in() {
+    fn memory_map_shows_the_extension_however_it_was_loaded() {
         let line = |file: &str| format!("7f00-7f01 r-xp 00000000 08:01 12   {file}\n");
         assert!(maps_extension(&line("/usr/local/lib/standfast/libstandfast.so"), "seg"));
         assert!(maps_extension(&line("/opt/libstandfast_preload.so (deleted)"), "seg"));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_a_container_is_known_by_its_number_there() {
+    fn containerised_process_is_identified_by_its_inner_pid() {
         assert_eq!(own_number("Name:\tapp\nPid:\t4242\nNSpid:\t4242\t17\t1\nNSpgid:\t4242\n"), Some(1));
         assert_eq!(own_number("Name:\tapp\nPid:\t4242\nNSpid:\t4242\n"), Some(4242));
         assert_eq!(own_number("Name:\tapp\n"), None);
@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_a_session_is_not_named() {
+    fn process_with_a_session_is_not_reported_as_foreign() {
         assert_eq!(access(true, true), None);
         assert_eq!(access(true, false), Some(Access::NoSession));
         assert_eq!(access(false, false), Some(Access::NoExtension));
     }
 
     #[test]
-    fn a_process_that_has_the_file_open_is_found_by_name() {
+    fn process_with_the_file_open_is_found_with_its_name() {
         let file = tempfile("foreign-process");
         let wanted = Wanted { file: KernelFile::of(&file).unwrap(), sessions: BTreeSet::new() };
         let open = std::fs::File::open(&file).unwrap();

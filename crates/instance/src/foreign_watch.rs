@@ -193,7 +193,7 @@ mod tests {
     use crate::foreign_processes::Access;
 
     #[test]
-    fn an_alert_is_due_for_new_commits_and_not_too_often() {
+    fn foreign_commit_alerts_cover_new_commits_and_are_rate_limited() {
         let now = Instant::now();
         let mut told = Told::default();
         assert_eq!(told.due(0, now), None);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alert_names_the_processes_and_says_how_many_it_does_not_name() {
+    fn foreign_commit_alert_lists_processes_and_counts_the_rest() {
         let process = |pid| ForeignProcess { pid, name: "python3".into(), access: Access::NoExtension };
         let text = alert("app.db", 2, &[process(7)]);
         assert!(

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_may_use_what_is_given_to_it() {
+    fn configured_group_gets_read_and_write_access() {
         let of = |group: &str| Access::of(&config(group), &[]).map(|access| (access.group, access.mode));
         assert_eq!(of("").unwrap(), (None, 0o600));
         assert_eq!(of("60005").unwrap(), (Some(60_005), 0o660));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_that_may_write_all_databases_uses_them() {
+    fn group_with_write_access_to_every_database_is_chosen() {
         let directory = std::env::temp_dir().join(format!("standfast-groups-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let database = |name: &str, group: u32, mode: u32| {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_memory_gets_the_group_and_keeps_it() {
+    fn shared_memory_gets_and_keeps_the_configured_group() {
         let path = std::env::temp_dir().join(format!("standfast-group-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let access = Access { group: Some(60_005), mode: 0o660, given: Given::Configured };

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_their_interval_and_averages_of_nothing_are_unknown() {
+    fn rates_cover_their_interval_and_empty_averages_are_unknown() {
         let (instruments, mut notes) = (Instruments::default(), Notes::default());
         notes.note(look(&instruments, 100, None));
         instruments.add(Statistic::RedoSize, 3_000);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn lags_are_counted_by_whole_seconds_and_not_while_they_are_unknown() {
+    fn lag_histogram_counts_whole_seconds_and_skips_unknown_lags() {
         let (instruments, mut notes) = (Instruments::default(), Notes::default());
         for (at, lag) in [(1, Some(0.2)), (2, Some(0.9)), (3, None), (4, Some(7.5))] {
             notes.note(look(&instruments, at, lag));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_told_of_the_newest_activity_and_of_all_lags() {
+    fn reported_history_has_the_newest_activity_and_all_lags() {
         let (instruments, mut notes) = (Instruments::default(), Notes::default());
         for second in 1..=5 {
             let activity = vec![Activity {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn old_notes_make_room_for_new_ones() {
+    fn old_history_entries_make_room_for_new_ones() {
         let (instruments, mut notes) = (Instruments::default(), Notes::default());
         for at in 0..200 {
             notes.note(look(&instruments, at * 15, None));

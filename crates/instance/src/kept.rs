@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_first_and_the_newest_of_a_database_stays() {
+    fn oldest_kept_files_go_first_and_the_newest_per_database_stays() {
         let files = [file("a", 3, 10), file("a", 1, 10), file("b", 2, 10), file("a", 2, 10)];
         let removed = to_remove(&files, &config(1, 1000, 90), 10 * DAY_US);
         assert_eq!(removed, [(1, Limit::Files), (3, Limit::Files)]);
@@ -187,13 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn age_removes_the_newest_too() {
+    fn age_limit_removes_even_the_newest_file() {
         let files = [file("a", 1, 10), file("b", 8, 10)];
         assert_eq!(to_remove(&files, &config(9, 1000, 5), 10 * DAY_US), [(0, Limit::Days)]);
     }
 
     #[test]
-    fn kept_files_are_known_by_their_names() {
+    fn kept_files_are_recognised_by_their_names() {
         let so = |name: &str| is_named_so(&Path::new("/db").join(name));
         assert!(so("app.db.before-77") && so("app.db.before-77-wal") && so("app.db.rebuilding"));
         assert!(!so("app.db") && !so("app.db.before-") && !so("app.db.before-tuesday"));

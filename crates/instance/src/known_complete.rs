@@ -204,7 +204,7 @@ mod tests {
     const AT_ONCE: Option<(Duration, Duration)> = Some((WAIT, Duration::ZERO));
 
     #[test]
-    fn a_standby_is_complete_for_as_long_as_commits_wait_for_it() {
+    fn standby_is_known_complete_while_commits_wait_for_it() {
         for mode in [SyncAffirm, FastSync] {
             let mut standby = Standby::new(mode);
             standby.hears(1, 500, 500, AT_ONCE);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_lacks_what_was_acknowledged_before_commits_waited_for_it() {
+    fn standby_lacks_commits_acknowledged_before_they_waited_for_it() {
         let mut standby = Standby::new(SyncAffirm);
         standby.hears(1, 500, 600, AT_ONCE);
         assert_eq!(standby.fails_over(1), Known::Behind(Some(100)));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_that_is_let_go_is_not_complete_though_it_has_all_that_it_heard_of() {
+    fn standby_no_longer_waited_for_is_not_known_complete() {
         let mut standby = Standby::new(SyncAffirm);
         standby.hears(1, 500, 500, AT_ONCE);
         standby.hears(2, 500, 500, None);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_stream_takes_nothing_back_and_proves_nothing_by_itself() {
+    fn new_stream_neither_revokes_nor_proves_completeness() {
         let mut standby = Standby::new(SyncAffirm);
         standby.hears(1, 500, 500, Some((Duration::from_secs(2), Duration::ZERO)));
         standby.completeness.begin_stream(SyncAffirm);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_missing_is_said_with_a_remedy() {
+    fn possible_data_loss_is_reported_with_a_remedy() {
         assert_eq!(Known::Complete.text("south"), None);
         let silent = Known::Silent(Duration::from_secs(40));
         for known in [Known::NeverHeard, Known::Behind(None), Known::NotWaitedFor, silent] {

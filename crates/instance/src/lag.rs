@@ -62,7 +62,7 @@ mod tests {
     const S: u64 = 1_000_000;
 
     #[test]
-    fn who_has_everything_does_not_lag_however_long_nothing_came() {
+    fn idle_standby_with_all_redo_has_zero_lag() {
         let mut marks = Marks::default();
         assert_eq!(marks.lag_us(100, 100, 9 * S), Some(0));
         assert_eq!(marks.lag_us(50, 100, 9 * S), None, "nothing is known of the past");
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn redo_is_as_old_as_the_moment_it_came_and_not_as_the_pause_before() {
+    fn lag_counts_from_redo_arrival_not_from_the_pause_before() {
         let mut marks = Marks::default();
         marks.note(100, S);
         marks.note(100, 60 * S);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_all_that_is_known_is_at_least_as_old() {
+    fn lag_beyond_the_history_is_at_least_the_history_length() {
         let mut marks = Marks::default();
         for second in 0..2 * KEPT as u64 {
             marks.note(second * 10, second * S);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_was_cut_is_known_up_to_there() {
+    fn lag_history_is_truncated_with_the_stream() {
         let mut marks = Marks::default();
         for (end, second) in [(100, 1), (200, 2), (300, 3), (150, 4), (400, 5)] {
             marks.note(end, second * S);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missing_from_the_start_on_becomes_older_all_the_time() {
+    fn lag_of_redo_missing_from_the_start_keeps_growing() {
         let mut marks = Marks::default();
         for second in 10..100 {
             marks.note(200, second * S);

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_are_used_again_when_mandatory_places_and_enough_others_have_them() {
+    fn logs_are_reused_once_mandatory_and_enough_archives_have_them() {
         let all = [place(false, 100), place(false, 300), place(true, 200)];
         assert_eq!(reuse_limit(1, &all), Scn(200), "the mandatory one");
         assert_eq!(reuse_limit(1, &all[..2]), Scn(u64::MAX), "the own archive is enough");

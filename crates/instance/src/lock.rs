@@ -140,7 +140,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_lock_file_is_for_its_user_alone_also_one_of_an_earlier_release() {
+    fn lock_file_mode_is_0600_even_if_an_older_release_made_it() {
         let paths = paths("mode");
         std::fs::write(&paths.lock, "").unwrap();
         std::fs::set_permissions(&paths.lock, PermissionsExt::from_mode(0o644)).unwrap();
@@ -158,7 +158,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_read_lock_of_before_the_upgrade_is_named_with_a_remedy_that_works() {
+    fn read_lock_from_before_the_upgrade_is_reported_with_a_remedy() {
         let paths = paths("reader");
         std::fs::write(&paths.lock, "").unwrap();
         let stranger = File::open(&paths.lock).unwrap();
@@ -173,7 +173,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_lock_file_that_is_a_link_or_a_stranger_s_is_refused() {
+    fn lock_file_that_is_a_link_or_of_another_user_is_refused() {
         let paths = paths("link");
         std::os::unix::fs::symlink(paths.directory.join("elsewhere"), &paths.lock).unwrap();
         lock_directory(&paths).unwrap_err();
@@ -188,7 +188,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_instance_is_alive_until_its_process_lets_go() {
+    fn instance_is_reported_alive_until_its_socket_closes() {
         let paths = paths("alive");
         assert_eq!(liveness::probe(&paths.directory), None, "nothing tells");
         let socket = show_alive(&paths.directory).unwrap();

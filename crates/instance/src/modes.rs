@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_release_made_wider_is_narrowed_and_said() {
+    fn wide_permissions_of_older_files_are_tightened_and_reported() {
         let (directory, paths, config) = place("wide");
         std::fs::create_dir(&paths.members[0]).unwrap();
         std::fs::write(&paths.alert, "").unwrap();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn root_does_not_run_an_instance_in_the_directory_of_a_user() {
+    fn root_cannot_run_an_instance_in_the_directory_of_a_user() {
         let (directory, paths, config) = place("owner");
         assert!(refuse_root(&directory, "start", true).is_ok(), "one's own");
         assert!(refuse_root(&directory.join("none"), "init", false).is_ok());
@@ -325,13 +325,13 @@ mod tests {
     }
 
     #[test]
-    fn a_user_with_a_name_is_named_in_the_remedy() {
+    fn user_name_is_resolved_for_the_remedy_if_it_exists() {
         assert_eq!(name_of(0).as_deref(), Some("root"));
         assert_eq!(name_of(60_001), None);
     }
 
     #[test]
-    fn a_secret_that_others_may_read_is_refused() {
+    fn secret_readable_by_other_users_is_refused() {
         let (directory, _, _) = place("secret");
         let path = directory.join("token");
         std::fs::write(&path, "secret").unwrap();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_no_secret_and_is_not_waited_for() {
+    fn secret_that_is_no_regular_file_is_refused_without_blocking() {
         let (directory, _, _) = place("special");
         let (path, fifo, link) = (directory.join("token"), directory.join("fifo"), directory.join("link"));
         std::fs::write(&path, "secret").unwrap();

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_once_and_listed_while_it_lasts() {
+    fn file_change_is_reported_once_and_listed_while_it_lasts() {
         let directory = TempDir::new("places");
         let path = directory.join("app.db");
         std::fs::write(&path, "one").unwrap();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_opened_is_known_by_its_descriptor() {
+    fn open_file_is_identified_by_its_descriptor_not_its_path() {
         let directory = TempDir::new("places-open");
         let path = directory.join("app.db");
         let file = std::fs::File::create(&path).unwrap();

@@ -654,7 +654,7 @@ mod tests {
     use standfast_types::WalSalts;
 
     #[test]
-    fn capture_is_behind_until_it_has_what_was_published() {
+    fn capture_is_behind_until_it_reaches_the_published_frame() {
         let at = |generation, frame| WalPosition { salts: WalSalts(generation, 0), frame };
         assert!(is_behind(Some(at(1, 5)), at(1, 4), Some(at(1, 9))));
         assert!(!is_behind(Some(at(1, 5)), at(1, 5), Some(at(1, 9))), "what followed is not awaited");
@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_a_restarted_log_are_not_released_by_a_copy_of_the_old_one() {
+    fn copy_of_the_old_wal_releases_no_frames_of_the_restarted_wal() {
         let captured = WalPosition { salts: WalSalts(5, 6), frame: 100 };
         let raw = |salts: [u32; 2]| salts.map(u32::to_be);
         assert_eq!(release_of((7, raw([5, 6])), captured), ReleasePosition::new(7, 100));

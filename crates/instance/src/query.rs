@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_transport_lag_is_asked_for_as_ever() {
+    fn documented_transport_lag_query_returns_the_standby_lag() {
         let rows = texts(&query_of_the_page("Transport lag"));
         assert_eq!(
             rows,
@@ -135,25 +135,25 @@ mod tests {
     }
 
     #[test]
-    fn log_rates_come_from_archived_logs() {
+    fn documented_log_rate_query_uses_archived_logs() {
         // Archived logs of the standby are excluded.
         let rows = texts(&query_of_the_page("Log rates"));
         assert_eq!(rows, [["6", "2", "60.000", "0.033"], ["7", "1", "60.000", "0.017"]]);
     }
 
     #[test]
-    fn wait_events_are_in_the_order_of_their_time() {
+    fn documented_wait_event_query_sorts_by_time_waited() {
         let rows = texts(&query_of_the_page("Wait events"));
         assert_eq!(rows[0][..2], ["SYNC Remote Write", "2"]);
     }
 
     #[test]
-    fn the_average_redo_write_is_the_quotient_of_two_statistics() {
+    fn documented_redo_write_query_divides_two_statistics() {
         assert_eq!(texts(&query_of_the_page("Average redo write")), [["south", "4.000"]]);
     }
 
     #[test]
-    fn views_are_found_as_words_and_in_any_case() {
+    fn query_views_are_matched_as_words_in_any_case() {
         let names = |query| views_in(query).iter().map(|view| view.name).collect::<Vec<_>>();
         assert_eq!(names("SELECT * FROM V$LOG JOIN v$log_history"), ["v$log", "v$log_history"]);
         assert_eq!(names("SELECT * FROM \"v$logfile\""), ["v$logfile"]);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_that_does_not_exist_is_answered_with_where_to_look() {
+    fn unknown_view_error_has_a_hint_where_to_look() {
         let error = ask("SELECT * FROM v$nothing").unwrap_err().to_string();
         assert!(error.contains("v$nothing") && error.contains("hint: "), "{error}");
         assert!(ask("SELEC").is_err());

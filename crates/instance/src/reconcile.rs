@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_behind_the_redo_gets_the_rest_applied() {
+    fn database_behind_the_redo_gets_missing_redo_reapplied() {
         let history = history(&[anchor(A, 2, 100), anchor(A, 4, 200), anchor(B, 0, 210), anchor(B, 3, 300)]);
         assert_eq!(decide(&history, &found(A, 2), Scn(50)), Plan::Reapply(anchor(A, 2, 100)));
         assert_eq!(
@@ -528,14 +528,14 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_mention_of_a_frame_counts() {
+    fn latest_redo_position_of_a_wal_frame_wins() {
         let twice = [anchor(A, 80, 100), anchor(A, 100, 200), anchor(A, 85, 210), anchor(A, 100, 300)];
         assert_eq!(decide(&history(&twice), &found(A, 100), Scn(50)), Plan::Capture(anchor(A, 100, 300)));
         assert_eq!(decide(&history(&twice), &found(A, 85), Scn(50)), Plan::Reapply(anchor(A, 85, 210)));
     }
 
     #[test]
-    fn a_state_in_the_middle_of_a_transaction_needs_its_first_pieces() {
+    fn state_inside_a_transaction_needs_redo_from_its_first_chunk() {
         let mut bytes = Vec::new();
         let id = DatabaseId(1);
         let mut ends = Vec::new();
@@ -561,13 +561,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wal_follows_another_only_by_a_reset_of_sqlite() {
+    fn only_an_sqlite_reset_makes_one_wal_follow_another() {
         assert!(may_follow(A, WalSalts(2, 77)) && !may_follow(A, WalSalts(1 + RESETS_MAX + 1, 77)));
         assert!(!may_follow(A, A.of_rewritten_log(0)), "rewritten, with what the file lacks");
     }
 
     #[test]
-    fn an_unknown_generation_is_captured_only_when_sessions_vouch_for_it() {
+    fn unknown_wal_is_captured_only_if_sessions_endorse_it() {
         let history = history(&[anchor(A, 4, 200)]);
         let vouched = Found { vouched_for: Some(B), ..found(B, 7) };
         assert_eq!(decide(&history, &vouched, Scn(50)), Plan::Capture(anchor(B, 0, 200)));
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_header_is_where_the_redo_has_it_last() {
+    fn bare_wal_header_resolves_to_its_last_position_in_redo() {
         let none = WalSalts::default();
         let bare = Found { bare: Some(B), ..found(none, 0) };
         let begun = [anchor(A, 4, 200), anchor(B, 0, 210), anchor(B, 3, 300)];
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_log_that_was_being_written_anew_nothing_may_be_left_or_all_of_it() {
+    fn interrupted_wal_rewrite_may_have_left_nothing_or_all() {
         let new = A.of_rewritten_log(7);
         let known = history(&[anchor(A, 4, 200), anchor(new, 30, 210), anchor(new, 32, 300)]);
         let from_begin = Anchor { redo_from: Scn(50), ..anchor(new, 0, 50) };
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_state_to_start_from_the_database_is_copied_afresh() {
+    fn unknown_database_state_has_to_be_found_out() {
         assert!(matches!(decide(&history(&[]), &found(A, 1), Scn(50)), Plan::FindOut(_)));
         let unfinished = History { unfinished_baseline: true, ..history(&[anchor(A, 4, 200)]) };
         assert!(matches!(decide(&unfinished, &found(A, 4), Scn(50)), Plan::FindOut(_)));

@@ -48,7 +48,7 @@ mod tests {
     use standfast_types::Scn;
 
     #[test]
-    fn the_same_refusal_is_said_once_until_something_else_happens() {
+    fn repeated_refusal_is_reported_once_until_another_event() {
         let refusals = Refusals::default();
         let refused = |port: u16, text: &str| ReceiverEvent::Refused {
             peer: format!("`far` at 127.0.0.1:{port}"),

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_released_when_its_record_is_covered_and_not_before() {
+    fn commit_is_released_only_once_redo_covers_its_record() {
         let mut queue = ReleaseQueue::default();
         queue.push(Scn(1000), &[mark(1, 10, 2), mark(2, 20, 9), mark(1, 30, 4)], 0);
         assert!(release(&mut queue, 1009).is_empty());
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_of_different_rounds_are_published_apart_and_in_order() {
+    fn commits_of_different_batches_are_released_apart_in_order() {
         let mut queue = ReleaseQueue::default();
         queue.push(Scn(1000), &[mark(1, 10, 2), mark(1, 20, 3)], 7);
         queue.push(Scn(1100), &[mark(1, 10, 5)], 8);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn only_destinations_that_commits_wait_for_keep_logs_beyond_the_volume() {
+    fn only_destinations_commits_await_keep_logs_beyond_the_limit() {
         assert_eq!(needed_from([]), Scn(u64::MAX));
         assert_eq!(needed_from([holder(false, Some(10)), holder(false, None)]), Scn(u64::MAX));
         assert_eq!(
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn redo_of_a_copy_is_not_kept_for_ever_for_one_that_never_connects() {
+    fn redo_of_a_copy_is_released_if_its_standby_never_connects() {
         let (mut copies, begun) = (Copies::default(), Instant::now());
         copies.begin(Scn(10), Vec::new());
         copies.end(Scn(10), begun);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_lacks_redo_that_is_gone_is_left_behind() {
+    fn destination_that_needs_deleted_redo_is_left_behind() {
         let judge = |hardened, oldest| left_behind(holder(false, hardened), Scn(100), Scn(oldest));
         assert_eq!(judge(Some(200), 200), LeftBehind::No);
         assert_eq!(judge(Some(199), 200), LeftBehind::Yes { needs: Scn(199) });

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn only_root_and_the_instance_s_user_administer() {
+    fn only_root_and_the_instance_user_may_administer() {
         let stop = &Request::Stop;
         let instance = Administrators { instance: 990 };
         for (uid, may) in [(0, true), (990, true), (991, false), (OVERFLOW, false), (u32::MAX, false)] {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_who_what_and_who_may() {
+    fn refusal_names_the_user_the_request_and_the_administrators() {
         let token = Request::IssueToken { name: "x".into(), rights: Rights::default(), ttl_s: 1 };
         let said = Administrators { instance: 990 }.check(peer(60_001), &token).unwrap_err().to_string();
         for word in ["uid 60001", "`issue-token`", "root and uid 990", "sudo -u '#990'"] {
@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn showing_the_protection_mode_is_looking_and_changing_it_is_not() {
+    fn changing_the_protection_mode_needs_the_administer_right() {
         assert_eq!(Request::ProtectionMode { mode: None }.needs(), ControlRight::Look);
         let mode = Some(standfast_transport::protection::ProtectionMode::MaximumPerformance);
         assert_eq!(Request::ProtectionMode { mode }.needs(), ControlRight::Administer);
     }
 
     #[test]
-    fn the_other_end_of_a_connection_is_this_user() {
+    fn unix_socket_peer_is_identified_as_this_user() {
         let (one, _other) = UnixStream::pair().unwrap();
         // SAFETY: has no preconditions.
         assert_eq!(Peer::of(&one).unwrap().uid, unsafe { libc::geteuid() });

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_directory_in_which_others_write_is_refused() {
+    fn runtime_directory_writable_by_others_is_refused() {
         let paths = paths("wide");
         let directory = paths.runtime.clone().unwrap();
         std::fs::create_dir(&directory).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_of_shared_memory_in_another_place_are_told() {
+    fn shared_memory_is_retired_when_its_directory_changes() {
         let mut paths = paths("moved");
         let _runtime = open(&paths, INSTANCE).unwrap();
         let here = paths.segment(INSTANCE);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_of_a_unit_counts_for_the_instance_of_that_unit_only() {
+    fn systemd_runtime_directory_applies_only_to_its_own_instance() {
         let directory = std::env::temp_dir().canonicalize().unwrap();
         let of = |state: &str, runtime: Option<&str>| {
             of_unit(&directory, |name| match name {

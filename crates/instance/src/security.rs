@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_certificate_is_shown_from_then_on_without_a_restart() {
+    fn renewed_certificate_is_presented_without_a_restart() {
         let paris = keeper("renew", "paris");
         assert!(paris.current().unwrap_err().contains("no certificate"));
         paris.found_family("0123").unwrap();
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_another_name_is_not_shown() {
+    fn certificate_with_another_name_is_not_presented() {
         let paris = keeper("name", "paris");
         paris.found_family("0123").unwrap();
         let renamed = Arc::new(Keeper::new(paris.files.directory.clone(), "lyon"));
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_cannot_be_redeemed_twice_also_after_a_restart() {
+    fn token_cannot_be_redeemed_twice_even_after_a_restart() {
         let paris = keeper("token", "paris");
         assert!(paris.issue_token("oslo", Rights::all(), 60).is_err(), "no authority to issue it");
         paris.found_family("0123").unwrap();

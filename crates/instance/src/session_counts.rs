@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_before_this_process_is_not_of_it() {
+    fn session_counts_exclude_those_before_this_process() {
         let first = segment("first");
         let session = Session::attach(first, 1, std::process::id(), 1).unwrap();
         session.record(SessionWait::LogFileSync, 7_000);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_wait_is_one_of_131_ms_and_more() {
+    fn long_wait_lasts_131_ms_or_more() {
         assert_eq!(bucket_upper_us(LONG_WAITS - 1), Some(131_072));
     }
 }

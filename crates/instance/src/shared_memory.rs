@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_put_right_is_said_with_its_kind_and_not_every_second() {
+    fn shared_memory_repair_is_reported_by_kind_and_rate_limited() {
         let say =
             |truncated, changed_words| finding(&Ok(Repaired { truncated, changed_words }), "/dev/shm/x");
         assert_eq!(say(false, 0), None);

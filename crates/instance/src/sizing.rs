@@ -72,13 +72,13 @@ mod tests {
     const ONLINE: LogGeometry = LogGeometry { groups: 3, group_bytes: 64 << 20, block_bytes: 4096 };
 
     #[test]
-    fn standby_logs_that_follow_the_rule_are_nothing_to_speak_of() {
+    fn standby_logs_that_follow_the_rule_cause_no_warning() {
         assert_eq!(check(&ONLINE, 4, 64 << 20, "oslo"), Ok(None));
         assert_eq!(check(&ONLINE, 9, 128 << 20, "oslo"), Ok(None));
     }
 
     #[test]
-    fn smaller_log_files_are_refused_and_too_few_groups_are_named() {
+    fn smaller_standby_logs_are_refused_and_too_few_groups_reported() {
         let refusal = check(&ONLINE, 4, (64 << 20) - 1, "oslo").unwrap_err();
         assert_eq!(refusal.code, RefuseCode::StandbyLog);
         assert!(refusal.message.contains("67108863") && refusal.message.contains("67108864"), "{refusal}");
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_that_a_standby_cannot_take_are_refused_before_they_are_made() {
+    fn logs_too_large_for_a_standby_are_refused_before_creation() {
         let standbys = [("oslo".to_owned(), 64 << 20), ("rome".to_owned(), 128 << 20)];
         assert!(check_standbys(64 << 20, &standbys).is_ok());
         let refused = check_standbys(65 << 20, &standbys).unwrap_err().to_string();

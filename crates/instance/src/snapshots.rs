@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_snapshot_comes_soon_and_the_others_an_interval_apart() {
+    fn first_snapshot_is_due_after_a_minute_then_every_interval() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let config = SnapshotConfig::default();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_that_cannot_be_written_is_told_once_until_it_can() {
+    fn unwritable_repository_is_reported_once_until_it_recovers() {
         let mut monitor = Monitor::default();
         let mut tells = |taken: Result<i64, &str>| {
             monitor.news_of(taken.map_err(|why| InstanceError::Failed(why.into()))).is_some()
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_of_nothing_takes_none() {
+    fn zero_snapshot_interval_takes_no_snapshots() {
         let start = Instant::now();
         let config = SnapshotConfig { interval_s: 0, ..SnapshotConfig::default() };
         let mut schedule = Schedule::new(start, &config);

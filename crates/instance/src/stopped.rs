@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_changes_are_news_and_each_has_a_version_of_its_own() {
+    fn stopped_databases_get_a_new_version_only_on_change() {
         let stopped = Stopped::default();
         stopped.are_known();
         let (first, none) = stopped.since(0).unwrap();
@@ -115,7 +115,7 @@ mod tests {
         assert!(stopped.since(third).is_some() && stopped.is_empty());
     }
     #[test]
-    fn apply_that_is_stopped_on_purpose_is_told_and_no_error_here() {
+    fn apply_stopped_by_command_is_reported_but_is_no_error() {
         let stopped = Stopped::default();
         stopped.are_known();
         let (first, _) = stopped.since(0).unwrap();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_before_apply_has_recovered() {
+    fn stopped_databases_are_not_reported_before_apply_recovery() {
         let stopped = Stopped::default();
         assert!(stopped.since(0).is_none());
         assert!(stopped.add("a.db", None, "why".into()) && stopped.since(0).is_none());

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_differs_is_known_until_it_is_found_equal() {
+    fn differing_page_is_remembered_until_it_is_found_equal() {
         let verified = Verified::new(&[]);
         let first = verified.note(DB, &pages(7, 100, &[(1, Some(1)), (2, Some(9)), (3, None)]));
         assert!(
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_are_gone_or_replaced_do_not_differ_any_more() {
+    fn removed_or_replaced_pages_no_longer_count_as_differing() {
         let verified = Verified::new(&[]);
         verified.note(DB, &pages(7, 100, &[(40, Some(9)), (60, Some(9))]));
         verified.note(DB, &pages(7, 200, &[]));
@@ -214,14 +214,14 @@ mod tests {
     }
 
     #[test]
-    fn that_a_database_cannot_be_compared_is_said_once_a_run() {
+    fn failed_comparison_of_a_database_is_reported_once_per_run() {
         let verified = Verified::new(&[]);
         let says = |run| verified.note(DB, &Compared::Failed { run, error: "why".into() }).alert.is_some();
         assert_eq!([7, 7, 8].map(says), [true, false, true]);
     }
 
     #[test]
-    fn only_changes_have_a_new_version() {
+    fn verification_state_gets_a_new_version_only_on_change() {
         let verified = Verified::new(&[]);
         let (version, _) = verified.since(0, |_| None).unwrap();
         assert!(verified.since(version, |_| None).is_none());

@@ -91,7 +91,7 @@ mod tests {
     use standfast_views::VIEWS;
 
     #[test]
-    fn every_view_has_rows_of_a_primary_or_of_its_standby() {
+    fn every_view_has_rows_for_a_primary_or_its_standby() {
         let mut family = example::family();
         let standby = family.standbys[0].observation.as_mut().unwrap();
         standby.status["standby"]["gap"] = serde_json::json!({"low_sequence": 3, "high_sequence": 5});
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observation_of_nothing_gives_no_zero() {
+    fn empty_observation_yields_no_zero_values() {
         let nothing = Observation { name: "south".into(), ..Observation::default() };
         for view in VIEWS {
             let rows = rows(view, &nothing);

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_alone_that_waits_for_the_local_write() {
+    fn single_commit_waits_for_the_local_write() {
         let mut rounds = Rounds::default();
         let number = rounds.begin(round(112, 117, 217, 217));
         let parts = rounds.split(number, 100, Cause::Local, 218, 220).unwrap();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_to_the_standby_is_the_critical_one_when_it_ends_later() {
+    fn standby_path_is_critical_if_it_ends_after_the_local_write() {
         let mut rounds = Rounds::default();
         let number = rounds.begin(round(112, 117, 217, 219));
         let cause = answered(417, 180);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_that_is_still_at_the_write_before_is_no_slow_network() {
+    fn standby_busy_with_an_earlier_write_adds_no_network_time() {
         let mut rounds = Rounds::default();
         let number = rounds.begin(round(112, 117, 217, 219));
         // The round trip takes 20. The standby wrote something else for 200 until 300, reported that here at 310, and
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn while_the_log_writer_is_busy_a_commit_waits_for_what_it_does() {
+    fn commit_waits_for_what_the_busy_log_writer_is_doing() {
         let mut rounds = Rounds::default();
         rounds.begin(round(0, 10, 110, 120));
         let number = rounds.begin(round(121, 130, 230, 230));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_is_captured_before_its_notice_has_no_wake() {
+    fn commit_captured_before_its_notification_has_no_wake_part() {
         let mut rounds = Rounds::default();
         let number = rounds.begin(round(100, 120, 200, 200));
         let parts = rounds.split(number, 115, Cause::Local, 201, 203).unwrap();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_that_claims_to_have_written_for_longer_than_it_took_leaves_nothing_to_the_network() {
+    fn excessive_standby_write_time_leaves_no_network_time() {
         let mut rounds = Rounds::default();
         let number = rounds.begin(round(100, 110, 150, 150));
         let cause = answered(160, 900);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_that_is_let_go_was_waited_for() {
+    fn wait_for_an_abandoned_destination_counts_as_network() {
         let mut rounds = Rounds::default();
         let number = rounds.begin(round(100, 110, 150, 150));
         let parts = rounds.split(number, 100, Cause::Decision, 5_000, 5_001).unwrap();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_forgotten_and_others_are_not_taken_for_them() {
+    fn forgotten_batches_are_not_confused_with_newer_ones() {
         let mut rounds = Rounds::default();
         let first = rounds.begin(round(1, 2, 3, 4));
         for _ in 0..ROUNDS_KEPT {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_times_the_parts_add_up() {
+    fn commit_parts_add_up_for_any_times() {
         let mut rounds = Rounds::default();
         let mut seed = 7u64;
         let mut next = |limit: u64| {

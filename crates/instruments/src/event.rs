@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_event_has_a_number_and_a_name_of_its_own() {
+    fn every_event_has_a_unique_number_and_name() {
         for (number, event) in Event::ALL.iter().enumerate() {
             assert_eq!(event.index(), number);
             assert_eq!(Event::from_index(number), Some(*event));

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_is_below_the_bound_of_its_bucket_and_not_below_the_one_before() {
+    fn duration_lies_between_the_bounds_of_its_bucket() {
         for ns in [0, 999, 1_000, 1_999, 2_000, 4_095_999, 4_096_000, 1 << 50] {
             let bucket = bucket_of(ns);
             assert!(bucket_upper_us(bucket).is_none_or(|upper| ns < upper * 1000), "{ns}");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_the_difference_and_none_across_a_restart() {
+    fn histogram_interval_is_the_difference_or_none_after_a_restart() {
         let (earlier, later) = (counts(&[1_500, 3_000]), counts(&[1_500, 3_000, 700_000]));
         let interval = later.since(&earlier).unwrap();
         assert_eq!((interval.count, interval.time_ns, interval.max_ns), (1, 700_000, 700_000));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_sessions_are_those_of_all() {
+    fn sum_of_histograms_equals_one_of_all_values() {
         let mut sum = counts(&[1_000]);
         sum.add(&counts(&[9_000, 2_000]));
         assert_eq!(sum, counts(&[1_000, 9_000, 2_000]));

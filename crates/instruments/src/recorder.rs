@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_counts_for_its_instance_and_for_no_other() {
+    fn thread_waits_count_only_for_their_own_instance() {
         let (mine, other) = (Arc::new(Instruments::default()), Arc::new(Instruments::default()));
         std::thread::spawn({
             let mine = mine.clone();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_sleeps_without_a_wait_is_not_on_the_cpu() {
+    fn sleeping_thread_without_a_wait_is_not_on_the_cpu() {
         let instruments = Arc::new(Instruments::default());
         let stop = std::sync::atomic::AtomicBool::new(false);
         let end = std::sync::Barrier::new(2);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_under_way_are_shown_and_counted_when_they_end() {
+    fn waits_in_progress_are_shown_and_counted_when_they_end() {
         let instruments = Arc::new(Instruments::default());
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_are_too_deep_to_show_are_counted() {
+    fn waits_nested_too_deep_to_show_are_still_counted() {
         let instruments = Arc::new(Instruments::default());
         std::thread::scope(|scope| {
             scope.spawn(|| {

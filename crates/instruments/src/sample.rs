@@ -128,7 +128,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn an_interval_holds_what_came_in_between() {
+    fn interval_is_the_difference_of_two_samples() {
         let instruments = Instruments::default();
         instruments.record(Event::RfsWrite, Duration::from_micros(30));
         instruments.add(Statistic::RedoWrites, 5);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_subtracted_across_a_restart() {
+    fn no_counters_are_subtracted_across_a_restart() {
         let instruments = Instruments::default();
         let earlier = instruments.sample();
         let mut later = instruments.sample();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_survives_its_way_through_json() {
+    fn sample_survives_a_json_round_trip() {
         let instruments = Instruments::default();
         instruments.record(Event::RfsWrite, Duration::from_micros(30));
         let sample = instruments.sample();

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_statistic_has_a_number_and_a_name_of_its_own() {
+    fn every_statistic_has_a_unique_number_and_name() {
         for (number, statistic) in Statistic::ALL.iter().enumerate() {
             assert_eq!(statistic.index(), number);
             assert_eq!(Statistic::named(statistic.name()), Some(*statistic), "{} twice", statistic.name());

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_thread_that_asks_runs_behind() {
+    fn only_the_calling_thread_runs_at_low_priority() {
         // SAFETY: the call takes two numbers.
         let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         let before = nice();

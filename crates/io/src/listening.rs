@@ -28,7 +28,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn more_connections_wait_than_the_standard_library_asks_for() {
+    fn listen_backlog_exceeds_the_standard_library_default() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         lengthen_queue(&listener).unwrap();
         let address = listener.local_addr().unwrap();

@@ -12,7 +12,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_at_least_what_this_process_is_shown() {
+    fn physical_memory_is_at_least_what_proc_shows() {
         let said = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let kib = said.strip_prefix("MemTotal:").and_then(|rest| rest.split_whitespace().next());
         // Some containers see less.

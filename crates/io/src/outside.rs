@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_a_file_is_never_written_through() {
+    fn symlink_in_place_of_a_file_is_never_written_through() {
         let place = Place::new("final");
         for name in ["app/new", "app/read", "app/result", "app/replaced"] {
             if !place.with_link(name) {
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_a_stranger_has_replaced_by_a_link_is_refused() {
+    fn directory_symlink_of_another_user_is_refused() {
         let place = Place::new("folder");
         std::fs::create_dir(place.at("elsewhere")).unwrap();
         for (name, is_his) in [("his", true), ("ours", false)] {
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_directory_stays_the_one_that_was_opened() {
+    fn opened_directory_stays_the_same_after_a_rename() {
         let place = Place::new("renamed");
         let path = place.at("app/x");
         let (folder, name) = Folder::of(&path).unwrap();
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused_without_waiting() {
+    fn nonregular_file_is_refused_without_blocking() {
         let place = Place::new("kinds");
         let fifo = CString::new(place.at("app/fifo").as_os_str().as_bytes()).unwrap();
         // SAFETY: a text that ends with NUL.
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_file_takes_no_name_that_is_taken() {
+    fn rename_does_not_replace_an_existing_name() {
         let place = Place::new("names");
         std::fs::write(place.at("app/a"), "a").unwrap();
         symlink(place.at("nowhere"), place.at("app/dangling")).unwrap();
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_goes_where_the_user_s_own_links_lead() {
+    fn result_is_written_through_the_users_own_symlinks() {
         let place = Place::new("result");
         symlink(place.at("secret"), place.at("app/own")).unwrap();
         write_result(&place.at("app/own"), b"result").unwrap();

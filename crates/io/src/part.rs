@@ -101,7 +101,7 @@ mod tests {
     const PAGE: u64 = 4096;
 
     #[test]
-    fn a_log_with_a_second_name_is_not_opened() {
+    fn wal_with_a_second_link_is_not_opened() {
         let path = std::env::temp_dir().join(format!("standfast-names-{}", std::process::id()));
         let (second, link) = (path.with_extension("second"), path.with_extension("link"));
         for path in [&path, &second, &link] {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told() {
+    fn failed_open_or_write_is_reported() {
         assert!(PartlySynced::open(Path::new("/nonexistent/file")).is_err());
         assert!(PartlySynced::open(Path::new("/dev/full")).is_err(), "a device");
         let full = PartlySynced { file: File::options().write(true).open("/dev/full").unwrap() };

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_operator_can_do_something_about_has_a_remedy() {
+    fn error_an_operator_can_fix_has_a_remedy() {
         for (code, word) in [
             (libc::ENOSPC, "room"),
             (libc::EDQUOT, "quota"),

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn while_much_is_left_the_rate_is_the_present_one_and_else_the_fastest_seen() {
+    fn apply_rate_is_current_when_busy_and_else_the_fastest_seen() {
         let mut rate = ApplyRate::default();
         assert_eq!(rate.bytes_s(), None);
         rate.take(&moments(&[(0.0, 0, false)]));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_is_busy_with_what_it_has_and_not_with_what_it_lacks_or_holds_back() {
+    fn destination_is_busy_only_with_received_and_undelayed_redo() {
         let moment = |document| {
             let destination: Destination = serde_json::from_value(document).unwrap();
             Moment::of_destination(2_000_000, &destination)
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_that_works_now_and_then_is_as_fast_as_it_works() {
+    fn apply_rate_counts_only_the_working_time() {
         let mut rate = ApplyRate::default();
         let at = |at_s, worked_s, applied| Moment { at_s, worked_s, applied, busy: false };
         rate.take(&[at(0.0, 5.0, 0), at(10.0, 5.5, 1000)]);

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_healthy_pair_is_ok_and_says_its_lags() {
+    fn healthy_pair_is_ok_and_reports_its_lags() {
         let (severity, line) = checked(primary(oslo("streaming", json!(0.0))));
         let data = "oslo_transport_lag=0.000s;10;60 oslo_apply_lag=0.000s;30;300";
         assert_eq!(
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_is_not_renewed_is_a_warning_and_its_end_critical() {
+    fn unrenewed_certificate_is_a_warning_and_expiry_is_critical() {
         let with = |certificate: Value| {
             let mut status = primary(oslo("streaming", json!(0.0)));
             status["security"] = json!({ "certificate": certificate });
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lag_above_its_threshold_is_named_with_the_standby() {
+    fn lag_above_its_threshold_is_reported_with_the_standby() {
         let (severity, line) = checked(primary(oslo("streaming", json!(10.5))));
         assert_eq!(severity.exit_code(), 1);
         assert!(
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_has_thresholds_of_its_own() {
+    fn instance_thresholds_override_the_default_thresholds() {
         let mut status = primary(oslo("streaming", json!(10.5)));
         status["thresholds"] = json!({ "transport_lag_warn_s": 11, "apply_lag_critical_s": 10 });
         let own = Thresholds::of(&Status::of(&status));
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lag_that_is_not_known_is_unknown_and_never_ok() {
+    fn missing_lag_is_reported_as_unknown_and_never_ok() {
         let (severity, line) = checked(primary(oslo("streaming", json!(null))));
         assert_eq!(severity.exit_code(), 3);
         assert!(line.contains("oslo_transport_lag=U"), "{line}");
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_without_the_vfs_are_a_warning_for_a_while() {
+    fn recent_commits_without_the_vfs_are_a_warning() {
         let at = |time_us: u64| {
             let database = json!({ "name": "app.db", "state": "open", "foreign_commits": 3, "foreign_seen_us": 5_000_000,
                 "foreign_processes": [{ "pid": 7, "name": "cron", "access": "no_extension" }] });
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_that_is_away_and_a_failure_are_critical() {
+    fn disconnected_standby_and_failed_instance_are_critical() {
         assert_eq!(checked(primary(oslo("connecting", json!(1)))).0.exit_code(), 2);
         let failed = json!({ "role": "primary", "state": "failed", "failure": "disk\nhint: another" });
         let (severity, line) = checked(failed);
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_primary_without_a_synchronous_standby_is_no_ok_in_maximum_availability() {
+    fn maximum_availability_without_sync_standby_is_a_warning() {
         let protection =
             |mode: &str, level: &str| primary_with("protection", json!({ "mode": mode, "level": level }));
         let (severity, line) = checked(protection("maximum-availability", "maximum-performance"));
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn databases_that_are_not_served_are_counted_and_named() {
+    fn databases_not_in_service_are_counted_and_listed() {
         let states = |states: &[&str]| {
             let database = |state: &&str| json!({ "name": format!("{state}.db"), "state": state });
             primary_with("databases", states.iter().map(database).collect())
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_that_still_admits_those_who_are_to_be_refused_is_no_ok() {
+    fn database_still_admitting_foreign_writers_is_a_warning() {
         let of = |writers: &str| {
             let database = json!({ "name": "app.db", "state": "open", "foreign_writers": writers });
             checked(primary_with("databases", json!([database])))
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_that_applies_nothing_is_no_ok_at_its_primary() {
+    fn standby_with_stopped_apply_is_critical_at_its_primary() {
         let mut status = primary(oslo("streaming", json!(0.0)));
         status["destinations"][0]["stopped_total"] = json!(1);
         status["destinations"][0]["stopped_databases"] =
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_that_allows_plain_tcp_is_a_warning_with_its_remedy() {
+    fn plain_tcp_is_a_warning_with_its_remedy() {
         let (severity, line) = checked(primary_with("security", json!({ "insecure": true })));
         assert_eq!(severity, Severity::Warning);
         assert!(line.contains("plain TCP") && line.contains("standfast cert join"), "{line}");
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_that_was_never_synchronised_is_named() {
+    fn never_synchronised_destination_is_a_warning() {
         let mut status = primary(oslo("streaming", json!(0.0)));
         status["destinations"][0]["standing"] = json!("new");
         let (severity, line) = checked(status);
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_differ_are_critical_at_the_primary_and_at_the_standby() {
+    fn differing_pages_are_critical_at_primary_and_standby() {
         let mut differs = oslo("streaming", json!(0.0));
         differs["differing_pages"] = json!(2);
         differs["verified_databases"] = json!([{ "database": "a.db", "differing": 2, "pages": [] },
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn redo_that_is_held_back_on_purpose_is_no_finding() {
+    fn configured_apply_delay_is_no_finding() {
         let standby = |delay: u64| {
             json!({ "role": "standby", "state": "applying", "standby": { "connected": true,
             "transport_lag_s": 0.0, "transport_lag_bytes": 0, "apply_lag_bytes": 5, "apply_lag_s": 3600.0,

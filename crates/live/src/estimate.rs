@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_acknowledged_is_lost_while_commits_wait_for_a_standby() {
+    fn failover_loses_no_commit_while_commits_wait_for_the_standby() {
         let estimate = estimate(json!([
             { "name": "rome", "role": "standby", "state": "streaming", "transport_lag_bytes": 0,
               "apply_lag_bytes": 0, "received": 5000, "applied": 5000 },
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loss_of_an_asynchronous_standby_is_its_transport_lag() {
+    fn data_loss_of_an_async_standby_is_its_transport_lag() {
         let estimate = estimate(json!([{ "name": "oslo", "role": "standby", "state": "streaming",
             "required": false, "transport_lag_bytes": 70, "transport_lag_s": 4.5, "received": 4930, "applied": 4930 }]));
         assert_eq!(estimate.loss, Lag { seconds: Some(4.5), bytes: Some(70) });
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_standby_or_its_state_nothing_is_estimated() {
+    fn nothing_is_estimated_without_a_standby_or_its_state() {
         assert_eq!(estimate(json!([])), Estimate::default());
         let far = json!([{ "name": "near", "role": "far sync", "state": "streaming", "required": true }]);
         assert_eq!(estimate(far), Estimate::default());
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_role_takes_longer_with_slower_disks_and_more_databases() {
+    fn role_change_takes_longer_with_slow_disks_and_more_databases() {
         let fast = role_change_s(1, Some(400.0));
         assert!((0.015..0.03).contains(&fast), "{fast}");
         assert!(role_change_s(100, Some(400.0)) > 5.0 * fast && role_change_s(1, Some(8_000.0)) > 5.0 * fast);

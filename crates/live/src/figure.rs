@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_neither_zero_nor_blank() {
+    fn unknown_figure_is_neither_zero_nor_blank() {
         for figure in [Figure::seconds(None), Figure::bytes(None), Figure::rate(Some(f64::NAN))] {
             assert_eq!((figure.value, figure.text.as_str()), (None, "unknown"));
         }

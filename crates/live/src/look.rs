@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_the_last_ten_seconds() {
+    fn rates_cover_the_last_ten_seconds() {
         let mut looks = Looks::default();
         looks.take(&observation(1, 0));
         assert_eq!(looks.rate(|status| status.commits), None);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_counts_for_the_time_between_two_log_switches() {
+    fn log_rate_with_padding_determines_the_switch_interval() {
         let mut looks = Looks::default();
         for second in 1..=11 {
             let mut observation = observation(second, second);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_subtracted_across_a_restart() {
+    fn no_counters_are_subtracted_across_a_restart() {
         let mut looks = Looks::default();
         looks.take(&observation(1, 100));
         let mut restarted = observation(2, 3);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_standby_did_while_it_was_not_heard_gives_no_rate() {
+    fn progress_of_a_disconnected_standby_gives_no_rate() {
         let mut looks = Looks::default();
         looks.take(&observation(1, 0));
         let mut away = observation(2, 0);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_apply_that_was_seen_says_how_long_a_backlog_takes() {
+    fn backlog_estimate_uses_the_fastest_apply_rate_seen() {
         let mut looks = Looks::default();
         looks.take(&observation(1, 0));
         looks.take(&observation(2, 10));

@@ -102,7 +102,7 @@ mod tests {
     use standfast_instruments::Histogram;
 
     #[test]
-    fn a_histogram_keeps_every_count_and_its_bounds_are_those_of_the_counts() {
+    fn exported_histogram_keeps_every_count_and_its_bounds() {
         let histogram = Histogram::default();
         [900, 63_000, 64_000, 3_000_000, 40_000_000_000].iter().for_each(|ns| histogram.record(*ns));
         let Value::Durations { sum_s, buckets } = durations(&histogram.counts()) else { panic!() };
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_metrics_has_the_table_of_all_metrics() {
+    fn metrics_page_contains_the_table_of_all_metrics() {
         let page = include_str!("../../../docs/metrics.md");
         assert!(page.contains(&reference()), "docs/metrics.md wants this table:\n{}", reference());
     }

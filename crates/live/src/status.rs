@@ -456,7 +456,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_end_of_a_certificate_is_told_in_the_unit_in_which_it_is_near() {
+    fn certificate_expiry_is_shown_in_a_suitable_unit() {
         let left = |seconds: i64| {
             let not_after_us = Some(1_000_000_000_000_000);
             let certificate = Certificate { not_after_us, ..Certificate::default() };
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_not_understood_is_unknown_and_the_others_are_read() {
+    fn unparsable_status_field_is_unknown_and_others_are_read() {
         let status = Status::of(&json!({
             "role": "primary", "commits": "many", "captured": 7, "failure": null,
             "destinations": [{ "name": "oslo", "received": null, "applied": 5 }],

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lag_that_stays_above_its_threshold_is_said_once_and_again_when_it_is_over() {
+    fn lasting_lag_is_reported_once_and_again_when_it_ends() {
         let mut scene = Scene::new();
         assert_eq!(scene.looks(100, "streaming", json!(1.0)), [""; 0]);
         assert_eq!(
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lag_that_moves_around_its_threshold_is_one_line() {
+    fn lag_oscillating_around_its_threshold_is_reported_once() {
         let mut scene = Scene::new();
         let mut said = scene.looks(10, "streaming", json!(11.0));
         for _ in 0..100 {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_and_what_is_unknown_are_not_said() {
+    fn short_peaks_and_unknown_lags_are_not_reported() {
         let mut scene = Scene::new();
         assert_eq!(scene.looks(4, "streaming", json!(50.0)), [""; 0]);
         assert_eq!(scene.looks(4, "streaming", json!(1.0)), [""; 0]);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_lost_for_long_is_said_and_when_it_is_back() {
+    fn long_disconnection_is_reported_and_so_is_the_reconnection() {
         let mut scene = Scene::new();
         assert_eq!(scene.looks(20, "connecting", json!(1.0)), [""; 0]);
         assert_eq!(scene.looks(20, "streaming", json!(1.0)), [""; 0]);

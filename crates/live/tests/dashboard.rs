@@ -15,7 +15,7 @@ fn of(change: impl FnOnce(&mut serde_json::Value)) -> Dashboard {
 }
 
 #[test]
-fn the_verdict_says_what_a_failover_loses_and_how_long_it_takes() {
+fn verdict_states_data_loss_and_downtime_of_a_failover() {
     let verdict = made_up::dashboard().verdict;
     assert_eq!(verdict.headline, "If you fail over to oslo now: no data lost, about 47 ms of downtime");
     assert_eq!(verdict.severity, Severity::Critical);
@@ -28,14 +28,14 @@ fn the_verdict_says_what_a_failover_loses_and_how_long_it_takes() {
 }
 
 #[test]
-fn without_a_standby_the_verdict_promises_nothing() {
+fn verdict_promises_no_failover_without_a_standby() {
     let alone = of(|status| status["destinations"] = json!([])).verdict;
     assert_eq!(alone.headline, "no standby is known: a failover is not possible");
     assert_eq!((alone.loss_time.text.as_str(), alone.failover.text.as_str()), ("unknown", "unknown"));
 }
 
 #[test]
-fn rates_and_shares_are_those_between_two_looks() {
+fn rates_and_shares_cover_the_time_between_two_polls() {
     let dashboard = made_up::dashboard();
     assert_eq!(dashboard.commit.commits.value, Some(400.0));
     assert_eq!(dashboard.pressure.redo_rate.text, "3.0 MiB/s");
@@ -47,7 +47,7 @@ fn rates_and_shares_are_those_between_two_looks() {
 }
 
 #[test]
-fn one_look_alone_knows_no_rates_and_says_so() {
+fn single_poll_shows_rates_as_unknown() {
     let observation = made_up::observation(10);
     let mut looks = Looks::default();
     looks.take(&observation);
@@ -59,7 +59,7 @@ fn one_look_alone_knows_no_rates_and_says_so() {
 }
 
 #[test]
-fn the_document_survives_its_way_through_json() {
+fn dashboard_survives_a_json_round_trip() {
     let dashboard = made_up::dashboard();
     let text = serde_json::to_string(&dashboard).unwrap();
     let read: Dashboard = serde_json::from_str(&text).unwrap();

@@ -48,7 +48,7 @@ fn a_full_observation_has_all_metrics_in_base_units() {
 }
 
 #[test]
-fn what_is_unknown_has_no_series() {
+fn unknown_metrics_have_no_series() {
     let mut observation = made_up::observation(10);
     observation.history.activity.clear();
     let oslo = &mut observation.status["destinations"][0];

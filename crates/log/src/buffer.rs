@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_are_found_by_position_and_forgotten_only_when_durable() {
+    fn chunks_are_found_by_position_and_dropped_only_when_durable() {
         let buffer = LogBuffer::new(Scn(100), 10);
         assert_eq!(buffer.append(vec![1; 6]).unwrap().end(), Scn(106));
         assert_eq!(buffer.append(vec![2; 6]).unwrap().end(), Scn(112));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_is_woken_by_what_it_waits_for() {
+    fn waiter_is_woken_by_appended_redo() {
         let buffer = Arc::new(LogBuffer::new(Scn(100), 1000));
         let waiter = {
             let buffer = buffer.clone();

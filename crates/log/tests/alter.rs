@@ -246,7 +246,7 @@ fn drop_member(site: &mut Site, open: &mut Open) -> Result<(), Failed> {
 }
 
 #[test]
-fn wherever_the_power_fails_during_a_change_the_old_or_the_new_layout_is_there_with_all_redo() {
+fn power_loss_during_a_change_leaves_one_layout_and_all_redo() {
     let changes: [(&str, Change); 5] = [
         ("add group", add_group),
         ("drop group", drop_group),
@@ -297,7 +297,7 @@ fn wherever_the_power_fails_during_a_change_the_old_or_the_new_layout_is_there_w
 }
 
 #[test]
-fn a_member_that_failed_is_brought_back_while_the_log_is_written_and_then_is_as_good_as_the_other() {
+fn failed_member_is_restored_while_the_log_is_written() {
     for seed in 1..20 {
         let mut site = Site::new(seed);
         let mut open = site.open();
@@ -324,7 +324,7 @@ fn a_member_that_failed_is_brought_back_while_the_log_is_written_and_then_is_as_
 }
 
 #[test]
-fn a_group_that_is_dropped_or_replaced_takes_the_memory_of_its_lost_members_along() {
+fn dropped_or_resized_group_forgets_its_stale_members() {
     for change in [drop_group as Change, resize_group] {
         let mut site = Site::new(1);
         let mut open = site.open();
@@ -343,7 +343,7 @@ fn a_group_that_is_dropped_or_replaced_takes_the_memory_of_its_lost_members_alon
 }
 
 #[test]
-fn what_would_lose_redo_or_stop_the_log_is_refused_with_what_to_do() {
+fn unsafe_layout_change_is_refused_with_a_remedy() {
     let mut site = Site::new(1);
     let mut open = site.open();
     site.write(&mut open, 12).unwrap();
@@ -378,7 +378,7 @@ fn what_would_lose_redo_or_stop_the_log_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_layout_that_is_older_than_the_log_is_refused_and_leftovers_of_a_change_are_not() {
+fn layout_older_than_the_log_is_refused_but_leftovers_are_not() {
     let mut site = Site::new(1);
     let mut open = site.open();
     let before = Control::load(&open.disk);

@@ -84,7 +84,7 @@ fn record(seed: u8) -> Vec<u8> {
 }
 
 #[test]
-fn after_a_piece_that_failed_no_further_one_is_begun_and_what_was_before_it_is_recovered() {
+fn no_extent_begins_after_a_failed_one_and_earlier_ones_survive() {
     let directory = std::env::temp_dir().join(format!("standfast-log-failed-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&directory);
     std::fs::create_dir_all(&directory).unwrap();

@@ -216,7 +216,7 @@ fn machine(seed: u64, stream: &[u8]) -> Arc<SimMachine> {
 }
 
 #[test]
-fn redo_beyond_a_hole_counts_once_archived_logs_fill_it() {
+fn redo_beyond_a_gap_counts_once_archived_logs_fill_it() {
     let stream = stream();
     let machine = machine(1, &stream);
     let disk: Arc<dyn Disk> = Arc::new(machine.disk());
@@ -227,7 +227,7 @@ fn redo_beyond_a_hole_counts_once_archived_logs_fill_it() {
 }
 
 #[test]
-fn a_power_loss_at_any_moment_around_a_hole_leaves_redo_without_a_hole() {
+fn power_loss_around_a_gap_leaves_redo_without_a_gap() {
     let stream = stream();
     let original = machine(2, &stream);
     let mut crashes = 0;
@@ -259,7 +259,7 @@ fn a_power_loss_at_any_moment_around_a_hole_leaves_redo_without_a_hole() {
 }
 
 #[test]
-fn an_archived_log_with_one_wrong_bit_or_without_its_end_is_not_whole() {
+fn damaged_or_truncated_archived_log_fails_verification() {
     let stream = stream();
     let machine = machine(3, &stream);
     let disk = machine.disk();
@@ -284,7 +284,7 @@ fn an_archived_log_with_one_wrong_bit_or_without_its_end_is_not_whole() {
 
 /// The archived logs are applied as they arrive, and there are more of them than the archive volume may hold.
 #[test]
-fn archived_logs_that_fill_a_hole_stay_until_it_is_filled_or_they_lead_on() {
+fn archived_logs_of_a_gap_stay_until_it_is_filled() {
     let stream = stream();
     for filled in [true, false] {
         let machine = machine(5, &stream);
@@ -317,7 +317,7 @@ fn archived_logs_that_fill_a_hole_stay_until_it_is_filled_or_they_lead_on() {
 }
 
 #[test]
-fn archived_logs_lead_on_only_where_the_running_sums_agree() {
+fn archived_logs_are_chained_only_if_running_checksums_match() {
     let stream = stream();
     let machine = machine(4, &stream);
     let disk: Arc<dyn Disk> = Arc::new(machine.disk());

@@ -141,7 +141,7 @@ fn member(rig: &Rig, group: usize, member: usize) -> PathBuf {
 }
 
 #[test]
-fn a_member_that_fails_is_dropped_and_remembered_before_the_write_counts() {
+fn failed_member_is_recorded_before_the_write_is_committed() {
     for (failing, members) in [(0, 2), (1, 2), (1, 3)] {
         let mut rig = Rig::new(&format!("drop-{failing}-{members}"), members, 4096);
         drop(rig.start());
@@ -186,7 +186,7 @@ fn a_member_that_fails_is_dropped_and_remembered_before_the_write_counts() {
 }
 
 #[test]
-fn when_it_cannot_be_remembered_or_no_member_is_left_the_log_is_poisoned() {
+fn log_is_poisoned_if_a_lost_member_is_unrecorded_or_the_last() {
     for all in [false, true] {
         let mut rig = Rig::new(&format!("poison-{all}"), 2, 4096);
         drop(rig.start());
@@ -217,7 +217,7 @@ fn when_it_cannot_be_remembered_or_no_member_is_left_the_log_is_poisoned() {
 }
 
 #[test]
-fn a_member_that_fails_in_the_middle_of_much_redo_does_not_hold_the_rest_up() {
+fn member_failing_during_a_large_write_does_not_block_the_rest() {
     for (failing, survives) in [(0, 1), (1, 1), (0, 2), (1, 3)] {
         let mut rig = Rig::new(&format!("pieces-{failing}-{survives}"), 2, 4096);
         rig.config.group_bytes = 8 << 20;
@@ -354,7 +354,7 @@ impl Site {
 }
 
 #[test]
-fn a_member_that_failed_and_is_back_after_a_power_loss_loses_nothing_and_is_not_believed_alone() {
+fn returned_member_loses_nothing_and_is_not_trusted_alone() {
     let (mut refused, mut mended, mut dropped) = (0, 0, 0);
     for seed in 1..61 {
         let mut rng = Rng::new(seed);
@@ -411,7 +411,7 @@ fn record(byte: u8) -> Vec<u8> {
 }
 
 #[test]
-fn what_only_a_member_holds_that_was_away_is_made_void() {
+fn redo_held_only_by_a_returned_member_is_voided() {
     let mut site = Site::new(1);
     let second = site.config.member_directories[1].join("online_1b.log");
     let (log, mut writer) = site.open().unwrap();

@@ -80,7 +80,7 @@ fn mended(notices: &[MemberNotice]) -> Vec<(String, u32, bool)> {
 }
 
 #[test]
-fn a_block_that_is_damaged_in_one_member_is_taken_from_the_other_whichever_it_is() {
+fn damaged_block_of_one_member_is_taken_from_the_other() {
     for member in [0, 1] {
         for block in 1..=8 {
             let mut rig = Rig::filled(&format!("one-{member}-{block}"), 8);
@@ -94,7 +94,7 @@ fn a_block_that_is_damaged_in_one_member_is_taken_from_the_other_whichever_it_is
 }
 
 #[test]
-fn damage_in_different_places_of_both_members_still_gives_the_whole() {
+fn members_damaged_in_different_places_still_give_all_redo() {
     let mut rig = Rig::filled("both", 8);
     [(0, 2), (1, 3), (0, 5), (0, 6), (1, 8)]
         .into_iter()
@@ -106,7 +106,7 @@ fn damage_in_different_places_of_both_members_still_gives_the_whole() {
 }
 
 #[test]
-fn the_same_block_damaged_in_both_members_is_not_the_end() {
+fn block_damaged_in_both_members_is_reported_as_lost_redo() {
     let mut rig = Rig::filled("same", 8);
     let whole = rig.stream.len();
     [0, 1].into_iter().for_each(|member| rig.damage(member, 5));
@@ -120,7 +120,7 @@ fn the_same_block_damaged_in_both_members_is_not_the_end() {
 }
 
 #[test]
-fn a_write_that_reached_one_member_only_counts_and_the_other_gets_it() {
+fn write_that_reached_one_member_is_copied_to_the_other() {
     let mut rig = Rig::filled("tail", 3);
     let before = std::fs::read(rig.member(1, 0)).unwrap();
     let (_, mut writer, _) = rig.reopen();
@@ -134,7 +134,7 @@ fn a_write_that_reached_one_member_only_counts_and_the_other_gets_it() {
 }
 
 #[test]
-fn readers_take_a_block_that_is_damaged_while_the_log_is_open_from_the_other_member() {
+fn open_log_reads_damaged_blocks_from_the_other_member() {
     let rig = Rig::filled("open", 8);
     let (log, mut writer, _) = rig.reopen();
     [(0, 2), (1, 4), (0, 8)].into_iter().for_each(|(member, block)| rig.damage(member, block));
@@ -148,7 +148,7 @@ fn readers_take_a_block_that_is_damaged_while_the_log_is_open_from_the_other_mem
 }
 
 #[test]
-fn a_standby_cut_goes_over_a_damaged_block_of_one_member() {
+fn standby_truncation_tolerates_a_damaged_block_of_one_member() {
     let mut rig = Rig::filled("cut", 8);
     let (log, mut writer, _) = rig.reopen();
     rig.damage(0, 3);
@@ -160,7 +160,7 @@ fn a_standby_cut_goes_over_a_damaged_block_of_one_member() {
 }
 
 #[test]
-fn a_lost_file_or_directory_of_a_member_leaves_the_log_open_and_is_named() {
+fn log_opens_without_a_lost_member_and_names_it() {
     for member in [0, 1] {
         for whole_directory in [false, true] {
             let mut rig = Rig::filled(&format!("lost-{member}-{whole_directory}"), 8);
@@ -200,7 +200,7 @@ fn a_lost_file_or_directory_of_a_member_leaves_the_log_open_and_is_named() {
 }
 
 #[test]
-fn a_member_that_was_away_is_not_believed_and_is_brought_in_line_when_it_is_back() {
+fn returned_member_is_not_trusted_until_it_is_resynced() {
     for member in [0, 1] {
         let mut rig = Rig::filled(&format!("away-{member}"), 4);
         let directory = rig.config.member_directories[member].clone();
@@ -235,7 +235,7 @@ fn a_member_that_was_away_is_not_believed_and_is_brought_in_line_when_it_is_back
 }
 
 #[test]
-fn blocks_of_a_member_that_was_away_do_not_mix_with_those_written_since() {
+fn stale_blocks_of_a_returned_member_do_not_mix_with_newer_ones() {
     // The member that is away holds a block that was never acknowledged, where the other one continues differently.
     let mut rig = Rig::filled("ghost", 4);
     let short = std::fs::read(rig.member(1, 1)).unwrap();
@@ -259,7 +259,7 @@ fn blocks_of_a_member_that_was_away_do_not_mix_with_those_written_since() {
 }
 
 #[test]
-fn a_look_writes_nothing() {
+fn inspecting_the_log_writes_nothing() {
     let rig = Rig::filled("look", 8);
     rig.damage(0, 2);
     let before = std::fs::read(rig.member(1, 0)).unwrap();
@@ -270,7 +270,7 @@ fn a_look_writes_nothing() {
 }
 
 #[test]
-fn a_new_log_starts_without_a_member_that_cannot_be_made() {
+fn new_log_starts_without_a_member_that_cannot_be_created() {
     let rig = Rig::filled("anew", 8);
     std::fs::remove_dir_all(&rig.config.member_directories[0]).unwrap();
     assert_eq!(RedoLog::create_living_files(&DirectDisk, &rig.config).len(), 3);
@@ -316,7 +316,7 @@ fn files_of_another_geometry_are_refused_and_named() {
 }
 
 #[test]
-fn an_error_names_what_was_being_done_the_file_and_a_remedy() {
+fn error_names_the_operation_the_file_and_a_remedy() {
     let rig = Rig::new("words", 1, BLOCK);
     std::fs::remove_dir_all(&rig.config.member_directories[0]).unwrap();
     let refused = RedoLog::open(Arc::new(DirectDisk), rig.config.clone()).err().unwrap().to_string();
@@ -364,7 +364,7 @@ fn is_foreign(error: &LogError) -> bool {
 }
 
 #[test]
-fn a_directory_with_the_log_of_another_instance_is_refused_and_nothing_is_changed() {
+fn log_of_another_instance_is_refused_without_any_change() {
     let mut rig = Rig::filled("mounted-wrongly", 5);
     let others = others("mounted-wrongly-other", 64 << 10);
     let ours = std::fs::read(rig.member(1, 1)).unwrap();
@@ -382,7 +382,7 @@ fn a_directory_with_the_log_of_another_instance_is_refused_and_nothing_is_change
 }
 
 #[test]
-fn a_log_that_begins_leaves_files_of_another_instance_alone() {
+fn new_log_leaves_files_of_another_instance_alone() {
     let rig = Rig::new("begins-beside", 2, BLOCK);
     // Shorter files, which would be recreated if they belonged to this instance.
     let others = others("begins-beside-other", 32 << 10);
@@ -402,7 +402,7 @@ fn a_log_that_begins_leaves_files_of_another_instance_alone() {
 }
 
 #[test]
-fn archived_logs_of_another_instance_are_neither_counted_nor_removed() {
+fn archived_logs_of_another_instance_are_ignored_and_kept() {
     let rig = Rig::filled("archived-beside", 5);
     let others = others("archived-beside-other", 64 << 10);
     let [theirs] = &archived_logs(&DirectDisk, &others.config.archive_directory, None).unwrap()[..] else {
@@ -422,7 +422,7 @@ fn archived_logs_of_another_instance_are_neither_counted_nor_removed() {
 }
 
 #[test]
-fn no_file_of_another_instance_is_replaced_by_a_new_group_or_taken_for_a_setting() {
+fn new_group_does_not_replace_a_file_of_another_instance() {
     let rig = Rig::filled("replaced", 5);
     let others = others("replaced-other", 64 << 10);
     let (log, _writer, _) = rig.reopen();

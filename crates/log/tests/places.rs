@@ -37,7 +37,7 @@ fn write(rig: &mut Rig, writer: &mut LogWriter) {
 }
 
 #[test]
-fn a_log_without_its_directory_is_never_switched_to() {
+fn log_switch_fails_when_the_directory_is_gone() {
     let mut rig = Rig::new("places-directory", 1, 4096);
     let (_log, mut writer) = rig.start();
     write(&mut rig, &mut writer);
@@ -48,7 +48,7 @@ fn a_log_without_its_directory_is_never_switched_to() {
 }
 
 #[test]
-fn a_log_whose_file_was_replaced_takes_nothing_after_a_look() {
+fn replaced_log_file_poisons_the_log_at_the_next_check() {
     let mut rig = Rig::new("places-replaced", 1, 4096);
     let (_log, mut writer) = rig.start();
     write(&mut rig, &mut writer);
@@ -64,7 +64,7 @@ fn a_log_whose_file_was_replaced_takes_nothing_after_a_look() {
 }
 
 #[test]
-fn a_member_that_is_gone_is_left_and_the_other_one_goes_on() {
+fn missing_member_is_dropped_and_the_other_continues() {
     let mut rig = Rig::new("places-member", 2, 4096);
     let (log, mut writer) = rig.start();
     log.keep_members(Arc::new(Remembers));
@@ -82,7 +82,7 @@ fn a_member_that_is_gone_is_left_and_the_other_one_goes_on() {
 }
 
 #[test]
-fn a_log_that_was_refused_takes_nothing_more() {
+fn refused_log_accepts_no_more_redo() {
     let mut rig = Rig::new("places-refused", 1, 4096);
     let (_log, mut writer) = rig.start();
     write(&mut rig, &mut writer);

@@ -14,7 +14,7 @@ use standfast_types::{IncarnationId, Scn};
 use std::sync::Arc;
 
 #[test]
-fn what_was_written_is_read_back_across_switches_archives_and_a_restart() {
+fn redo_is_read_back_across_switches_archiving_and_a_restart() {
     for (members, block_bytes) in [(1, 4096), (2, 512)] {
         let mut rig = Rig::new(&format!("round-{members}"), members, block_bytes);
         let (log, mut writer) = rig.start();
@@ -60,7 +60,7 @@ fn what_was_written_is_read_back_across_switches_archives_and_a_restart() {
 }
 
 #[test]
-fn much_redo_at_once_is_written_in_pieces_and_read_back_from_every_member() {
+fn large_write_is_split_and_read_back_from_every_member() {
     for members in [1, 2] {
         let mut rig = Rig::new(&format!("pieces-{members}"), members, 4096);
         rig.config.group_bytes = 8 << 20;
@@ -89,7 +89,7 @@ fn much_redo_at_once_is_written_in_pieces_and_read_back_from_every_member() {
 }
 
 #[test]
-fn recovery_stops_at_a_torn_block_and_writing_goes_on_there() {
+fn recovery_stops_at_a_torn_block_and_writing_resumes_there() {
     let mut rig = Rig::new("torn", 1, 4096);
     let (_, mut writer) = rig.start();
     let first = rig.batch(1, 512);
@@ -143,7 +143,7 @@ fn check_reads_from_archives(rig: &Rig) {
 
 /// In a log of small batches, nearly everything read for the archived copy is padding.
 #[test]
-fn an_archiver_may_pause_after_each_256_kib_that_it_reads_or_writes() {
+fn archiver_may_pause_after_each_256_kib_read_or_written() {
     for (batch_bytes, batches, pieces) in [(100, 511, 8), (65_536, 30, 8 + 8)] {
         let name = format!("paced-{batch_bytes}");
         let mut rig = Rig::with_groups_of(2 << 20, &name, 1, 4096);
@@ -165,7 +165,7 @@ fn an_archiver_may_pause_after_each_256_kib_that_it_reads_or_writes() {
 }
 
 #[test]
-fn a_cut_voids_the_surplus_within_a_group_and_across_groups() {
+fn truncation_voids_divergent_redo_within_and_across_groups() {
     for across in [false, true] {
         let mut rig = Rig::new(&format!("cut-{across}"), 1, 4096);
         let (log, mut writer) = rig.start();
@@ -204,7 +204,7 @@ fn a_cut_voids_the_surplus_within_a_group_and_across_groups() {
 
 /// If a group is damaged before a truncation, what the truncation voids is unknown: the archived log knows it.
 #[test]
-fn a_cut_behind_a_damaged_block_is_not_passed_over() {
+fn truncation_after_a_damaged_block_is_not_overlooked() {
     let mut rig = Rig::new("hidden-cut", 1, 4096);
     let (log, mut writer) = rig.start();
     for i in 0..4 {
@@ -243,7 +243,7 @@ fn a_cut_behind_a_damaged_block_is_not_passed_over() {
 }
 
 #[test]
-fn a_new_incarnation_starts_its_sequence_at_one_and_is_the_one_recovered() {
+fn new_incarnation_starts_at_sequence_one_and_is_recovered() {
     let mut rig = Rig::new("incarnation", 1, 4096);
     let (log, mut writer) = rig.start();
     let batch = rig.batch(1, 512);
@@ -260,7 +260,7 @@ fn a_new_incarnation_starts_its_sequence_at_one_and_is_the_one_recovered() {
 }
 
 #[test]
-fn what_was_confirmed_is_known_after_a_switch_that_nothing_followed() {
+fn confirmed_position_survives_a_switch_without_further_redo() {
     let mut rig = Rig::new("confirmed", 1, 512);
     rig.config.kind = LogKind::Standby;
     RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
@@ -276,7 +276,7 @@ fn what_was_confirmed_is_known_after_a_switch_that_nothing_followed() {
 }
 
 #[test]
-fn a_full_group_still_takes_a_confirmation() {
+fn full_group_still_accepts_a_confirmation() {
     let mut rig = Rig::new("full-confirmed", 2, 512);
     rig.config.kind = LogKind::Standby;
     RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
@@ -297,7 +297,7 @@ fn a_full_group_still_takes_a_confirmation() {
 }
 
 #[test]
-fn a_group_file_that_a_power_loss_left_short_is_made_again() {
+fn short_group_file_after_a_power_loss_is_recreated() {
     let rig = Rig::new("short", 1, 512);
     let path = rig.config.member_directories[0].join("online_2a.log");
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(512).unwrap();
@@ -309,7 +309,7 @@ fn a_group_file_that_a_power_loss_left_short_is_made_again() {
 
 /// A standby that is created just before a switch has an empty log, and may continue in a group with a lower number.
 #[test]
-fn a_log_that_is_empty_is_not_taken_for_the_one_that_goes_on_where_it_begins() {
+fn empty_log_is_not_mistaken_for_its_successor_at_the_same_scn() {
     let mut rig = Rig::new("empty", 1, 512);
     let (log, mut writer) = rig.start();
     for seed in 0..2 {

@@ -151,7 +151,7 @@ fn begin(rig: &mut Rig, writer: &mut LogWriter, seed: u8) -> Scn {
 }
 
 #[test]
-fn two_writes_are_made_at_a_time_and_count_in_their_order() {
+fn two_concurrent_writes_are_committed_in_order() {
     let device = Device::default();
     let (mut rig, mut writer) = begun("two-at-a-time", 2, &device);
     for member in rig.config.member_directories.clone() {
@@ -173,7 +173,7 @@ fn two_writes_are_made_at_a_time_and_count_in_their_order() {
 }
 
 #[test]
-fn what_is_behind_a_write_that_failed_is_no_redo_and_no_proof_of_damage() {
+fn block_after_a_failed_write_is_neither_redo_nor_damage() {
     let device = Device::default();
     let (mut rig, mut writer) = begun("failed-first", 1, &device);
     device.plan(&rig.config.member_directories[0], 2 * BLOCK, Plan::LateAndFails);
@@ -196,7 +196,7 @@ fn what_is_behind_a_write_that_failed_is_no_redo_and_no_proof_of_damage() {
 }
 
 #[test]
-fn a_member_that_lacks_the_write_before_does_not_make_one_count() {
+fn member_lacking_the_previous_write_commits_no_later_write() {
     let device = Device::default();
     let (mut rig, mut writer) = begun("each-lacks-one", 2, &device);
     let [a, b] = [0, 1].map(|member| rig.config.member_directories[member].clone());
@@ -217,7 +217,7 @@ fn a_member_that_lacks_the_write_before_does_not_make_one_count() {
 }
 
 #[test]
-fn a_log_switch_awaits_what_is_under_way() {
+fn log_switch_waits_for_writes_in_flight() {
     let device = Device::default();
     let (mut rig, mut writer) = begun("switch", 1, &device);
     device.plan(&rig.config.member_directories[0], 2 * BLOCK, Plan::Late);
@@ -273,7 +273,7 @@ fn live(
 }
 
 #[test]
-fn a_power_loss_at_any_moment_leaves_what_was_awaited() {
+fn power_loss_at_any_moment_keeps_awaited_writes() {
     let mut crashes = 0;
     for members in [1, 2] {
         let template = Rig::new(&format!("power-{members}"), members, 512);

@@ -31,7 +31,7 @@ impl Rig {
 }
 
 #[test]
-fn a_damaged_block_before_one_that_says_it_was_durable_is_not_the_end() {
+fn damaged_block_proven_durable_is_reported_as_lost_redo() {
     let mut rig = Rig::new("lost", 1, 512);
     let (_, mut writer) = rig.start();
     let ends: Vec<Scn> = (0..3).map(|seed| rig.write_two_blocks(&mut writer, seed)).collect();
@@ -62,7 +62,7 @@ fn a_damaged_block_before_one_that_says_it_was_durable_is_not_the_end() {
 }
 
 #[test]
-fn what_a_power_loss_leaves_of_the_last_write_is_the_end() {
+fn torn_last_write_is_the_end_of_the_redo() {
     let mut rig = Rig::new("torn", 1, 512);
     let (_, mut writer) = rig.start();
     let first = rig.write_two_blocks(&mut writer, 0);
@@ -104,7 +104,7 @@ fn damage_of_blocks_without_redo_loses_nothing() {
 }
 
 #[test]
-fn a_damaged_cut_is_not_passed_over() {
+fn damaged_truncation_record_is_not_overlooked() {
     let mut rig = Rig::new("cut", 1, 512);
     let (_, mut writer) = rig.start();
     let first = rig.write_two_blocks(&mut writer, 0);
@@ -139,7 +139,7 @@ fn a_log_with_a_damaged_header_is_not_overlooked() {
 }
 
 #[test]
-fn a_log_that_was_given_up_and_is_begun_again_in_its_file_has_only_its_own_blocks() {
+fn restarted_log_ignores_blocks_of_the_discarded_one() {
     let mut rig = Rig::new("turn", 1, 512);
     let (_, mut writer) = rig.start();
     let first = rig.write_two_blocks(&mut writer, 0);
@@ -174,7 +174,7 @@ fn a_log_that_was_given_up_and_is_begun_again_in_its_file_has_only_its_own_block
 }
 
 #[test]
-fn a_damaged_group_beside_one_that_was_dropped_does_not_replace_its_archived_log() {
+fn damaged_group_does_not_replace_its_archived_log() {
     let mut rig = Rig::new("beside", 1, 512);
     let (log, mut writer) = rig.start();
     for seed in 0..3 {

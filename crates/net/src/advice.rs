@@ -412,7 +412,7 @@ mod tests {
     use crate::stats::Latencies;
 
     #[test]
-    fn a_disturbed_round_trip_is_not_taken_for_distance() {
+    fn disturbed_round_trip_does_not_count_as_distance() {
         let test = |millis: u64| {
             let mut latencies = Latencies::default();
             latencies.record(millis * 1_000_000, 0, 0);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_of_one_key_one_side_and_one_handshake() {
+    fn proof_is_valid_for_one_key_one_side_and_one_handshake() {
         let proof = key("a secret of some length").prove(Side::Client, TRANSCRIPT);
         let proved = |key: Key, side, transcript| key.is_proved(side, transcript, &proof);
         let same = || key("a secret of some length");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_never_shown_and_a_short_one_is_refused_without_its_content() {
+    fn key_is_never_printed_and_a_short_key_is_refused() {
         assert_eq!(format!("{:?}", key("a secret of some length")), "Key(..)");
         let path = std::env::temp_dir().join(format!("standfast-net-key-{}", std::process::id()));
         std::fs::write(&path, "  hunter2\n").unwrap();

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_somebody_else_is_never_touched() {
+    fn existing_foreign_file_is_never_touched() {
         let directory = directory("foreign");
         let path = directory.join("precious");
         std::fs::write(&path, "my thesis").unwrap();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_killed_server_is_taken_over_and_removed_at_the_end() {
+    fn test_file_of_a_killed_server_is_reused_and_finally_removed() {
         let directory = directory("ours");
         let path = directory.join("test");
         let killed = TestFile::new(&path).unwrap();

@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_are_found_however_the_stream_is_cut(
+        fn messages_are_found_however_the_stream_is_split(
             lengths in prop::collection::vec(0_u32..200, 0..8),
             piece in 1_usize..70,
         ) {

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_is_named_from_where_the_time_went() {
+    fn limit_is_derived_from_where_the_time_went() {
         assert_eq!(limit(&Shares::default()), None);
         assert_eq!(limit(&streaming()), Some(Limit::Path));
         assert_eq!(limit(&Shares { receiver_window: 80.0, ..streaming() }), Some(Limit::ReceiverWindow));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_synchronous_test_is_limited_by_the_path_unless_something_else_holds_most_of_it() {
+    fn sync_test_is_path_limited_unless_another_share_dominates() {
         let shares = Shares { elapsed: 100.0, busy: 60.0, synchronous: true, ..Shares::default() };
         assert_eq!(limit(&shares), Some(Limit::Path));
         assert_eq!(limit(&Shares { disk: 55.0, ..shares }), Some(Limit::Disk));

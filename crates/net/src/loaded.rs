@@ -88,7 +88,7 @@ mod tests {
     use crate::stats::Spread;
 
     #[test]
-    fn growth_is_told_only_when_both_were_measured() {
+    fn latency_growth_is_reported_only_if_both_values_are_measured() {
         let latency = |p50, p99| {
             let total = Spread { p50, p99, ..Spread::default() };
             Some(Latency {

@@ -180,7 +180,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn silent_connections_of_one_address_do_not_displace_a_client_elsewhere() {
+    fn silent_connections_of_one_address_displace_no_other_client() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let at = |last: u8| SocketAddr::from(([203, 0, 113, last], 1));

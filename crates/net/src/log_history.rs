@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_output_of_the_classic_query_gives_the_peak() {
+    fn classic_log_query_output_yields_the_peak() {
         let text = "\n   THREAD#  SEQUENCE#         MB        SEC       MB/s\n\
                     ---------- ---------- ---------- ---------- ----------\n\
                     \u{20}        2       2291 29366.1963        831 35.338383\n\
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_and_times_do_as_well_and_so_do_commas() {
+    fn comma_separated_blocks_and_times_are_accepted() {
         let text = "sequence#,blocks,block_size,first_time,next_time\n\
                     7,2048,512,2028-02-28 23:59:30,2028-02-29T00:00:30\n\
                     8,4096,512,2028-02-29 00:00:30,2028-03-01 00:00:30\n";
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unreadable_log_history_is_reported_with_its_line() {
         let none = read("nothing here").unwrap_err().to_string();
         assert!(none.contains("FIRST_TIME and NEXT_TIME"), "{none}");
         let odd = read("MB SEC\n12 x3\n").unwrap_err().to_string();
@@ -230,7 +230,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_file_makes_it_panic(text in "[A-Z#_ ,|\n0-9:T.-]{0,200}") {
+        fn no_log_history_text_causes_a_panic(text in "[A-Z#_ ,|\n0-9:T.-]{0,200}") {
             let _ = read(&format!("THREAD# BYTES FIRST_TIME NEXT_TIME SEC\n{text}"));
         }
     }

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ends_of_a_range_occur_and_nothing_outside() {
+    fn random_values_cover_the_range_including_both_ends() {
         let mut random = Random::new(1);
         let drawn: Vec<u64> = (0..1000).map(|_| random.between(3, 6)).collect();
         assert!((3..=6).all(|value| drawn.contains(&value)));

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_double_while_they_gain_and_end_with_three_times_the_product() {
+    fn buffer_search_doubles_while_it_gains_and_ends_at_triple_bdp() {
         // 1 Gbit/s at 25 ms: a buffer carries window / rtt until the link is full.
         let link = 125e6;
         let rate = |window: u32| if window == 0 { 0.5 * link } else { (f64::from(window) / 0.025).min(link) };
@@ -162,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn a_short_link_is_done_after_two_doublings() {
+    fn buffer_search_on_a_short_link_ends_after_two_doublings() {
         assert_eq!(windows(|_| 1e9, 50e-6, 64 << 20), [0, 2 << 20, 4 << 20, 196_608]);
     }
 
     #[test]
-    fn connections_grow_until_three_runs_in_a_row_were_flat() {
+    fn connection_search_ends_after_three_flat_runs() {
         let mut tried: Vec<Tried> = Vec::new();
         while let Some(streams) = next_streams(&tried, 64) {
             let rate = f64::from(streams.min(12)) * 1e6;

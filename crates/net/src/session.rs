@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_fills_up_in_the_middle_ends_the_test_and_the_sender_hears_why() {
+    fn full_disk_ends_the_test_and_the_sender_learns_why() {
         for mode in [Mode::Sync, Mode::Async] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -319,7 +319,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn a_counter_is_found_by_its_name_in_its_group() {
+    fn kernel_counter_is_found_by_group_and_name() {
         let text = "IpExt: A TCPSackRecovery\nIpExt: 1 2\nTcpExt: B TCPSackRecovery C\nTcpExt: 3 4 5\n";
         assert_eq!(counter(text, "TcpExt:", "TCPSackRecovery"), Some(4));
         assert_eq!(counter(text, "TcpExt:", "A"), None);
@@ -329,7 +329,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn what_has_lain_there_for_a_while_is_known_by_its_age() {
+    fn age_of_received_data_is_measured_from_its_arrival() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_on_the_rate_is_one() {
+    fn socket_rate_limit_limits_the_throughput() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_put_back_makes_nothing_old() {
+    fn clock_set_back_yields_an_age_of_zero() {
         let arrived = Duration::from_secs(1_000_000);
         assert_eq!(age(arrived, UNIX_EPOCH + arrived + Duration::from_micros(40)), 40_000);
         assert_eq!(age(arrived, UNIX_EPOCH + arrived - Duration::from_secs(3600)), 0);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counters_lie_where_the_kernel_puts_them() {
+    fn tcp_info_fields_match_the_kernel_layout() {
         assert_eq!(offset_of!(TcpInfo, rtt_us), 68);
         assert_eq!(offset_of!(TcpInfo, cwnd_segments), 80);
         assert_eq!(offset_of!(TcpInfo, retransmissions), 100);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_granted_and_counters_move() {
+    fn socket_buffers_are_granted_and_tcp_counters_advance() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();

@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_is_exact_and_the_parts_add_up() {
+    fn latency_mean_is_exact_and_parts_add_up() {
         let mut latencies = Latencies::default();
         assert_eq!(latencies.figures(), None);
         latencies.record(1_000_000, 250_000, 50_000);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_age_that_cannot_be_is_none() {
+    fn impossible_waking_time_counts_as_zero() {
         let mut latencies = Latencies::default();
         for waking in [750_000, 3_600_000_000_000, u64::MAX] {
             latencies.record(1_000_000, 250_000, waking);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_add_up_to_their_sum() {
+    fn latency_windows_add_up_to_the_total() {
         let (mut sum, mut one, mut all) = (Latencies::default(), Latencies::default(), Latencies::default());
         for value in 1..1000 {
             all.record(value * 1000, value, value / 2);

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_count_in_1024s_and_nothing_is_guessed() {
+    fn sizes_use_1024_based_units_and_malformed_ones_are_refused() {
         assert_eq!(size("8192"), Ok(8192));
         assert_eq!(size("8K"), Ok(8192));
         assert_eq!(size("1.5m"), Ok(1_572_864));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_bytes_in_1024s_or_bits_in_1000s() {
+    fn rates_use_1024_based_bytes_or_1000_based_bits() {
         assert_eq!(rate("62MiB/s"), Ok(62.0 * 1048576.0));
         assert_eq!(rate("100mbit"), Ok(12_500_000.0));
         assert_eq!(rate("1Gbps"), Err(RATE_FORMS));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_screen_names_sizes_and_times_in_whole_units() {
+    fn screen_shows_sizes_and_times_in_whole_units() {
         assert_eq!(classic_size(1 << 20), "1 Mbyte");
         assert_eq!(classic_size(8192), "8 kbytes");
         assert_eq!(classic_size(4_194_303), "4194303 bytes");
@@ -223,7 +223,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_a_parser_panic(text in ".{0,20}") {
+        fn no_text_makes_a_unit_parser_panic(text in ".{0,20}") {
             let _ = (size(&text), time(&text, "ms"), extent(&text), rate(&text));
         }
     }

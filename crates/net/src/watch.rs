@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_stuck_when_it_is_the_same_for_too_long() {
+    fn unchanged_wait_is_stuck_after_the_timeout() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let timeout = Some(Duration::from_secs(10));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_too_long_or_when_all_ends_is_woken_and_knows_why() {
+    fn waiter_is_woken_with_the_reason_on_timeout_or_interrupt() {
         let timeout = watched(Some(Duration::from_millis(20)), false);
         assert!(matches!(timeout, Err(NetError::Timeout { doing: "waiting", .. })), "{timeout:?}");
         let interrupted = watched(None, true);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_the_end_of_the_stream_are_what_they_are() {
+    fn watched_receive_returns_bytes_and_end_of_stream() {
         let (mut near, far) = pair();
         let watches = Watches::default();
         let guard = watches.over(far).unwrap();

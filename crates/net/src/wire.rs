@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_read_back() {
+    fn encoded_wire_messages_decode_to_the_same_values() {
         assert_eq!(Hello::decode(&hello().encode()), Ok(hello()));
         let answer =
             Answer { status: Status::Refused, text: 5, receive_buffer: 6, receive_limit: 7, send_limit: 8 };
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_named_and_fields_have_ranges() {
+    fn message_with_another_version_or_invalid_field_is_refused() {
         let mut bytes = hello().encode();
         bytes[8] = 7;
         assert_eq!(Hello::decode(&bytes), Err(WireError::Version(7)));

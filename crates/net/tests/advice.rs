@@ -64,7 +64,7 @@ fn a_good_link_passes_in_every_mode_and_needs_no_setting() {
 }
 
 #[test]
-fn a_link_below_the_peak_fails_and_one_below_the_headroom_warns() {
+fn link_below_peak_fails_and_link_below_headroom_warns() {
     let slow = |rate| Measured {
         single: run(0, 1, rate),
         fastest: run(0, 1, rate),
@@ -78,7 +78,7 @@ fn a_link_below_the_peak_fails_and_one_below_the_headroom_warns() {
 }
 
 #[test]
-fn a_long_link_warns_and_a_very_long_one_fails_where_commits_wait() {
+fn long_link_warns_and_very_long_link_fails_if_commits_wait() {
     let long = |rtt: f64| Measured {
         round_trip: rtt,
         fastsync: Some(latency(rtt, 0.0)),
@@ -92,7 +92,7 @@ fn a_long_link_warns_and_a_very_long_one_fails_where_commits_wait() {
 }
 
 #[test]
-fn small_buffers_are_named_with_the_settings_that_raise_them() {
+fn small_buffers_are_reported_with_the_settings_to_raise_them() {
     let small = Measured {
         round_trip: 0.025,
         automatic: run(0, 1, 5.0 * MIB),
@@ -112,7 +112,7 @@ fn small_buffers_are_named_with_the_settings_that_raise_them() {
 }
 
 #[test]
-fn a_lossy_link_is_named_as_lossy() {
+fn lossy_link_is_reported_as_lossy() {
     let lossy = Measured { loss: 0.01, ..good() };
     assert_eq!(judged(&lossy, "ASYNC"), (Grade::Warn, Some("loss")));
     let rate = run(0, 1, 5.0 * MIB);
@@ -121,14 +121,14 @@ fn a_lossy_link_is_named_as_lossy() {
 }
 
 #[test]
-fn a_slow_far_disk_is_named_only_where_commits_wait_for_it() {
+fn slow_remote_disk_is_reported_only_if_commits_wait_for_it() {
     let slow = Measured { affirm: Some(latency(0.000_35, 0.008)), ..good() };
     assert_eq!(judged(&slow, "SYNC AFFIRM"), (Grade::Warn, Some("far_disk")));
     assert_eq!(judged(&slow, "FASTSYNC"), (Grade::Pass, None));
 }
 
 #[test]
-fn queues_that_multiply_the_round_trip_are_named_where_commits_wait() {
+fn queueing_delay_is_reported_only_if_commits_wait_for_it() {
     let loaded = |seconds: f64| Measured { loaded: Some(latency(seconds, 0.0)), ..good() };
     assert_eq!(judged(&loaded(0.030), "FASTSYNC"), (Grade::Warn, Some("queueing")));
     assert_eq!(judged(&loaded(0.030), "SYNC AFFIRM"), (Grade::Warn, Some("queueing")));
@@ -146,13 +146,13 @@ fn queues_that_multiply_the_round_trip_are_named_where_commits_wait() {
 }
 
 #[test]
-fn what_was_not_measured_does_not_pass() {
+fn check_without_a_measurement_does_not_pass() {
     let nothing = Measured { automatic: None, single: None, fastest: None, ..good() };
     assert_eq!(judged(&nothing, "ASYNC"), (Grade::Fail, Some("unmeasured")));
 }
 
 #[test]
-fn the_worked_example_of_a_gigabit_at_25_ms_has_its_known_product() {
+fn gigabit_link_at_25_ms_has_a_bdp_of_3_125_000_bytes() {
     let link = Measured { round_trip: 0.025, fastest: run(0, 1, 125e6), ..good() };
     assert!((advise(&link).bandwidth_delay - 3_125_000.0).abs() < 1.0);
 }

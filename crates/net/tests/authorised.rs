@@ -46,7 +46,7 @@ fn refusal(outcome: Result<Outcome, NetError>) -> String {
 }
 
 #[test]
-fn only_a_client_with_the_key_is_served_and_only_by_a_server_with_it() {
+fn test_needs_the_same_key_on_client_and_server() {
     let server = Running::start_with("psk", Vec::new(), key("the secret of both sides"));
     assert!(refusal(attempt(&server, None)).contains("give --psk-file"));
     assert!(refusal(attempt(&server, key("another secret of some sort"))).contains("another one"));
@@ -63,7 +63,7 @@ fn only_a_client_with_the_key_is_served_and_only_by_a_server_with_it() {
 }
 
 #[test]
-fn only_the_networks_that_are_allowed_are_served() {
+fn only_clients_in_allowed_networks_are_served() {
     let server = Running::start_with("allow", vec!["127.0.0.0/8".parse().unwrap()], None);
     assert!(attempt(&server, None).unwrap().trouble.is_none());
     let networks = ["10.0.0.0/8", "::/0", "127.0.0.2"].map(|network| network.parse().unwrap());
@@ -87,7 +87,7 @@ fn answer_of(socket: &mut TcpStream) -> (Status, Vec<u8>) {
 }
 
 #[test]
-fn a_recorded_proof_is_of_no_use_for_another_connection() {
+fn recorded_proof_is_rejected_on_another_connection() {
     let key = key("the secret of both sides").unwrap();
     let server = Running::start_with("replay", Vec::new(), Some(key.clone()));
     let bytes = hello().encode();
@@ -121,7 +121,7 @@ fn a_recorded_proof_is_of_no_use_for_another_connection() {
 }
 
 #[test]
-fn those_that_never_prove_anything_keep_nobody_out() {
+fn unauthenticated_connections_do_not_block_a_client() {
     let server = Running::start_with("unproved", Vec::new(), key("the secret of both sides"));
     let mut waiting: Vec<TcpStream> = (0..400).map(|_| server.connect()).collect();
     for socket in &mut waiting {

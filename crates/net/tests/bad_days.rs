@@ -52,7 +52,7 @@ fn broken(server: &Running, plan: &Plan, happens: fn(&Relay)) -> Outcome {
 }
 
 #[test]
-fn a_link_that_goes_silent_is_a_timeout_with_the_results_so_far() {
+fn silent_link_is_a_timeout_with_partial_results() {
     let server = Running::start_with_timeout("stall", Duration::from_millis(500));
     for (mode, directions) in KINDS {
         let outcome = broken(&server, &endless(mode, directions), Relay::stall);
@@ -67,7 +67,7 @@ fn a_link_that_goes_silent_is_a_timeout_with_the_results_so_far() {
 }
 
 #[test]
-fn a_link_that_is_reset_is_a_cut_with_the_results_so_far() {
+fn reset_connection_ends_the_test_with_partial_results() {
     let server = Running::start_with_timeout("reset", Duration::from_millis(500));
     for (mode, directions) in KINDS {
         // A timeout so long that the reset ends the test.
@@ -110,7 +110,7 @@ fn hello(mode: Mode, direction: Direction) -> Hello {
 }
 
 #[test]
-fn clients_that_receive_and_never_read_lose_their_places() {
+fn receiving_clients_that_never_read_lose_their_slots() {
     let server = Running::start_with_timeout("deaf", Duration::from_millis(500));
     let deaf: Vec<_> = (0..CONNECTIONS)
         .map(|number| {
@@ -138,7 +138,7 @@ fn impostor(says: Vec<u8>) -> Target {
 }
 
 #[test]
-fn a_server_of_an_older_release_is_named_with_both_versions() {
+fn older_server_is_reported_with_both_protocol_versions() {
     // The answer of version 1 to an unknown version.
     let text = b"its protocol has version 1, the client's 3; use one release";
     let mut says = vec![0; ANSWER_BYTES];
@@ -157,7 +157,7 @@ fn a_server_of_an_older_release_is_named_with_both_versions() {
 }
 
 #[test]
-fn another_program_on_the_port_is_told_from_a_test_server() {
+fn another_program_on_the_port_is_a_protocol_error() {
     for says in [&b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"[..], &[0xff; 500]] {
         let plan = endless(Mode::Sync, Directions::ToServer);
         let failed = run(&impostor(says.to_vec()), &plan, &AtomicBool::new(false), &mut |_| {});
@@ -167,7 +167,7 @@ fn another_program_on_the_port_is_told_from_a_test_server() {
 }
 
 #[test]
-fn a_server_that_hangs_up_in_the_middle_of_an_answer_is_no_panic() {
+fn server_that_closes_mid_answer_causes_no_panic() {
     for says in [&b"SFNETTST"[..], b""] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -186,7 +186,7 @@ fn a_server_that_hangs_up_in_the_middle_of_an_answer_is_no_panic() {
 }
 
 #[test]
-fn a_file_that_cannot_be_made_refuses_the_tests_that_write_and_no_others() {
+fn uncreatable_test_file_refuses_only_tests_that_write() {
     // The directory is removed after the start: no user, not even root, can make a file there.
     let server = Running::start("no-directory");
     std::fs::remove_dir_all(server.file().parent().unwrap()).unwrap();
@@ -205,7 +205,7 @@ fn a_file_that_cannot_be_made_refuses_the_tests_that_write_and_no_others() {
 }
 
 #[test]
-fn on_a_link_that_is_slow_one_way_the_figures_of_each_way_are_its_own() {
+fn each_direction_has_its_own_figures_on_an_asymmetric_link() {
     let server = Running::start("lopsided");
     // At most 64 KiB in 20 ms.
     let relay = Relay::start_slow(&server.target(), Duration::from_millis(20));

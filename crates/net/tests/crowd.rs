@@ -27,7 +27,7 @@ fn descriptors() -> usize {
 }
 
 #[test]
-fn ten_thousand_idle_connections_neither_fill_the_memory_nor_keep_a_client_out() {
+fn idle_connections_neither_fill_memory_nor_block_a_client() {
     allow_descriptors(CROWD + 2 * PLACES).unwrap();
     let server = Running::start("crowd");
     let real = Plan {

@@ -27,7 +27,7 @@ fn reverse(plan: Plan) -> Plan {
 }
 
 #[test]
-fn in_a_reverse_async_test_the_client_counts_what_it_received() {
+fn reverse_async_test_counts_what_the_client_received() {
     let server = Running::start("reverse-async");
     let plan = reverse(Plan { mode: Mode::Async, length: 100_000, streams: 2, ..Plan::default() });
     let outcome = test(&server, &plan);
@@ -43,7 +43,7 @@ fn in_a_reverse_async_test_the_client_counts_what_it_received() {
 }
 
 #[test]
-fn in_a_reverse_sync_test_the_server_measures_the_latency_and_the_client_writes() {
+fn reverse_sync_test_measures_at_server_and_writes_at_client() {
     let server = Running::start("reverse-sync");
     let directory = scratch("reverse-sync-near");
     let file = directory.join("near");
@@ -64,7 +64,7 @@ fn in_a_reverse_sync_test_the_server_measures_the_latency_and_the_client_writes(
 }
 
 #[test]
-fn a_file_of_somebody_else_is_not_written_by_a_client_that_receives() {
+fn receiving_client_never_writes_a_foreign_file() {
     let server = Running::start("reverse-foreign");
     let file = scratch("reverse-foreign").join("precious");
     std::fs::write(&file, "my thesis").unwrap();
@@ -75,7 +75,7 @@ fn a_file_of_somebody_else_is_not_written_by_a_client_that_receives() {
 }
 
 #[test]
-fn both_directions_run_at_once_and_each_has_its_figures() {
+fn both_directions_run_concurrently_with_their_own_figures() {
     let server = Running::start("both");
     for mode in [Mode::Async, Mode::Sync] {
         let plan = Plan { directions: Directions::Both, mode, length: 50_000, ..Plan::default() };
@@ -101,7 +101,7 @@ fn both_directions_run_at_once_and_each_has_its_figures() {
 }
 
 #[test]
-fn an_amount_is_sent_exactly_in_each_direction() {
+fn byte_amount_is_sent_exactly_in_each_direction() {
     let server = Running::start("reverse-bytes");
     for mode in [Mode::Sync, Mode::Async] {
         let plan = reverse(Plan { directions: Directions::Both, mode, ..Plan::default() });
@@ -115,7 +115,7 @@ fn an_amount_is_sent_exactly_in_each_direction() {
 }
 
 #[test]
-fn messages_longer_than_what_the_server_keeps_arrive_whole() {
+fn messages_longer_than_the_server_buffer_arrive_complete() {
     let server = Running::start("reverse-long");
     let plan = reverse(Plan { length: 3_000_001, ..Plan::default() });
     for mode in [Mode::Sync, Mode::Async] {
@@ -126,7 +126,7 @@ fn messages_longer_than_what_the_server_keeps_arrive_whole() {
 }
 
 #[test]
-fn a_reverse_test_at_a_rate_ends_in_time_although_the_server_pauses() {
+fn reverse_test_ends_in_time_although_the_server_pauses() {
     let server = Running::start("reverse-rate");
     let plan = reverse(Plan { length: 1000, rate: Some(100_000.0), ..Plan::default() });
     let outcome = test(&server, &plan);
@@ -140,7 +140,7 @@ fn a_reverse_test_at_a_rate_ends_in_time_although_the_server_pauses() {
 }
 
 #[test]
-fn warm_up_is_not_counted_in_a_reverse_test_and_an_interruption_keeps_the_figures() {
+fn reverse_test_omits_warm_up_and_keeps_interrupted_figures() {
     let server = Running::start("reverse-omit");
     let plan = reverse(Plan { mode: Mode::Async, length: 1000, ..Plan::default() });
     let plan = Plan { omit: Duration::from_millis(200), ..plan };
@@ -163,7 +163,7 @@ fn warm_up_is_not_counted_in_a_reverse_test_and_an_interruption_keeps_the_figure
 }
 
 #[test]
-fn round_trips_are_measured_before_and_beside_a_load_in_any_direction() {
+fn round_trips_are_measured_before_and_during_the_load() {
     let server = Running::start("loaded");
     for directions in [Directions::ToServer, Directions::Both] {
         let plan = Plan { directions, ..reverse(Plan { mode: Mode::Async, ..Plan::default() }) };

@@ -27,7 +27,7 @@ fn short(plan: Plan) -> Plan {
 }
 
 #[test]
-fn a_sync_test_with_write_tells_network_and_disk_apart() {
+fn sync_write_test_separates_network_and_disk_time() {
     let server = Running::start("sync-write");
     let outcome = test(&server, &short(Plan { write: true, length: 8192, ..Plan::default() }));
     assert!(outcome.trouble.is_none());
@@ -47,7 +47,7 @@ fn a_sync_test_with_write_tells_network_and_disk_apart() {
 }
 
 #[test]
-fn an_async_test_counts_what_the_server_has_on_every_connection() {
+fn async_test_counts_what_the_server_received_per_connection() {
     let server = Running::start("async");
     let plan = short(Plan { mode: Mode::Async, length: 100_000, streams: 3, ..Plan::default() });
     let outcome = test(&server, &plan);
@@ -61,7 +61,7 @@ fn an_async_test_counts_what_the_server_has_on_every_connection() {
 }
 
 #[test]
-fn an_async_test_with_write_spends_its_time_on_the_disk() {
+fn async_write_test_reports_time_spent_on_the_disk() {
     let server = Running::start("async-write");
     let plan = short(Plan { mode: Mode::Async, write: true, length: 16384, ..Plan::default() });
     let outcome = test(&server, &plan);
@@ -70,7 +70,7 @@ fn an_async_test_with_write_spends_its_time_on_the_disk() {
 }
 
 #[test]
-fn a_duration_in_bytes_sends_exactly_these() {
+fn duration_in_bytes_sends_exactly_that_many() {
     let server = Running::start("bytes");
     for (mode, streams) in [(Mode::Sync, 1), (Mode::Async, 2)] {
         let plan = Plan {
@@ -89,7 +89,7 @@ fn a_duration_in_bytes_sends_exactly_these() {
 }
 
 #[test]
-fn a_round_trip_test_has_no_payload_and_messages_longer_than_a_write_arrive_whole() {
+fn messages_may_be_empty_or_longer_than_one_write() {
     let server = Running::start("lengths");
     let outcome = test(&server, &short(Plan { length: 0, ..Plan::default() }));
     assert!(outcome.total.bytes == 0 && outcome.latency().unwrap().count > 10);
@@ -99,7 +99,7 @@ fn a_round_trip_test_has_no_payload_and_messages_longer_than_a_write_arrive_whol
 }
 
 #[test]
-fn with_a_rate_messages_are_sent_when_they_are_due() {
+fn rate_limited_messages_are_sent_when_they_are_due() {
     let server = Running::start("rate");
     // 100 messages a second, the first one immediately.
     let plan = Plan { length: 1000, rate: Some(100_000.0), ..Plan::default() };
@@ -126,7 +126,7 @@ fn warm_up_is_not_counted() {
 }
 
 #[test]
-fn small_buffers_are_granted_as_asked_on_both_sides() {
+fn requested_small_buffers_are_granted_on_both_sides() {
     let server = Running::start("buffers");
     let plan = short(Plan { mode: Mode::Async, buffer: 16384, far_buffer: 16384, ..Plan::default() });
     let outcome = test(&server, &plan);
@@ -140,7 +140,7 @@ fn small_buffers_are_granted_as_asked_on_both_sides() {
 }
 
 #[test]
-fn an_interrupted_test_has_its_results_so_far() {
+fn interrupted_test_returns_its_partial_results() {
     let server = Running::start("interrupt");
     let stop = AtomicBool::new(false);
     let plan = Plan { duration: Extent::Endless, ..short(Plan { length: 1000, ..Plan::default() }) };
@@ -157,7 +157,7 @@ fn an_interrupted_test_has_its_results_so_far() {
 }
 
 #[test]
-fn a_server_that_is_killed_in_the_middle_leaves_partial_results() {
+fn killed_server_leaves_partial_results_at_the_client() {
     let server = Running::start("killed");
     let mut server = Some(server);
     let plan = Plan { duration: Extent::Endless, ..short(Plan { length: 1000, ..Plan::default() }) };
@@ -173,7 +173,7 @@ fn a_server_that_is_killed_in_the_middle_leaves_partial_results() {
 }
 
 #[test]
-fn a_server_that_falls_silent_is_a_timeout() {
+fn silent_server_is_reported_as_a_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let silent = std::thread::spawn(move || {
@@ -242,7 +242,7 @@ fn the_server_survives_scanners_garbage_and_other_versions() {
 }
 
 #[test]
-fn silent_connections_keep_no_client_out() {
+fn silent_connections_do_not_exclude_a_client() {
     let server = Running::start("silent");
     // More connections than the server keeps, within the descriptors of a plain shell.
     let silent: Vec<TcpStream> = (0..400).map(|_| server.connect()).collect();
@@ -251,7 +251,7 @@ fn silent_connections_keep_no_client_out() {
 }
 
 #[test]
-fn a_client_that_never_reads_is_dropped_and_the_bound_on_connections_is_told() {
+fn full_server_refuses_clients_and_stops_despite_a_stalled_one() {
     let server = Running::start("busy");
     let mut held = Vec::new();
     for _ in 0..common::CONNECTIONS {
@@ -280,7 +280,7 @@ fn a_client_that_never_reads_is_dropped_and_the_bound_on_connections_is_told() {
 }
 
 #[test]
-fn a_file_that_came_between_refuses_the_test_and_is_left_alone() {
+fn file_created_meanwhile_refuses_the_test_and_is_left_alone() {
     let server = Running::start("foreign");
     std::fs::write(server.file(), "not yours").unwrap();
     let plan = short(Plan { write: true, length: 100, ..Plan::default() });

@@ -203,7 +203,7 @@ fn a_client_survives_any_bytes_in_any_state() {
 }
 
 #[test]
-fn figures_without_bounds_of_a_server_are_no_panic_and_stay_numbers() {
+fn extreme_server_figures_cause_no_panic_and_stay_numbers() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = Target { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port(), key: None };
     let most = u64::MAX;
@@ -368,7 +368,7 @@ proptest! {
 }
 
 #[test]
-fn clients_that_are_not_served_cause_few_lines() {
+fn rejected_clients_cause_few_log_lines() {
     let running = Running::start("few-lines");
     for number in 0..500_u32 {
         let mut stream = running.connect();

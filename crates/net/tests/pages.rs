@@ -466,7 +466,7 @@ fn has_distributions_of(page: &str, way: &Value) {
 }
 
 #[test]
-fn every_figure_is_of_a_direction_that_the_page_names() {
+fn every_figure_belongs_to_a_direction_shown_on_the_page() {
     let there = ["to server"].as_slice();
     let both = ["to server", "from server"].as_slice();
     for (name, page) in pages() {
@@ -501,7 +501,7 @@ fn every_figure_is_of_a_direction_that_the_page_names() {
 }
 
 #[test]
-fn a_page_has_the_conditions_of_its_test_and_never_the_key() {
+fn page_shows_the_test_conditions_but_never_the_key() {
     let secret = "correct horse battery staple";
     let target = Target { key: Key::new(secret.as_bytes()), ..target() };
     let (identity, outcome) = (identity(), Ok(both_ways(true)));
@@ -565,7 +565,7 @@ fn a_page_says_how_its_test_ended() {
 }
 
 #[test]
-fn the_verdict_comes_before_the_settings_and_they_before_the_measurements() {
+fn page_shows_verdict_then_settings_then_measurements() {
     for (peak, grade) in [(1e6, Grade::Warn), (30e6, Grade::Warn), (90e6, Grade::Fail)] {
         let way = judged(Direction::ToServer, peak);
         let page = advice_page(Directions::ToServer, std::slice::from_ref(&way), &Ok(()));
@@ -590,7 +590,7 @@ fn the_verdict_comes_before_the_settings_and_they_before_the_measurements() {
 }
 
 #[test]
-fn a_day_of_intervals_and_many_connections_stay_small_and_a_foreign_name_stays_text() {
+fn page_of_a_long_test_stays_small_and_escapes_foreign_names() {
     let mut long = outcome(86_400, true);
     long.streams = vec![1_234_567_890; 256];
     let hostile = "</title><script>alert('1')</script>&\"\u{1b}[2J";

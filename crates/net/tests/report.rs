@@ -63,7 +63,7 @@ fn results_of_good_and_failed_tests_follow_the_schema() {
 }
 
 #[test]
-fn the_table_has_a_line_for_every_interval_and_a_cell_for_every_column() {
+fn csv_has_one_line_per_interval_and_one_cell_per_column() {
     let server = Running::start("csv");
     let outcome = Ok(test(&server, &plan(Mode::Async)));
     let report = report::json(&server.target(), &plan(Mode::Async), &outcome);
@@ -77,7 +77,7 @@ fn the_table_has_a_line_for_every_interval_and_a_cell_for_every_column() {
 
 /// A schema without closed objects and required fields would let everything pass.
 #[test]
-fn every_object_of_the_published_forms_is_closed_and_checked_for_its_fields() {
+fn every_schema_object_is_closed_and_lists_required_fields() {
     fn visit(schema: &Value, place: &str) {
         let types = &schema["type"];
         let object =
@@ -103,7 +103,7 @@ fn every_object_of_the_published_forms_is_closed_and_checked_for_its_fields() {
 }
 
 #[test]
-fn what_is_missing_of_another_type_or_unknown_is_found() {
+fn schema_check_finds_missing_mistyped_and_unknown_fields() {
     let root = json!({
         "type": "object",
         "properties": { "rate": { "type": "number", "minimum": 0 }, "limit": { "enum": ["path", null] } },

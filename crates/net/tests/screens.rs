@@ -98,7 +98,7 @@ fn the_sync_screens_keep_the_documented_layout() {
 }
 
 #[test]
-fn the_screens_of_round_trips_and_repetition_are_as_designed() {
+fn round_trip_and_repetition_screens_keep_their_layout() {
     let line = "beta -port=7460 -rtt -interval=20 -duration=1m";
     golden("rtt.txt", &screens(line, 0, &[(250_000, 0); 60], None));
     let line = "beta -port=7460 -mode=async -interval=20 -duration=1m -freq=1h/24h";
@@ -109,7 +109,7 @@ fn the_screens_of_round_trips_and_repetition_are_as_designed() {
 }
 
 #[test]
-fn the_server_and_the_help_speak_as_documented() {
+fn server_and_help_output_match_the_documentation() {
     let plan = ServerPlan {
         host: None,
         port: 7460,
@@ -163,7 +163,7 @@ fn bad_input_is_refused_with_option_value_and_allowed_forms() {
 }
 
 #[test]
-fn options_that_do_not_fit_together_are_refused() {
+fn conflicting_command_line_options_are_refused() {
     for line in [
         "beta",
         "-port=1",
@@ -190,7 +190,7 @@ fn options_that_do_not_fit_together_are_refused() {
 }
 
 #[test]
-fn old_command_lines_are_understood() {
+fn classic_command_lines_are_still_accepted() {
     // A blank after the equals sign, which a shell turns into two words; mixed case; defaults.
     let plan = client("beta -Port= 7460 -MODE=Async -sockbuf= 8388608 -Duration=120").plan;
     assert_eq!((plan.buffer, plan.mode.name(), plan.length), (8_388_608, "ASYNC", 1 << 20));

@@ -172,7 +172,7 @@ mod tests {
     use crate::synthetic::{Load, activity, pair};
 
     #[test]
-    fn rows_count_for_the_seconds_that_they_stand_for() {
+    fn sampled_rows_are_weighted_by_their_seconds() {
         let mut period = pair(&Load::healthy());
         let begin = period.from.observation.sample.time_us;
         let mut row = |second: u64, session, event, seconds| {

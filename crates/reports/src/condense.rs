@@ -124,7 +124,7 @@ mod tests {
     use crate::synthetic::activity as row;
 
     #[test]
-    fn databases_that_are_well_are_counted_and_others_named() {
+    fn healthy_databases_are_counted_and_others_listed() {
         let of = json!({ "databases": [
             { "name": "a", "state": "open", "failure": null, "scn": 1 },
             { "name": "b", "state": "failed", "failure": "disk", "scn": 2 },
@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn of_a_destination_all_is_kept_but_how_long_each_answer_took() {
+    fn destination_status_is_kept_without_response_times() {
         let of = json!({ "destinations": [{ "name": "oslo", "received": 7, "responses": [0, 5, 9] }] });
         let kept = status(&of, &Before::default());
         assert_eq!(kept["destinations"], json!([{ "name": "oslo", "received": 7 }]));
     }
 
     #[test]
-    fn lines_of_the_alert_log_are_kept_once() {
+    fn alert_log_lines_are_kept_only_once() {
         let of = json!({ "alerts": ["one", "two", "three"] });
         let after = |last: Option<&str>| Before { time_us: 0, last_alert: last.map(str::to_owned) };
         assert_eq!(status(&of, &after(Some("two")))["alerts"], json!(["three"]));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_time_is_sampled_more_thinly_and_says_so() {
+    fn busy_period_is_sampled_at_a_longer_stated_interval() {
         let rows = |sessions: u32| -> Vec<Activity> {
             (1..=600).flat_map(|second| (0..sessions).map(move |n| row(second, n, "log file sync"))).collect()
         };

@@ -238,7 +238,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_has_not_changed_is_one_byte_and_counters_are_small() {
+    fn unchanged_document_is_one_byte_and_counters_stay_small() {
         let before = json!({ "a": [1, 2, 3], "b": 70_000_000_000_u64, "c": "text" });
         assert_eq!(encode(&before, &before), [SAME]);
         let after = json!({ "a": [1, 2, 3], "b": 70_000_000_005_u64, "c": "text" });
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_lie_about_their_length_are_refused() {
+    fn malformed_delta_bytes_are_refused() {
         assert_eq!(decode(&[LIST, 0xff, 0xff, 0xff, 0x7f], &Value::Null), Err(DeltaError::Short));
         assert_eq!(decode(&[TEXT, 9, b'x'], &Value::Null), Err(DeltaError::Short));
         assert_eq!(decode(&[SAME, SAME], &Value::Null), Err(DeltaError::Long));
@@ -275,12 +275,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_document_comes_back_from_its_difference(value in document(), base in document()) {
+        fn document_is_restored_from_its_delta(value in document(), base in document()) {
             prop_assert_eq!(decode(&encode(&value, &base), &base), Ok(value));
         }
 
         #[test]
-        fn whatever_the_bytes_decoding_ends(bytes in prop::collection::vec(0..12_u8, 0..60), base in document()) {
+        fn decoding_ends_for_any_input_bytes(bytes in prop::collection::vec(0..12_u8, 0..60), base in document()) {
             let _ = decode(&bytes, &base);
         }
     }

@@ -102,14 +102,14 @@ fn is_as_kept(name: &str, kept: &str, now: &str) {
 }
 
 #[test]
-fn the_text_of_a_report_is_as_kept_and_fits_80_columns() {
+fn report_text_matches_the_golden_file_and_fits_80_columns() {
     let shown = text("Workload report of paris, snapshots 17 to 18", &report(&rich()));
     assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
     is_as_kept("report.txt", include_str!("golden/report.txt"), &shown);
 }
 
 #[test]
-fn the_text_of_a_comparison_is_as_kept_and_fits_80_columns() {
+fn comparison_text_matches_the_golden_file_and_fits_80_columns() {
     let (before, after) = figure_34();
     let shown = text("Comparison of paris", &compare::sections(&comparison(&before, &after)));
     assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
@@ -137,7 +137,7 @@ fn a_comparison_has_the_shape_of_figure_34() {
 }
 
 #[test]
-fn a_page_is_well_formed_loads_nothing_and_has_the_numbers_of_the_text() {
+fn report_page_is_well_formed_and_has_the_numbers_of_the_text() {
     let sections = report(&rich());
     let page = html("Workload report", &sections);
     assert!(page.len() < PAGE_MAX, "{} bytes", page.len());
@@ -163,7 +163,7 @@ fn a_page_is_well_formed_loads_nothing_and_has_the_numbers_of_the_text() {
 }
 
 #[test]
-fn sections_are_in_the_order_in_which_they_are_read() {
+fn report_sections_are_in_reading_order() {
     let titles: Vec<String> = report(&rich()).into_iter().map(|section| section.title).collect();
     let expected = [
         "Identity and interval",
@@ -184,7 +184,7 @@ fn sections_are_in_the_order_in_which_they_are_read() {
 }
 
 #[test]
-fn json_has_the_figures_of_the_text_and_null_for_what_is_unknown() {
+fn json_report_has_the_figures_of_the_text_and_null_if_unknown() {
     let mut period = rich();
     let json = json!(document(&period));
     assert_eq!(json["counters"]["seconds"], 600.0);

@@ -257,7 +257,7 @@ mod tests {
     use standfast_instruments::{Event, Statistic};
 
     #[test]
-    fn an_interval_holds_what_came_between() {
+    fn interval_contains_only_what_happened_between_snapshots() {
         let interval = Interval::of(&pair(&Load::healthy()));
         let counters = interval.counters.as_ref().unwrap();
         assert_eq!(interval.flags, Vec::<String>::new());
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_without_a_configuration_says_so() {
+    fn interval_without_a_configuration_is_flagged() {
         let mut period = pair(&Load::healthy());
         period.to.parameters = serde_json::Value::Null;
         let interval = Interval::of(&period);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_subtracted_through_a_restart() {
+    fn no_figures_are_subtracted_across_a_primary_restart() {
         let mut period = pair(&Load::healthy());
         period.to.observation.sample.started_us += 1;
         let interval = Interval::of(&period);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_of_a_standby_leaves_the_figures_of_the_primary() {
+    fn standby_restart_leaves_the_primary_figures_known() {
         let mut period = pair(&Load::healthy());
         period.to.observation.standbys[0].observation.as_mut().unwrap().sample.started_us += 1;
         let interval = Interval::of(&period);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_reset_is_unknown_and_named() {
+    fn reset_counters_are_unknown_and_listed() {
         let mut period = pair(&Load::healthy());
         let sample = &mut period.from.observation.sample;
         sample.put_event(Event::LogFileSync, crate::synthetic::counts(700_000, 400.0));
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_differ_are_named_and_state_is_not() {
+    fn changed_settings_are_listed_but_state_is_not() {
         let mut period = pair(&Load::healthy());
         period.from.parameters = json!({ "redo": { "groups": 3, "members": ["a"] }, "destination": [{ "name": "oslo", "sdu_bytes": 0 }] });
         period.to.parameters = json!({ "redo": { "groups": 3, "members": ["a", "b"] }, "destination": [{ "name": "oslo", "sdu_bytes": 512 }] });

@@ -106,7 +106,7 @@ mod tests {
     use crate::report::{left, right};
 
     #[test]
-    fn tables_fit_and_words_give_way_to_numbers() {
+    fn tables_fit_the_width_by_truncating_text_not_numbers() {
         let long = "a name that is much longer than the line is wide, so that something has to give way";
         let shown = table(&Table {
             columns: vec![left("what"), left("class"), right("time")],
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_are_broken_between_words() {
+    fn sentences_are_wrapped_between_words() {
         let shown = wrapped(&"word ".repeat(40), "do: ", "    ");
         assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
         assert_eq!(shown.split_whitespace().filter(|word| *word == "word").count(), 40);

@@ -87,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_is_never_zero() {
+    fn unknown_values_are_never_shown_as_zero() {
         assert_eq!([number(None, 1), count(None), millis(None), share(None), bytes(None)], ["-"; 5]);
         assert_eq!([number(Some(f64::NAN), 1), difference(Some(0.0), Some(1.0))], ["-"; 2]);
         assert_eq!(count(Some(0)), "0");
     }
 
     #[test]
-    fn numbers_are_readable() {
+    fn numbers_are_formatted_with_separators_and_units() {
         assert_eq!(count(Some(1_234_567)), "1,234,567");
         assert_eq!(number(Some(-1_234.56), 1), "-1,234.6");
         assert_eq!(count(Some(999)), "999");

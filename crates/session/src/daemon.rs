@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn sleepers_of_a_database_are_woken_in_the_order_of_their_commits_and_those_of_many_at_once() {
+    fn waiters_of_a_database_wake_in_commit_order() {
         let (segment, path) = segment("order");
         // Slots ascend, commits do not.
         let sessions = [30, 10, 40, 20].map(|frame| asleep(segment, 3, frame));
@@ -415,7 +415,7 @@ mod tests {
 
     /// Sessions whose slots are in different wait buckets, and whose bits differ.
     #[test]
-    fn sleepers_wake_in_their_beds() {
+    fn waiters_wake_in_their_own_buckets() {
         let (segment, path) = segment("beds");
         let sessions: Vec<Session> =
             (0..BUCKET_SESSIONS + 2).map(|_| Session::attach(segment, 3, 1, 1).unwrap()).collect();
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_of_a_later_round_are_woken_after_those_of_the_one_before() {
+    fn commits_of_a_later_batch_are_woken_after_earlier_ones() {
         let (segment, path) = segment("rounds");
         let sessions = [10, 20, 30, 40].map(|frame| asleep(segment, 3, frame));
         let other = asleep(segment, 700, 1);
@@ -470,7 +470,7 @@ mod tests {
 
     /// The wake comes between the last check of the durable position and the sleep.
     #[test]
-    fn a_session_that_is_about_to_sleep_misses_no_wake() {
+    fn session_about_to_sleep_misses_no_wake() {
         let (segment, path) = segment("about");
         let wakes = &segment.published.buckets[0].wakes;
         let seen = wakes.load(SeqCst);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_file_open_or_with_another_in_its_place_there_is_no_lock() {
+    fn missing_or_replaced_file_gives_no_inner_lock() {
         let index = Index::new("places");
         let lock = InnerLock::of(&index.database).unwrap();
         let path = format!("{}-shm", index.database.display());

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_marker_survives_text_and_says_what_is_missing() {
+    fn marker_roundtrips_as_text_and_names_missing_fields() {
         let marker = Marker {
             instance: [0xa5; 16],
             name: "orders-a".into(),
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_too_long_for_a_marker_says_that_there_is_none() {
+    fn too_long_marker_name_means_no_marker() {
         let directory = std::env::temp_dir().join(format!("standfast-long-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let long = directory.join("n".repeat(246));
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_marker_neither_hangs_nor_fills_the_application() {
+    fn file_that_is_not_a_marker_is_refused_without_hanging() {
         let directory = std::env::temp_dir().join(format!("standfast-kinds-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).unwrap();
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_s_marker_counts_only_where_he_could_replace_the_database() {
+    fn other_users_marker_counts_only_if_they_can_replace_the_file() {
         let directory = std::env::temp_dir().join(format!("standfast-owner-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let database = directory.join("app.db");
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_counts_for_the_file_that_it_was_written_for_wherever_that_is() {
+    fn marker_counts_for_its_own_file_at_any_path() {
         let marker = Marker {
             instance: [1; 16],
             name: "n".into(),

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_passed_often_enough_is_the_next() {
+    fn waiter_bypassed_too_often_gets_the_next_grant() {
         let [quick, slow] = sessions("passed");
         assert_eq!(pass(quick, slow), BYPASSES_MAX + 1);
         turn(slow);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_wakes_nobody_whose_sleep_is_over() {
+    fn release_skips_waiters_whose_sleep_has_ended() {
         let [owner, gone, next] = sessions("gone");
         turn(owner);
         assert!(owner.try_turn());

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looking_begins_with_a_probe_and_ends_soon_when_it_is_in_vain() {
+    fn polling_starts_with_a_probe_and_stops_soon_without_success() {
         let word = AtomicU32::new(0);
         let looks = |found: bool, waits: u32| {
             (0..waits)
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn now_and_then_in_vain_does_not_end_it() {
+    fn occasional_failed_polls_do_not_stop_polling() {
         let mut state = after(0, true);
         for round in 0..1_000 {
             state = after(state, round % 6 != 5);

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_each_database_is_woken_at_a_time_and_those_of_a_bed_together() {
+    fn one_waiter_per_database_wakes_at_a_time_grouped_by_bucket() {
         let all = [(0, 30, 0), (1, 31, 1), (0, 20, 33), (1, 5, 34), (2, 6, 35), (0, 10, 31), (0, 40, 32)]
             .map(|(turn, noticed_ns, slot)| Waiter { turn, noticed_ns, slot });
         let mut waiters = Waiters { all: all.to_vec(), first_turn: 0 };

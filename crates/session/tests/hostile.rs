@@ -83,7 +83,7 @@ fn scribble(file: &File, state: &mut u64) {
 }
 
 #[test]
-fn no_word_of_the_requests_makes_an_acknowledgement() {
+fn garbage_in_the_requests_acknowledges_no_commit() {
     let memory = Memory::new("words");
     let instance = memory.instance();
     instance.announce_generation(3, SALTS);
@@ -122,7 +122,7 @@ fn no_word_of_the_requests_makes_an_acknowledgement() {
 }
 
 #[test]
-fn a_commit_in_a_new_generation_is_acknowledged_by_no_other_one() {
+fn commit_is_acknowledged_only_by_its_own_generation() {
     let memory = Memory::new("generations");
     let (instance, application) = (memory.instance(), memory.application());
     let session = Session::attach(application, 3, 1, 1).unwrap();
@@ -143,7 +143,7 @@ fn a_commit_in_a_new_generation_is_acknowledged_by_no_other_one() {
 }
 
 #[test]
-fn a_commit_whose_position_was_garbage_does_not_wait_for_ever() {
+fn commit_with_a_garbage_position_does_not_wait_for_ever() {
     let memory = Memory::new("garbage-position");
     let (instance, application) = (memory.instance(), memory.application());
     let session = Session::attach(application, 3, 1, 1).unwrap();
@@ -171,7 +171,7 @@ fn a_commit_whose_position_was_garbage_does_not_wait_for_ever() {
 }
 
 #[test]
-fn a_header_that_is_out_of_date_moves_no_epoch() {
+fn outdated_wal_header_changes_no_epoch() {
     let memory = Memory::new("stale");
     let instance = memory.instance();
     instance.announce_generation(3, [1, 2]);
@@ -183,7 +183,7 @@ fn a_header_that_is_out_of_date_moves_no_epoch() {
 }
 
 #[test]
-fn what_is_published_cannot_be_written_by_who_maps_it() {
+fn published_memory_cannot_be_written_by_applications() {
     let memory = Memory::new("read-only");
     let _instance = memory.instance();
     let path = published_path(&memory.path);
@@ -235,7 +235,7 @@ fn as_user(user: u32, path: &Path, work: impl FnOnce() -> (bool, bool)) -> (bool
 }
 
 #[test]
-fn the_segment_of_a_stranger_is_refused_by_applications() {
+fn applications_refuse_a_segment_of_another_user() {
     let memory = Memory::new("stranger");
     let instance = memory.instance();
     let published = published_path(&memory.path);
@@ -264,7 +264,7 @@ fn the_segment_of_a_stranger_is_refused_by_applications() {
 }
 
 #[test]
-fn an_instance_takes_nothing_for_its_own_that_was_there_before_it() {
+fn instance_reuses_only_a_published_file_of_its_own() {
     let memory = Memory::new("before");
     let published = published_path(&memory.path);
     let bytes = {
@@ -308,7 +308,7 @@ fn an_instance_takes_nothing_for_its_own_that_was_there_before_it() {
 }
 
 #[test]
-fn a_directory_in_which_others_replace_files_is_refused() {
+fn directory_where_others_can_replace_files_is_refused() {
     let directory = std::env::temp_dir().join(format!("standfast-open-directory-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let create = |mode| {
@@ -321,7 +321,7 @@ fn a_directory_in_which_others_replace_files_is_refused() {
 }
 
 #[test]
-fn truncated_files_end_no_process_and_are_made_whole() {
+fn truncated_segment_files_end_no_process_and_are_repaired() {
     let memory = Memory::new("truncated");
     let (instance, application) = (memory.instance(), memory.application());
     instance.announce_generation(3, SALTS);
@@ -364,7 +364,7 @@ fn truncated_files_end_no_process_and_are_made_whole() {
 }
 
 #[test]
-fn what_the_instance_did_not_write_is_put_right_and_not_believed() {
+fn foreign_changes_to_published_memory_are_repaired_not_trusted() {
     let memory = Memory::new("changed");
     let (instance, application) = (memory.instance(), memory.application());
     instance.announce_generation(3, SALTS);
@@ -385,7 +385,7 @@ fn what_the_instance_did_not_write_is_put_right_and_not_believed() {
 
 /// Sessions wait on words that they cannot write.
 #[test]
-fn a_thread_can_sleep_on_a_word_that_is_mapped_for_reading() {
+fn thread_can_sleep_on_a_read_only_mapped_word() {
     let path = std::env::temp_dir().join(format!("standfast-futex-{}", std::process::id()));
     let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
     file.set_len(4096).unwrap();

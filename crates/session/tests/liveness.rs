@@ -205,10 +205,10 @@ fn a_process_that_locks_all_slots_ends_no_session() {
 }
 
 #[test]
-fn who_has_lost_its_descriptor_takes_another_slot() {
+fn session_that_lost_its_descriptor_takes_another_slot() {
     if std::env::var_os(APPLICATION).is_none() {
         let memory = Memory::new("descriptor");
-        let test = "who_has_lost_its_descriptor_takes_another_slot";
+        let test = "session_that_lost_its_descriptor_takes_another_slot";
         let mut application = memory.application(test, &[]);
         assert!(application.1);
         assert_eq!(memory.sessions(), 1, "the new one");

@@ -38,7 +38,7 @@ fn publish(segment: Segment, position: u64, posted: &mut dyn FnMut(u64, u64)) {
 }
 
 #[test]
-fn a_waiter_is_released_by_its_position_and_not_before() {
+fn waiter_is_released_only_at_its_own_position() {
     let (segment, path) = segment("release");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let target = committed(segment, session, [1, 2], 10);
@@ -57,7 +57,7 @@ fn a_waiter_is_released_by_its_position_and_not_before() {
 /// The trap of design 1.1: after a reset both salts are random; a position made of salts and frame could compare lower
 /// than what was durable before the reset, and be acknowledged immediately.
 #[test]
-fn a_commit_after_a_log_reset_is_not_covered_by_what_was_durable_before_it() {
+fn commit_after_a_wal_reset_is_not_covered_by_earlier_positions() {
     let (segment, path) = segment("epoch");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let before = committed(segment, session, [0xFFFF_FFFF, 0xFFFF_FFFF], 14_000);
@@ -83,7 +83,7 @@ impl WaitForTest for Session {
 }
 
 #[test]
-fn notices_are_gathered_once_and_wake_the_instance() {
+fn notifications_are_taken_once_and_wake_the_instance() {
     let (segment, path) = segment("notice");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let other = Session::attach(segment, 700, 1, 1).unwrap();
@@ -104,7 +104,7 @@ fn notices_are_gathered_once_and_wake_the_instance() {
 }
 
 #[test]
-fn turns_go_to_everyone() {
+fn lock_grants_reach_every_session() {
     const SESSIONS: usize = 4;
     const TURNS: u64 = 5_000;
     /// Grants of each session, at least.
@@ -146,7 +146,7 @@ fn turns_go_to_everyone() {
 
 /// Between the release of the fcntl lock and that of the grant, a session without a grant may take the lock.
 #[test]
-fn the_turn_of_one_who_took_the_lock_without_it_is_not_given_away() {
+fn lock_taken_without_a_grant_is_not_granted_to_another() {
     let (segment, path) = segment("passed");
     let [first, second, third] = [(); 3].map(|()| Session::attach(segment, 3, 1, 1).unwrap());
     assert!(first.try_turn());
@@ -189,7 +189,7 @@ fn a_dead_session_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_segment_of_another_instance_is_refused_and_replaced_by_its_owner() {
+fn segment_of_another_instance_is_refused_until_recreated() {
     let (old, path) = segment("replace");
     assert!(Segment::open(&path, [8; 16], &[own_user()]).is_err());
     let (new, fresh) = Segment::create(&path, [8; 16], 0o600).unwrap();
@@ -199,7 +199,7 @@ fn a_segment_of_another_instance_is_refused_and_replaced_by_its_owner() {
 
 /// Sessions that have it mapped are of that release, and read the same place.
 #[test]
-fn a_segment_of_another_release_is_named_and_its_sessions_are_told_whatever_its_length() {
+fn segment_of_another_release_is_named_and_retired() {
     let (_, path) = segment("other-release");
     let bytes = std::fs::read(&path).unwrap();
     for length in [4096, bytes.len(), bytes.len() + 4096] {
@@ -222,7 +222,7 @@ fn a_segment_of_another_release_is_named_and_its_sessions_are_told_whatever_its_
 }
 
 #[test]
-fn a_waiter_notices_that_its_segment_was_removed_and_made_anew() {
+fn waiter_notices_that_its_segment_was_recreated() {
     let (old, path) = segment("removed");
     let session = Session::attach(old, 3, 1, 1).unwrap();
     let target = committed(old, session, [1, 2], 10);
@@ -262,7 +262,7 @@ fn a_segment_has_the_configured_permissions_whatever_the_umask() {
 }
 
 #[test]
-fn commit_modes_survive_the_segment() {
+fn commit_modes_roundtrip_through_their_bits() {
     for bits in 0..4 {
         assert_eq!(CommitMode::from_bits(bits).bits(), bits);
     }
@@ -274,7 +274,7 @@ fn count(segment: Segment, what: SessionWait) -> (u64, u64) {
 }
 
 #[test]
-fn a_commit_that_waited_is_counted_and_its_release_told_once() {
+fn waited_commit_is_counted_and_its_release_reported_once() {
     let (segment, path) = segment("counted");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let began = monotonic_ns();
@@ -303,7 +303,7 @@ fn a_commit_that_waited_is_counted_and_its_release_told_once() {
 }
 
 #[test]
-fn a_commit_that_is_durable_before_its_session_comes_to_ask_has_waited_so_long() {
+fn commit_durable_before_its_session_asks_is_counted_as_waited() {
     let (segment, path) = segment("kept-from-asking");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let target = committed(segment, session, [7, 7], 4);
@@ -324,7 +324,7 @@ fn a_commit_that_is_durable_before_its_session_comes_to_ask_has_waited_so_long()
 }
 
 #[test]
-fn nothing_is_told_of_who_does_not_wait_for_a_commit() {
+fn commit_without_a_waiter_reports_no_release() {
     let (segment, path) = segment("not-waited");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let target = committed(segment, session, [7, 7], 4);
@@ -349,7 +349,7 @@ fn nothing_is_told_of_who_does_not_wait_for_a_commit() {
 }
 
 #[test]
-fn who_turns_out_to_wait_after_all_is_woken() {
+fn commit_that_waits_after_all_is_woken() {
     let (segment, path) = segment("after-all");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let target = committed(segment, session, [7, 7], 4);
@@ -366,7 +366,7 @@ fn who_turns_out_to_wait_after_all_is_woken() {
 }
 
 #[test]
-fn a_wait_within_another_is_seen_while_it_lasts_and_counted_as_the_outer_one() {
+fn nested_wait_is_visible_but_counted_as_the_outer_one() {
     let (segment, path) = segment("nested");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let seen = || segment.active_sessions().first().and_then(|one| one.waits_for);
@@ -382,7 +382,7 @@ fn a_wait_within_another_is_seen_while_it_lasts_and_counted_as_the_outer_one() {
 }
 
 #[test]
-fn a_wait_counts_once_and_when_it_is_over_however_often_it_slept() {
+fn wait_counts_once_at_its_end_however_often_it_slept() {
     let (segment, path) = segment("sleeps");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let target = committed(segment, session, [7, 7], 4);

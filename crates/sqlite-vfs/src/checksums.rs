@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_sqlite_forgets_are_complete_before_the_commit() {
+    fn frames_forgotten_by_sqlite_are_completed_before_the_commit() {
         let mut forgotten = 0;
         for (before, overwritten) in [(1, 1), (6, 1), (6, 5), (6, 6)] {
             for behind in [0, 3] {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_others_are_left_alone() {
+    fn other_reads_do_not_complete_frames() {
         let mut log = Log::new();
         log.append(0);
         log.append(0);

@@ -106,14 +106,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_time_is_found_behind_a_hostile_process_name() {
+    fn start_time_is_parsed_after_a_hostile_process_name() {
         let stat = "71 (a) b (1) c) S 1 71 71 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 1";
         assert_eq!(start_time(stat), Some(987_654));
         assert!(this_process().1 > 0);
     }
 
     #[test]
-    fn only_an_exclusive_lock_by_somebody_counts_as_living() {
+    fn instance_is_alive_only_while_its_lock_is_held() {
         let directory = std::env::temp_dir().join(format!("standfast-alive-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let marker = Marker {

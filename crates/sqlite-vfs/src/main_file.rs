@@ -634,7 +634,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_of_this_process_is_not_taken_for_an_instance_that_does_not_run() {
+    fn process_limit_is_not_taken_for_a_stopped_instance() {
         let marker = Marker {
             instance: [1; 16],
             name: "south".into(),

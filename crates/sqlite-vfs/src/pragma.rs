@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_mode_is_read_word_by_word_and_keeps_what_is_not_said() {
+    fn commit_mode_words_change_only_what_they_name() {
         let start = CommitMode { nowait: false, batch: true };
         let parse = |value| parse_commit_write(value, start).map(commit_write);
         assert_eq!(parse("nowait").as_deref(), Some("nowait,batch"));

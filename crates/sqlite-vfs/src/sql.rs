@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_texts_are_valid_json_whatever_a_path_holds() {
+    fn status_text_is_valid_json_for_any_path() {
         let mut json = Json::default();
         json.text("path", Some("/a \"b\"\\c\n"));
         json.text("none", None);

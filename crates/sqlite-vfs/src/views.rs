@@ -257,7 +257,7 @@ mod tests {
     use std::mem::offset_of;
 
     #[test]
-    fn structures_are_laid_out_as_sqlite_has_them() {
+    fn virtual_table_structures_match_sqlites_layout() {
         macro_rules! same {
             ($ours:ty, $theirs:ty: $($field:ident = $name:ident),* $(,)?) => {
                 $(assert_eq!(offset_of!($ours, $field), offset_of!($theirs, $name), stringify!($name));)*

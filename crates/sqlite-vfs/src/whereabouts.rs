@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_marker_counts_and_earlier_ones_stay_where_they_are() {
+    fn newest_marker_counts_and_earlier_ones_stay_valid() {
         let marker = |segment: &str| Marker {
             instance: [1; 16],
             name: "n".into(),

@@ -11,7 +11,7 @@ mod support;
 use support::{count, insert, open, protected};
 
 #[test]
-fn a_child_takes_a_session_of_its_own_and_leaves_its_parents_alone() {
+fn forked_child_takes_its_own_session_and_leaves_the_parents() {
     let (_scratch, instance, path) = protected("fork");
     let connection = open(&path);
     insert(&connection).unwrap();

@@ -39,12 +39,12 @@ fn daemon(path: &Path) -> ! {
 }
 
 #[test]
-fn a_daemon_that_closed_all_descriptors_writes_on() {
+fn daemon_that_closed_all_descriptors_keeps_writing() {
     if let Some(path) = std::env::var_os(APPLICATION) {
         daemon(Path::new(&path));
     }
     let (_scratch, _instance, path) = protected("daemon");
-    run("a_daemon_that_closed_all_descriptors_writes_on", &path);
+    run("daemon_that_closed_all_descriptors_keeps_writing", &path);
     assert_eq!(count(&open(&path)), 2);
 }
 

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_writes_or_checkpoints_while_the_locks_are_held() {
+    fn held_locks_exclude_other_writers_and_checkpoints() {
         let (path, connection) = database("locks");
         let guard = Guard::of(&connection).unwrap();
         guard.hold_write_lock().unwrap();
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_waits_for_the_hook_and_keeps_the_file() {
+    fn checkpoint_needs_the_hook_and_keeps_the_wal_file() {
         let (path, connection) = database("hook");
         let guard = Guard::of(&connection).unwrap();
         guard.before_backfill(Box::new(|| false)).unwrap();
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wal_is_reset_only_when_the_hook_for_all_moved_agrees() {
+    fn wal_is_reset_only_when_the_backfilled_hook_agrees() {
         let (path, connection) = database("all-moved");
         let guard = Guard::of(&connection).unwrap();
         let (told, agrees) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guarded_transaction_reads_its_own_frames_that_are_not_in_the_log_yet() {
+    fn guarded_transaction_reads_its_own_frames_not_yet_in_the_wal() {
         let (path, connection) = database("spilled");
         connection.execute_batch("PRAGMA cache_size=4; BEGIN IMMEDIATE").unwrap();
         connection.execute_batch(FILL).unwrap();
@@ -512,7 +512,7 @@ mod tests {
     /// A read of this connection must not write, over what others have committed since, the frames that its own
     /// transaction had gathered when it was rolled back.
     #[test]
-    fn frames_of_a_guarded_transaction_that_was_rolled_back_never_reach_the_log() {
+    fn rolled_back_guarded_frames_never_reach_the_wal() {
         let (path, connection) = database("rolled-back");
         connection.execute_batch("PRAGMA cache_size=4; BEGIN IMMEDIATE").unwrap();
         connection.execute_batch(FILL).unwrap();
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checkpoint_lock_is_exclusive_only_while_a_checkpoint_is_decided_upon() {
+    fn checkpoint_lock_is_shared_while_redo_is_awaited() {
         let (path, connection) = database("shared");
         assert_eq!(checkpoint_lock_of(&path), None);
         let guard = Guard::of(&connection).unwrap();
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inner_lock_lets_a_connection_write_where_others_are_refused() {
+    fn inner_lock_lets_guarded_connections_write_and_refuses_others() {
         let (path, connection) = database("refuse");
         let guard = Guard::of(&connection).unwrap();
         assert_eq!(guard.is_write_lock_shared(), Some(false));
@@ -620,7 +620,7 @@ mod tests {
 
     /// The lock is exclusive in whichever form it is held.
     #[test]
-    fn writers_of_both_forms_exclude_each_other() {
+    fn writers_of_both_lock_forms_exclude_each_other() {
         let (path, connection) = database("forms");
         let vfs = register_guard_vfs(None).unwrap();
         let open = || {
@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unguarded_connection_is_told_apart() {
+    fn unguarded_connection_is_reported_as_such() {
         let plain = Connection::open_in_memory().unwrap();
         assert!(matches!(Guard::of(&plain), Err(GuardError::NotGuarded)));
     }

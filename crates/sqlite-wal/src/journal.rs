@@ -61,7 +61,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn only_a_journal_that_sqlite_would_not_roll_back_is_let_pass() {
+    fn only_a_harmless_rollback_journal_is_accepted() {
         let directory = TempDir::new("journal").unwrap();
         let database = directory.path().join("app.db");
         let journal = journal_path(&database);

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_logs_share_what_a_few_may_have_down_to_the_least() {
+    fn many_wals_share_the_total_length_down_to_a_minimum() {
         assert_eq!(
             [0, 1, 4, 8, 24, 96, 1000].map(|long| share_of(24_000, long, 4)),
             [24_000, 24_000, 24_000, 12_000, 4_000, 1_000, 1_000]
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_with_more_memory_has_more_logs_at_full_length() {
+    fn more_memory_allows_more_wals_of_full_length() {
         const GIB: u64 = 1 << 30;
         let logs = [0, 4, 8, 16, 24, 32, 48, 1 << 20].map(|gib| at_full_length(gib * GIB));
         assert_eq!(logs, [4, 4, 4, 5, 8, 11, 16, 16]);

@@ -108,7 +108,7 @@ mod tests {
     use crate::scene::{Scene, total};
 
     #[test]
-    fn a_truncated_wal_index_is_noted_and_nothing_more_is_moved() {
+    fn truncated_wal_index_is_detected_and_stops_backfill() {
         let scene = Scene::moved(1);
         {
             let application = scene.application();

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_alone_is_the_state_before_what_the_oldest_reader_holds_back() {
+    fn file_alone_holds_the_state_that_the_oldest_reader_sees() {
         let (mut scene, reader, mark) = held_back(
             "UPDATE t SET n = n + 1 WHERE id <= 20; UPDATE t SET n = n + 1 WHERE id BETWEEN 11 AND 30",
         );
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_may_lack_pages_is_no_state() {
+    fn file_that_may_lack_pages_has_no_file_scn() {
         let (mut scene, reader, mark) = held_back("DELETE FROM t WHERE id > 10; VACUUM");
         assert_eq!(scene.move_frames_of(mark), None, "the database became smaller");
         drop(reader);

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_is_given_out_for_its_own_frame_only() {
+    fn recent_image_is_returned_only_for_its_own_frame() {
         let mut recent = RecentPages::new(512);
         assert_eq!((recent.get(0, 0), recent.get(3, 7)), (None, None));
         recent.keep(3, 7, &[1; 512]);

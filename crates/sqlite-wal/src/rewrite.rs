@@ -385,7 +385,7 @@ mod tests {
     use standfast_types::Scn;
 
     #[test]
-    fn a_log_shrinks_to_the_newest_version_of_each_page_and_everybody_goes_on() {
+    fn rewritten_wal_keeps_only_the_newest_version_of_each_page() {
         let mut scene = Scene::moved(2);
         let application = scene.application();
         for round in 1..=5 {
@@ -409,7 +409,7 @@ mod tests {
 
     /// The next writer resets a WAL that is fully backfilled, perhaps before the index is set to say otherwise.
     #[test]
-    fn what_is_moved_of_a_log_is_not_said_of_the_next_one() {
+    fn backfill_of_one_wal_is_not_recorded_for_the_next() {
         let scene = Scene::moved(2);
         let application = scene.application();
         let guard = scene.guard();
@@ -428,7 +428,7 @@ mod tests {
 
     /// Its transaction began when the WAL was fully backfilled, so it reads the database file alone.
     #[test]
-    fn who_has_read_the_file_without_the_log_can_still_write() {
+    fn transaction_reading_the_file_alone_can_still_write() {
         let scene = || {
             let scene = Scene::moved(2);
             let application = scene.application();
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_after_the_log_was_prepared_is_in_it() {
+    fn rewritten_wal_holds_changes_made_after_its_preparation() {
         let mut scene = Scene::moved(4);
         let application = scene.application();
         scene.change_all(&application, 2);
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prepared_log_is_of_no_use_when_too_much_has_changed_but_when_the_database_has_become_smaller() {
+    fn prepared_wal_is_void_after_many_changes_but_not_after_a_shrink() {
         let mut scene = Scene::moved(2);
         let application = scene.application();
         scene.change_all(&application, 2);
@@ -501,7 +501,7 @@ mod tests {
 
     /// Whatever frames of the new WAL a power loss leaves, the state is the one after some commit.
     #[test]
-    fn what_is_left_of_a_log_that_was_being_written_anew_is_what_the_file_has_or_the_new_one() {
+    fn partly_rewritten_wal_recovers_to_the_file_or_the_new_state() {
         let mut scene = Scene::moved(4);
         let application = scene.application();
         scene.change_all(&application, 4);
@@ -534,7 +534,7 @@ mod tests {
     /// The process that rewrites the WAL is killed before it publishes the new index: connections that have the
     /// database open continue with the old index, and the WAL can be repaired under them.
     #[test]
-    fn a_torn_log_is_told_and_mended_under_those_who_read_it() {
+    fn inconsistent_wal_is_detected_and_repaired_under_readers() {
         for frames in [0, 20] {
             let mut scene = Scene::moved(4);
             let application = scene.application();
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_log_of_which_a_frame_was_lost_as_well_is_not_mended() {
+    fn inconsistent_wal_with_a_lost_frame_is_not_repaired() {
         let mut scene = Scene::moved(4);
         let application = scene.application();
         scene.change_all(&application, 4);
@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_without_the_room_or_with_readers_or_with_an_unfinished_checkpoint_stays_as_it_is() {
+    fn wal_is_not_rewritten_without_room_or_with_readers() {
         let mut scene = Scene::moved(0);
         let application = scene.application();
         scene.change_all(&application, 2);

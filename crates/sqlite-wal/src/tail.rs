@@ -120,7 +120,7 @@ mod tests {
     use crate::scene::{Scene, size};
 
     #[test]
-    fn a_tail_with_almost_as_many_pages_as_there_is_room_for_is_written_anew_or_gets_more_room() {
+    fn wal_suffix_with_too_many_pages_is_rewritten_or_gets_room() {
         let mut few = Scene::moved(1);
         few.change_all(&few.application(), 1);
         let mut tail = few.move_frames().unwrap();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn however_long_a_tail_is_it_is_looked_at_before_its_room_is_used_up() {
+    fn long_wal_suffix_is_checked_before_its_room_is_used_up() {
         let mut scene = Scene::moved(0);
         let application = scene.application();
         scene.change_all(&application, 1);

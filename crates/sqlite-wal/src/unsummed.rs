@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_continue_behind_frames_that_were_completed() {
+    fn writers_continue_after_completed_frames() {
         let scene = Scene::moved(1);
         let application = scene.application();
         scene.change_all(&application, 1);

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_log_is_written_again_byte_for_byte() {
+    fn complete_wal_is_written_again_byte_for_byte() {
         let directory = TempDir::new("write-again").unwrap();
         let (path, connection) = database(&directory);
         let header = Guard::of(&connection).unwrap().wal_header().unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_lost_a_frame_is_told_apart() {
+    fn wal_that_lost_a_frame_is_detected() {
         let directory = TempDir::new("write-again-lost").unwrap();
         let (path, connection) = database(&directory);
         let header = Guard::of(&connection).unwrap().wal_header().unwrap();

@@ -104,7 +104,7 @@ mod tests {
     use standfast_testkit::TempDir;
 
     #[test]
-    fn frames_are_handed_over_in_pieces_and_anew_after_a_reset_and_no_file_is_held_at_rest() {
+    fn frames_are_written_back_in_chunks_and_again_after_a_reset() {
         let directory = TempDir::new("write-back").unwrap();
         let wal = directory.path().join("app.db-wal");
         std::fs::write(&wal, [1; 4096]).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_handed_over_four_pieces_at_a_time() {
+    fn burst_is_written_back_four_chunks_at_a_time() {
         let directory = TempDir::new("write-back-burst").unwrap();
         std::fs::write(directory.path().join("app.db-wal"), [1; 4096]).unwrap();
         let mut log = WriteBack::new(&directory.path().join("app.db"), 4096);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_at_once_is_handed_over_piece_by_piece_and_much_of_it_in_larger_ones() {
+    fn long_backlog_is_written_back_in_larger_chunks() {
         let mut log = WriteBack::new(Path::new("absent.db"), 4096);
         let piece = log.piece_frames;
         log.grew_to(3 * piece + 5);

@@ -192,7 +192,7 @@ fn a_small_output_limit_splits_large_transactions_without_harm() {
 }
 
 #[test]
-fn pages_that_a_growing_commit_skipped_are_recorded() {
+fn pages_skipped_by_a_growing_commit_are_recorded() {
     let mut rig = Rig::new("skipped", 1024);
     rig.run(FILL);
     rig.run("DELETE FROM t");
@@ -204,7 +204,7 @@ fn pages_that_a_growing_commit_skipped_are_recorded() {
 
 /// Another process has put a size into the index, and an application commits upon that: the pages then exist, as zeros.
 #[test]
-fn pages_that_a_commit_skipped_are_recorded_in_turns() {
+fn skipped_pages_are_recorded_in_bounded_chunks() {
     let mut rig = Rig::new("many-skipped", 1024);
     rig.run(FILL);
     let before = rig.capture.database_pages();
@@ -233,7 +233,7 @@ fn pages_that_a_commit_skipped_are_recorded_in_turns() {
 }
 
 #[test]
-fn a_reset_log_starts_a_generation_and_an_unannounced_one_waits() {
+fn reset_wal_starts_a_generation_once_it_is_announced() {
     let mut rig = Rig::new("reset", 4096);
     rig.run(FILL);
     assert_eq!(rig.checkpoint("TRUNCATE").0, 0);
@@ -248,7 +248,7 @@ fn a_reset_log_starts_a_generation_and_an_unannounced_one_waits() {
 }
 
 #[test]
-fn a_restarted_capture_goes_on_where_the_redo_ends() {
+fn restarted_capture_resumes_where_the_redo_ends() {
     let mut rig = Rig::new("restart", 4096);
     rig.run(FILL);
     let (position, pages) = (rig.capture.position(), rig.standby.len() as u32);
@@ -266,7 +266,7 @@ fn a_restarted_capture_goes_on_where_the_redo_ends() {
 
 /// A reader of a fully backfilled WAL does not keep a writer from resetting it.
 #[test]
-fn log_restarted_before_capture_begins_is_captured_from_there() {
+fn wal_restarted_before_capture_is_captured_from_its_start() {
     let mut rig = Rig::new("restarted", 4096);
     rig.run(FILL);
     let (position, pages) = (rig.capture.position(), rig.standby.len() as u32);
@@ -312,7 +312,7 @@ fn write_index(rig: &Rig, word: usize, value: u32) {
 }
 
 #[test]
-fn numbers_of_an_index_that_cannot_be_are_errors_of_its_database() {
+fn impossible_wal_index_values_are_database_errors() {
     for (word, value) in [(4, 1), (4, u32::MAX), (4, 200_000), (5, u32::MAX - 1)] {
         let mut rig = Rig::new(&format!("index-{word}-{value}"), 4096);
         rig.run("INSERT INTO t(x) VALUES(randomblob(30000))");
@@ -334,7 +334,7 @@ fn numbers_of_an_index_that_cannot_be_are_errors_of_its_database() {
 }
 
 #[test]
-fn commit_of_a_database_size_that_was_not_written_becomes_no_redo() {
+fn commit_with_an_unwritten_database_size_becomes_no_redo() {
     let mut rig = Rig::new("size-bad", 4096);
     rig.app.execute_batch("INSERT INTO t(x) VALUES('x')").unwrap();
     let header = Guard::of(&rig.keeper).unwrap().wal_header().unwrap();
@@ -346,7 +346,7 @@ fn commit_of_a_database_size_that_was_not_written_becomes_no_redo() {
 }
 
 #[test]
-fn a_small_transaction_is_small_redo() {
+fn small_transaction_makes_little_redo() {
     let mut rig = Rig::new("size", 4096);
     rig.run(
         "CREATE TABLE acct(id INTEGER PRIMARY KEY, bal INTEGER, pad TEXT);
@@ -368,7 +368,7 @@ fn a_small_transaction_is_small_redo() {
 }
 
 #[test]
-fn frames_behind_the_committed_ones_are_cut_off_and_a_log_that_was_reset_stays() {
+fn stale_frames_are_truncated_and_a_reset_wal_is_kept() {
     let rig = Rig::new("stale", 1024);
     rig.app.execute_batch("INSERT INTO t VALUES(1, randomblob(3000))").unwrap();
     let wal_path = PathBuf::from(format!("{}-wal", rig.path.display()));
@@ -393,7 +393,7 @@ fn frames_behind_the_committed_ones_are_cut_off_and_a_log_that_was_reset_stays()
 }
 
 #[test]
-fn a_log_that_was_cut_to_nothing_keeps_its_generation_through_the_next_recovery() {
+fn wal_truncated_to_no_frames_keeps_its_generation_at_recovery() {
     let name =
         |part: &str| std::env::temp_dir().join(format!("standfast-cut-{part}-{}.db", std::process::id()));
     let with = |path: &PathBuf, suffix: &str| PathBuf::from(format!("{}{suffix}", path.display()));

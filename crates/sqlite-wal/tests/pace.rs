@@ -70,14 +70,14 @@ fn throttled_until(hurry: &Arc<AtomicBool>) -> Pace {
 const ALWAYS: u64 = 2;
 
 #[test]
-fn a_checkpoint_at_leisure_syncs_every_portion_by_itself() {
+fn throttled_checkpoint_syncs_each_portion_separately() {
     let (rig, hurry) = (Rig::new(), Arc::default());
     let portions = rig.fill();
     assert_eq!(rig.syncs_at(&throttled_until(&hurry)), ALWAYS + portions);
 }
 
 #[test]
-fn a_checkpoint_in_a_hurry_syncs_nothing_more_than_sqlite_does() {
+fn immediate_checkpoint_syncs_no_more_than_sqlite_does() {
     let hurry = Arc::new(AtomicBool::new(true));
     for pace in [Pace::AtOnce, Pace::PacedUntil(hurry.clone()), throttled_until(&hurry)] {
         let rig = Rig::new();
@@ -87,7 +87,7 @@ fn a_checkpoint_in_a_hurry_syncs_nothing_more_than_sqlite_does() {
 }
 
 #[test]
-fn a_checkpoint_at_leisure_hurries_from_the_moment_that_it_is_told_to() {
+fn throttled_checkpoint_hurries_as_soon_as_requested() {
     for portion in [1, 3] {
         let (rig, hurry) = (Rig::new(), Arc::<AtomicBool>::default());
         rig.fill();
@@ -98,7 +98,7 @@ fn a_checkpoint_at_leisure_hurries_from_the_moment_that_it_is_told_to() {
 }
 
 #[test]
-fn a_steady_checkpoint_syncs_larger_portions_by_themselves() {
+fn paced_checkpoint_syncs_larger_portions_separately() {
     let rig = Rig::new();
     let portions = rig.fill() * u64::from(PORTION_PAGES) / u64::from(STEADY_PORTION_PAGES);
     assert!(portions > 0);
@@ -108,7 +108,7 @@ fn a_steady_checkpoint_syncs_larger_portions_by_themselves() {
 /// SQLite syncs the database when all frames are in it. While others write that never happens, and a thousand pages
 /// were left to the sync behind the checkpoint gate.
 #[test]
-fn what_a_checkpoint_has_moved_while_others_write_is_synced_when_asked_for_and_once() {
+fn backfilled_pages_are_synced_once_on_request() {
     let rig = Rig::new();
     rig.fill();
     assert_eq!(rig.syncs_of_the_rest(), 0, "nothing was moved");
@@ -126,7 +126,7 @@ fn what_a_checkpoint_has_moved_while_others_write_is_synced_when_asked_for_and_o
 }
 
 #[test]
-fn a_sync_of_what_was_moved_that_fails_says_so_and_is_due_again() {
+fn failed_sync_of_backfilled_pages_is_reported_and_due_again() {
     let rig = Rig::new();
     rig.fill();
     let reader =
@@ -144,7 +144,7 @@ fn a_sync_of_what_was_moved_that_fails_says_so_and_is_due_again() {
 }
 
 #[test]
-fn each_checkpoint_has_a_pace_of_its_own() {
+fn each_checkpoint_has_its_own_pace() {
     let (rig, hurry) = (Rig::new(), Arc::default());
     for _ in 0..2 {
         let portions = rig.fill();
@@ -155,7 +155,7 @@ fn each_checkpoint_has_a_pace_of_its_own() {
 }
 
 #[test]
-fn of_a_checkpoint_that_could_not_sync_a_portion_nothing_counts_as_moved() {
+fn checkpoint_with_a_failed_sync_counts_nothing_as_backfilled() {
     let (rig, hurry) = (Rig::new(), Arc::default());
     rig.fill();
     rig.machine.fail_at(3);

@@ -276,7 +276,7 @@ fn check(machine: &Arc<SimMachine>, outcome: &Outcome) -> bool {
 }
 
 #[test]
-fn whatever_a_power_loss_leaves_of_logs_that_are_written_anew_redo_leads_on_from_there() {
+fn redo_continues_after_any_power_loss_during_wal_rewrites() {
     let (mut rewritten, mut torn) = (0, 0);
     let all = seeds(1000);
     for seed in all.clone() {

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_passes_only_when_told_and_for_all_clones() {
+    fn clock_advances_only_on_request_and_for_all_clones() {
         let clock = SimClock::default();
         let clone = clock.clone();
         clock.advance(1_500_000);

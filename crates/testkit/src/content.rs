@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn syncing_random_changes_always_arrives_at_what_was_seen() {
+    fn syncing_random_changes_always_yields_the_visible_content() {
         for seed in 0..300 {
             let mut rng = Rng::new(seed);
             let (mut content, mut order) = (Content::default(), Order::default());
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_durable_write_survives_whatever_was_pending_around_it() {
+    fn durable_write_survives_any_pending_changes_around_it() {
         for seed in 0..300 {
             let mut rng = Rng::new(seed);
             let (mut content, mut order) = (Content::default(), Order::default());
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_keeps_the_first_changes_whole() {
+    fn prefix_loss_keeps_exactly_the_first_changes() {
         let (mut content, mut order) = (Content::durable_from(b"....."), Order::default());
         content.write(&mut order, 0, b"a");
         content.resize(&mut order, 3);

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_has_one_spelling_and_is_listed_as_asked() {
+    fn paths_are_normalised_and_listed_as_requested() {
         let mut tree = FileTree::default();
         put(&mut tree, "d/./sub/../a", b"");
         put(&mut tree, "/d/sub/b", b"");

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_arrive_late_whole_and_in_order() {
+    fn bytes_arrive_late_complete_and_in_order() {
         let (link, mut one, mut two) = MemoryLink::pair(1, 5);
         let sent = Rng::new(9).bytes(1000);
         one.write_all(&sent).unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_truncates_what_is_under_way() {
+    fn cut_link_truncates_the_bytes_in_flight() {
         let mut lengths: Vec<usize> = (0..40)
             .map(|seed| {
                 let (link, mut one, mut two) = MemoryLink::pair(seed, 3);

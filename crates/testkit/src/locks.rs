@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_writer_beside_readers_until_it_wants_the_file_alone() {
+    fn one_writer_coexists_with_readers_until_it_locks_exclusively() {
         let mut locks = FileLocks::default();
         assert!(locks.lock(1, Shared) && locks.lock(2, Shared) && locks.lock(1, Reserved));
         assert!(!locks.lock(2, Reserved), "a second writer");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_want_to_roll_back_a_journal_one_waits() {
+    fn only_one_of_two_journal_rollbacks_gets_the_lock() {
         let mut locks = FileLocks::default();
         assert!(locks.lock(1, Shared) && locks.lock(2, Shared));
         assert!(!locks.lock(1, Exclusive) && !locks.lock(2, Exclusive));

@@ -29,7 +29,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn a_reserved_port_can_be_listened_on_again_and_again_and_no_connection_takes_it_meanwhile() {
+    fn reserved_port_can_be_reused_and_no_connection_takes_it() {
         let port = reserved_port().unwrap();
         let other = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         assert!(other.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))).is_err());

@@ -73,7 +73,7 @@ fn a_crash_during_a_durable_write_tears_it_at_sector_limits() {
 }
 
 #[test]
-fn a_crash_before_or_after_a_durable_write_leaves_it_undone_or_done() {
+fn crash_around_a_durable_write_leaves_it_undone_or_done() {
     for (place, expected) in [(CrashPlace::Before, 0), (CrashPlace::After, 2)] {
         let (machine, file) = machine_with_log(1);
         machine.crash_at(1, place);
@@ -106,7 +106,7 @@ fn a_replaced_file_is_old_or_new_and_never_anything_else() {
 }
 
 #[test]
-fn created_renamed_and_removed_files_are_durable_when_the_call_returns() {
+fn created_renamed_and_removed_files_are_durable_on_return() {
     let machine = SimMachine::new(1);
     let disk = machine.disk();
     let paths = ["a", "b", "c"].map(|name| PathBuf::from("/redo").join(name));
@@ -120,7 +120,7 @@ fn created_renamed_and_removed_files_are_durable_when_the_call_returns() {
 }
 
 #[test]
-fn every_crash_of_create_leaves_no_file_or_one_that_can_be_removed() {
+fn crash_during_create_leaves_no_file_or_a_removable_one() {
     let mut existed = BTreeSet::new();
     for seed in 0..50 {
         let machine = SimMachine::new(seed);
@@ -153,7 +153,7 @@ fn errors_are_those_of_the_real_disk() {
 }
 
 #[test]
-fn a_failed_write_is_reported_once_and_its_bytes_are_in_doubt() {
+fn failed_write_is_reported_once_and_its_bytes_are_undefined() {
     let mut outcomes = BTreeSet::new();
     for seed in 0..50 {
         let (machine, file) = machine_with_log(seed);

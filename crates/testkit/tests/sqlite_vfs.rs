@@ -59,7 +59,7 @@ fn a_rollback_journal_keeps_readers_and_the_writer_apart() {
 }
 
 #[test]
-fn connections_from_before_a_power_loss_are_dead_and_close_cleanly() {
+fn connections_before_a_power_loss_are_dead_and_close_cleanly() {
     let machine = SimMachine::new(1);
     let old = with_table(&machine, "WAL");
     let reader = connect(&machine).unwrap();
@@ -84,7 +84,7 @@ fn connections_from_before_a_power_loss_are_dead_and_close_cleanly() {
 }
 
 #[test]
-fn a_full_disk_is_reported_and_the_database_goes_on_when_there_is_room() {
+fn full_disk_is_reported_and_the_database_resumes_with_space() {
     let machine = SimMachine::new(1);
     let connection = with_table(&machine, "WAL");
     machine.set_capacity(40_000);

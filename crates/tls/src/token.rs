@@ -171,7 +171,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_token_survives_its_text_and_shows_nothing_of_itself_elsewhere() {
+    fn token_roundtrips_as_text_and_is_never_shown_elsewhere() {
         let token = Token::generate([7; 32]).unwrap();
         let text = token.reveal();
         assert_eq!(Token::parse(&format!(" {text}\n")).unwrap(), token);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_worth_nothing_for_anything_else() {
+    fn proof_is_valid_only_for_its_own_request() {
         let token = Token::generate([7; 32]).unwrap();
         let key = TokenKey::from_hex(&token.key().unwrap().to_hex()).unwrap();
         let proof = token.prove(&[1; 32], "oslo", b"request").unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_issuer_keeps_does_not_make_a_proof() {
+    fn issuers_key_cannot_forge_a_proof() {
         let token = Token::generate([7; 32]).unwrap();
         let kept = token.key().unwrap();
         let text = message(&[1; 32], "oslo", b"request");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_an_earlier_release_has_kept_stays_good() {
+    fn token_kept_by_an_earlier_release_stays_valid() {
         let token = Token::generate([7; 32]).unwrap();
         let read = TokenKey::from_old_hex(&hex(&token.seed())).unwrap();
         assert!(read == token.key().unwrap() && !read.to_hex().contains(&hex(&token.seed())));
@@ -233,7 +233,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_taken_for_a_token_that_is_none(text in "(sft1\\.)?[0-9a-fg]{0,140}|\\PC{0,40}") {
+        fn parsed_token_reveals_the_same_text(text in "(sft1\\.)?[0-9a-fg]{0,140}|\\PC{0,40}") {
             if let Ok(token) = Token::parse(&text) {
                 prop_assert_eq!(token.reveal(), text.trim().to_ascii_lowercase());
             }

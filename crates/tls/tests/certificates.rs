@@ -82,7 +82,7 @@ fn members_of_a_family_know_each_other_by_name() {
 }
 
 #[test]
-fn another_authority_of_the_same_name_is_no_authority() {
+fn authority_with_the_same_name_is_not_trusted() {
     let (ours, theirs) = (authority(), authority());
     let (paris, stranger) = (member(&ours, "paris", NOW), member(&theirs, "paris", NOW));
     let (_, _, [client, _]) = connect(paris.client(), &stranger);
@@ -102,7 +102,7 @@ fn another_authority_of_the_same_name_is_no_authority() {
 }
 
 #[test]
-fn certificates_end_at_both_ends() {
+fn expired_certificates_are_refused_by_both_ends() {
     let authority = authority();
     let last = NOW + VALID_DAYS * DAY;
     let meets = |client_clock: u64, server_clock: u64| {
@@ -118,7 +118,7 @@ fn certificates_end_at_both_ends() {
 }
 
 #[test]
-fn who_joins_trusts_the_pinned_authority_only_and_has_no_name() {
+fn joining_client_trusts_only_the_pinned_authority() {
     let (ours, theirs) = (authority(), authority());
     let paris = member(&ours, "paris", NOW);
     let (client, server, errors) = connect(&joining(ours.fingerprint(), &at(NOW)).unwrap(), &paris);
@@ -129,7 +129,7 @@ fn who_joins_trusts_the_pinned_authority_only_and_has_no_name() {
 }
 
 #[test]
-fn a_member_is_no_authority() {
+fn member_certificate_cannot_sign_others() {
     let authority = authority();
     let request = Request::create("oslo").unwrap();
     let certificate = authority.sign("oslo", request.der(), NOW).unwrap();
@@ -149,7 +149,7 @@ fn a_member_is_no_authority() {
 }
 
 #[test]
-fn an_authority_survives_its_files_and_refuses_those_of_another() {
+fn authority_reloads_from_its_files_but_not_anothers_key() {
     let (ours, theirs) = (authority(), authority());
     let again = Authority::from_pem(ours.certificate_pem(), &ours.key_pem()).unwrap();
     assert_eq!(again.fingerprint(), ours.fingerprint());
@@ -160,7 +160,7 @@ fn an_authority_survives_its_files_and_refuses_those_of_another() {
 }
 
 #[test]
-fn only_what_was_asked_for_is_taken() {
+fn only_the_requested_certificate_is_accepted() {
     let authority = authority();
     let (request, other) = (Request::create("oslo").unwrap(), Request::create("oslo").unwrap());
     let certificate = authority.sign("oslo", request.der(), NOW).unwrap();
@@ -175,7 +175,7 @@ fn only_what_was_asked_for_is_taken() {
 }
 
 #[test]
-fn no_secret_is_shown() {
+fn debug_output_shows_no_secret_key() {
     let authority = authority();
     let pem = identity_pem(&authority, "oslo");
     let identity = Identity::from_pem(&pem, authority.certificate_pem(), &at(NOW)).unwrap();
@@ -190,7 +190,7 @@ fn no_secret_is_shown() {
 }
 
 #[test]
-fn an_authority_is_trusted_only_when_a_trusted_one_vouches_for_it() {
+fn authority_is_trusted_only_when_a_trusted_one_endorses_it() {
     let (old, new, foreign) = (authority(), authority(), Authority::create("evil", NOW).unwrap());
     let vouched = endorse(old.certificate_pem(), &old.key_pem(), new.certificate_pem()).unwrap();
     let all = format!("{}{}{}", new.certificate_pem(), old.certificate_pem(), foreign.certificate_pem());
@@ -212,7 +212,7 @@ fn an_authority_is_trusted_only_when_a_trusted_one_vouches_for_it() {
 }
 
 #[test]
-fn a_signature_names_its_member_and_is_of_no_other_use() {
+fn signature_names_its_member_and_fits_no_other_purpose() {
     let family = authority();
     let oslo = identity_pem(&family, "oslo");
     let signed = sign(&oslo, "promotion", b"2").unwrap();
@@ -229,7 +229,7 @@ fn a_signature_names_its_member_and_is_of_no_other_use() {
 }
 
 #[test]
-fn a_certificate_is_due_at_two_thirds_of_its_life() {
+fn certificate_renewal_is_due_at_two_thirds_of_its_life() {
     let family = authority();
     let request = Request::create("oslo").unwrap();
     for (seconds, due) in [(3600, 2400), (10, 6), (365 * DAY, 365 * DAY / 3 * 2)] {

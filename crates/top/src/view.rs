@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_filter_is_written_letters_are_letters() {
+    fn letters_are_filter_text_while_a_filter_is_edited() {
         let view = pressed(&[Key::Char('/'), Key::Char('q'), Key::Char('p'), Key::Backspace]);
         assert_eq!((view.filter.as_str(), view.paused, view.writes_filter), ("q", false, true));
         assert!(!View::default().press(Key::Char('q')));

@@ -28,7 +28,7 @@ fn pressed(keys: &str) -> View {
 }
 
 #[test]
-fn everything_in_short_fits_on_one_screen() {
+fn overview_of_all_parts_fits_on_one_screen() {
     compare("all.txt", &View::default(), None);
     assert_eq!(
         standfast_top::plain(&made_up::dashboard(), 80, 24),
@@ -37,14 +37,14 @@ fn everything_in_short_fits_on_one_screen() {
 }
 
 #[test]
-fn each_part_has_a_screen_of_its_own() {
+fn each_part_has_its_own_screen() {
     for part in 1..=7 {
         compare(&format!("part-{part}.txt"), &pressed(&part.to_string()), None);
     }
 }
 
 #[test]
-fn help_a_filter_a_pause_and_old_data_are_shown_in_words() {
+fn screen_states_help_filter_pause_and_stale_data() {
     compare("help.txt", &pressed("?"), None);
     compare("filter.txt", &pressed("p3/rome"), None);
     compare("old.txt", &View::default(), Some("9 s: the instance does not run"));

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn times_survive_and_other_lengths_are_not_times() {
+    fn ack_times_roundtrip_and_other_lengths_are_rejected() {
         let times = AckTimes { received_us: 1 << 40, write_ns: 5 };
         assert_eq!(AckTimes::decode(&times.encode()), Some(times));
         assert_eq!(AckTimes::decode(&[0; 15]), None);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delayed_acknowledgement_is_late_by_the_delay_and_many_share_it() {
+    fn concurrent_delayed_acks_share_one_delay() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = Link::plain(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let mut reader = FrameReader::new(listener.accept().unwrap().0);

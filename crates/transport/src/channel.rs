@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_comes_over_the_stream_for_the_peer_s_own_name_only() {
+    fn stream_issues_certificates_only_for_the_peers_own_name() {
         let ends = ends(|| Ok(grant("a")));
         assert_eq!(ends.oslo.ask(&wish("oslo"), WITHIN).unwrap(), grant("a"));
         // Called directly, because requests right after each other are dropped.
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_asks_too_often_gets_one_answer_a_second() {
+    fn certificate_requests_are_limited_to_one_a_second() {
         let made = Arc::new(AtomicUsize::new(0));
         let count = made.clone();
         let ends = ends(move || {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_fit_is_a_refusal() {
+    fn oversized_certificate_answer_becomes_a_refusal() {
         let ends = ends(|| Ok(grant(&"x".repeat(HELLO_BYTES_MAX))));
         let error = ends.oslo.ask(&wish("oslo"), WITHIN).unwrap_err();
         assert!(matches!(error, TransportError::Refused(_)), "{error}");

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_others_that_keep_up_count() {
+    fn only_synchronised_other_destinations_count() {
         let destination_set = DestinationSet::default();
         let (mine, other) = (destination_set.sit(), destination_set.sit());
         mine.show(true, true, Scn(900));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_give_up_at_once_one_stays() {
+    fn one_of_two_destinations_stays_synchronised_when_both_degrade() {
         for _ in 0..200 {
             let destination_set = DestinationSet::default();
             let seats = [destination_set.sit(), destination_set.sit()];

@@ -218,14 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn a_header_over_several_slices_is_that_of_their_concatenation() {
+    fn header_of_slices_equals_header_of_their_concatenation() {
         let slices: [&[u8]; 4] = [b"re", b"", b"do by", b"tes"];
         assert_eq!(encode_header(redo(9), slices.into_iter()), redo(9).encode(b"redo bytes", &[]));
         assert_eq!(encode_header(redo(9), std::iter::empty()), redo(9).encode(&[], &[]));
     }
 
     #[test]
-    fn a_frame_that_is_too_large_for_a_handshake_is_refused_before_it_is_read() {
+    fn oversized_handshake_frame_is_refused_before_it_is_read() {
         let mut bytes = Vec::new();
         encode_frame(redo(1), &vec![1; HELLO_BYTES_MAX + 1], &mut bytes);
         let mut reader = FrameReader::new(&bytes[..FRAME_HEADER_BYTES]);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_inside_a_frame_is_an_end() {
+    fn end_inside_a_frame_is_reported_as_closed() {
         let mut bytes = Vec::new();
         encode_frame(redo(1), b"abc", &mut bytes);
         let mut reader = FrameReader::new(&bytes[..bytes.len() - 1]);
@@ -252,7 +252,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn frames_do_not_depend_on_how_they_were_cut(
+        fn frames_do_not_depend_on_read_sizes(
             sizes in proptest::collection::vec(0usize..40_000, 1..8), step in 1usize..50_000,
         ) {
             let mut bytes = Vec::new();

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_worth_connections_of_its_own_when_two_of_them_have_work() {
+    fn gap_gets_its_own_connections_when_two_of_them_have_work() {
         let gap = found(5000, 3, 4, 1).unwrap();
         assert_eq!((gap.from, gap.to, gap.crc), (Scn(5000), Scn(4096 + 3 * LOG), 77));
         assert_eq!((gap.low_sequence(), gap.high_sequence(), gap.connections), (10, 12, 3));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_nearly_there_is_left_to_the_stream() {
+    fn nearly_complete_log_is_left_to_the_stream() {
         assert_eq!(found(4096 + LOG - 1000, 1, 4, 5), None);
         assert!(found(4096 + LOG / 4 * 3, 1, 4, 5).is_none(), "more than two bytes for one");
         assert!(found(4096 + LOG / 3, 1, 4, 5).is_some());
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_that_cannot_be_is_refused_by_the_standby() {
+    fn standby_refuses_an_impossible_gap() {
         let sound = found(5000, 4, 4, 2).unwrap();
         assert_eq!(sound.check(Scn(5000)), Ok(()));
         assert!(sound.check(Scn(5001)).is_err(), "not our end");

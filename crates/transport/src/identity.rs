@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_connection_agree_on_who_is_newer() {
+    fn both_ends_agree_which_incarnation_is_newer() {
         let all = history();
         let (second, third) = (peer(&all[..2]), peer(&all));
         assert_eq!(meet(&second, &third), Meeting::Newer(all[2]));
@@ -187,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_incarnation_counts_also_from_another_branch() {
+    fn newer_incarnation_of_another_branch_also_counts() {
         let all = history();
         let other = Incarnation { number: 4, id: IncarnationId([9; 8]), branch: Scn(4500) };
         assert_eq!(meet(&peer(&all), &peer(&[all[0], other])), Meeting::Newer(other));
     }
 
     #[test]
-    fn two_of_one_number_are_rivals_and_other_families_strangers() {
+    fn equal_numbers_are_rivals_and_other_families_are_unrelated() {
         let all = history();
         let rival = Incarnation { id: IncarnationId([9; 8]), ..all[2] };
         assert_eq!(meet(&peer(&all), &peer(&[all[0], all[1], rival])), Meeting::Rivals);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_are_shared_by_those_that_name_the_same_family() {
+    fn logs_are_not_shared_with_another_family() {
         let of = |family: Option<u8>| PeerIdentity {
             family: family.map(|byte| InstanceId([byte; 16])),
             ..peer(&history())
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_has_entered_what_branched_at_or_before_its_end() {
+    fn stream_end_at_a_branch_belongs_to_the_new_incarnation() {
         let numbers = |end| history_at(&history(), Scn(end)).last().map(|incarnation| incarnation.number);
         assert_eq!([0, 4096, 4999, 5000, 8999, 9000].map(numbers), [1, 1, 1, 2, 2, 3].map(Some));
         assert!(history_at(&[], Scn(1)).is_empty());

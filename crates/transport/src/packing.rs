@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn short_frames_are_packed_by_what_went_before() {
+    fn short_frames_are_compressed_using_earlier_frames() {
         let frames: Vec<Vec<u8>> = (0..2000).map(redo).collect();
         let raw: usize = frames.iter().map(Vec::len).sum();
         for compression in [Compression::Lz4, Compression::Zstd] {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_packed_and_what_is_large_arrives_all_the_same() {
+    fn incompressible_and_large_frames_arrive_unchanged() {
         let mut seed = 1u64;
         let mut noise = |bytes: usize| -> Vec<u8> {
             std::iter::repeat_with(|| {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_lost_or_damaged_is_not_taken_for_redo() {
+    fn lost_or_damaged_frame_is_not_taken_for_redo() {
         for compression in [Compression::Lz4, Compression::Zstd] {
             let mut packer = Packer::new(compression).unwrap().unwrap();
             let mut pack = |frame: &[u8]| packer.pack(std::iter::once(frame)).unwrap();

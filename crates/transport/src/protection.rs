@@ -148,7 +148,7 @@ mod tests {
     const AFFIRM: TransportMode = TransportMode::SyncAffirm;
 
     #[test]
-    fn the_level_is_what_commits_get_and_not_what_is_configured() {
+    fn protection_level_is_the_effective_one_not_the_configured_one() {
         let good = member(AFFIRM, Standing::Required);
         let degraded = member(AFFIRM, Standing::Degraded);
         let fastsync = member(TransportMode::FastSync, Standing::Required);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stalled_primary_stops_after_its_time_and_not_when_somebody_came_back() {
+    fn stalled_primary_stops_at_its_timeout_unless_a_standby_returns() {
         let (good, stalled) = (member(AFFIRM, Standing::Required), member(AFFIRM, Standing::Stalled));
         let stop_after = Duration::from_secs(30);
         let at = Duration::from_secs;

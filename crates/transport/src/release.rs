@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_hold_a_commit_back_are_named() {
+    fn local_log_and_destinations_delaying_a_commit_are_named() {
         let all = [view("paris", true, 300), view("oslo", true, 200), view("far", false, 10)];
         assert_eq!(withheld_by(Scn(260), Scn(250), &all), ["local", "oslo"]);
         assert!(withheld_by(Scn(200), Scn(250), &all).is_empty());

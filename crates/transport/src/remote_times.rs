@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_alone_was_there_for_its_write() {
+    fn lone_batch_is_held_for_its_write_only() {
         let mut times = far();
         assert_eq!(note(&mut times, 11_300, 10_300, 300).held_ns(1_000 * US), 300 * US);
         let later = note(&mut times, 60_400, 10_400, 400);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_came_during_the_write_before_waited_for_it() {
+    fn batch_arriving_during_a_write_waits_for_that_write() {
         let mut times = far();
         note(&mut times, 1_100, 1_100, 100);
         assert_eq!(times.shortest_ns(), 1_000 * US);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_that_rested_between_its_writes_was_not_busy_then() {
+    fn idle_time_between_writes_is_not_counted_as_busy() {
         let mut times = far();
         note(&mut times, 1_100, 1_100, 100);
         note(&mut times, 16_000, 6_000, 5_000);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_is_known_of_a_standby_that_is_never_idle() {
+    fn network_time_is_known_for_a_standby_that_is_never_idle() {
         let mut times = RemoteTimes::new(Duration::from_micros(1_000));
         // Each is sent 2,000 before the previous one is written.
         note(&mut times, 16_000, 6_000, 5_000);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_of_life_is_no_write_in_the_way_and_hides_none() {
+    fn heartbeat_is_not_a_write_and_hides_no_write() {
         let mut times = far();
         note(&mut times, 1_000, 1_000, 0);
         note(&mut times, 16_000, 6_000, 5_000);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_way_is_believed_after_a_while() {
+    fn longer_network_time_is_accepted_after_a_while() {
         let mut times = far();
         note(&mut times, 1_000, 1_000, 0);
         let mut now = 10_000;

@@ -268,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_stream_goes_on_at_its_end_even_beyond_what_is_durable_here() {
+    fn same_stream_resumes_at_its_end_even_beyond_local_durability() {
         assert_eq!(ask(primary(FIRST), FIRST, 5000, 5500, 5500), start_at(5500));
         assert_eq!(ask(primary(FIRST), FIRST, 5000, 5900, 5900), start_at(5900));
     }
 
     #[test]
-    fn surplus_of_a_crashed_primary_is_compared_from_what_it_confirmed() {
+    fn divergent_suffix_is_compared_from_the_confirmed_position() {
         assert_eq!(
             ask(primary(FIRST), FIRST, 5000, 7000, 5700),
             start_over(5000, 7000),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn other_redo_below_the_confirmed_position_is_a_divergence() {
+    fn different_redo_below_the_confirmed_position_is_a_divergence() {
         assert_eq!(code(ask(primary(FIRST), FIRST, 5600, 5700, 5500)), Some(RefuseCode::Diverged));
         assert_eq!(
             code(ask(primary(FIRST), FIRST, 5900, 7000, 7000)),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_of_an_older_incarnation_follows_when_it_stopped_before_the_branch() {
+    fn older_standby_follows_when_confirmed_before_the_branch() {
         assert_eq!(ask(primary(SECOND), FIRST, 4900, 4990, 4990), start_at(4990));
         assert_eq!(ask(primary(SECOND), FIRST, 4900, 5000, 5000), start_at(5000));
         assert_eq!(
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_incarnation_fences_whoever_brings_the_news() {
+    fn primary_is_fenced_by_any_peer_with_a_newer_incarnation() {
         let newer = incarnations(SECOND)[1];
         assert_eq!(ask(primary(FIRST), SECOND, 4900, 5100, 5000), Verdict::Fenced(newer));
         let wrong_name = View { expected_name: Some("rome".into()), ..primary(FIRST) };
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn two_branches_with_one_number_do_not_mix() {
+    fn branches_with_the_same_number_do_not_mix() {
         let other = &[(1, 1, 4096), (2, 9, 5000)];
         assert_eq!(code(ask(primary(SECOND), other, 4900, 4900, 4900)), Some(RefuseCode::Diverged));
         let third = &[(1, 1, 4096), (2, 2, 5000), (3, 3, 5500)];
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_that_forwards_waits_for_what_its_destination_has_already() {
+    fn forwarding_standby_waits_for_redo_its_destination_has() {
         let forwarding = |of| View { source: identity("paris", Role::FarSync, of), ..primary(of) };
         assert_eq!(ask(forwarding(FIRST), FIRST, 5000, 5500, 5500), start_at(5500));
         // The destination has got more from another source than has arrived here.
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_and_primaries_are_refused() {
+    fn unrelated_peers_and_primaries_are_refused() {
         assert_eq!(code(ask(primary(FIRST), &[(1, 7, 4096)], 5000, 5000, 5000)), Some(RefuseCode::WrongPeer));
         let named = View { expected_name: Some("rome".into()), ..primary(FIRST) };
         assert_eq!(code(ask(named, FIRST, 5000, 5000, 5000)), Some(RefuseCode::WrongPeer));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn redo_that_is_gone_is_named_with_the_way_out() {
+    fn missing_redo_is_refused_with_a_remedy() {
         let Verdict::Refuse(refusal) = ask(primary(FIRST), FIRST, 4200, 4300, 4300) else {
             panic!("not refused")
         };

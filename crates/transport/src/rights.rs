@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_use_gives_the_least_that_it_needs() {
+    fn each_role_gets_the_least_rights_it_needs() {
         let without =
             |rights: Rights| Right::ALL.into_iter().filter(|right| !rights.has(*right)).collect::<Vec<_>>();
         assert_eq!(without(Rights::all()), []);

@@ -85,13 +85,13 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_groups_all_are_in_use() {
+    fn destinations_outside_any_group_all_serve() {
         assert_eq!(choice(&[(0, 1, Good), (0, 1, Failed), (0, 1, Unknown)]), [Serves; 3]);
         assert!(choice(&[]).is_empty());
     }
 
     #[test]
-    fn the_best_that_can_be_reached_serves_and_better_ones_are_tried_on() {
+    fn best_reachable_destination_serves_while_better_are_retried() {
         let group = |first, second, third| choice(&[(1, 1, first), (1, 2, second), (1, 3, third)]);
         assert_eq!(group(Unknown, Unknown, Unknown), [Serves, Rests, Rests]);
         assert_eq!(group(Failed, Unknown, Unknown), [Returns, Serves, Rests]);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_last_resort_all_serve_and_of_another_level_one() {
+    fn all_last_resort_destinations_serve_but_one_per_other_level() {
         let at = |priority| choice(&[(2, 1, Failed), (2, priority, Unknown), (2, priority, Unknown)]);
         assert_eq!(at(8), [Returns, Serves, Serves]);
         assert_eq!(at(7), [Returns, Serves, Rests]);
@@ -122,7 +122,7 @@ mod tests {
 
     /// While one is still being tried, trying earlier ones again would only delay it.
     #[test]
-    fn those_that_failed_are_tried_again_when_another_one_serves_or_none_is_left() {
+    fn failed_members_are_retried_unless_another_is_being_tried() {
         let retry = |first, second| {
             let member = |priority, condition| Member { group: 1, priority, condition };
             retry_failed(&[member(1, first), member(2, second)], 1)

@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_is_clipped_without_copying() {
+    fn redo_chunk_is_clipped_without_copying() {
         let piece = Piece::new(Scn(100), Arc::new(b"0123456789".to_vec()));
         let middle = piece.clip(Scn(103), Scn(106));
         assert_eq!((middle.first(), middle.bytes(), middle.end()), (Scn(103), &b"345"[..], Scn(106)));

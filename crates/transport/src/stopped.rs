@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_applied_arrives_fit_for_a_terminal() {
+    fn stopped_databases_arrive_with_printable_reasons() {
         let told = there_and_back(&[stopped("a.db", Some(7)), stopped("b.db", None)]);
         assert_eq!((told.total, told.databases.len()), (2, 2));
         assert_eq!((told.databases[0].applied, told.databases[1].applied), (Some(Scn(7)), None));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_fits_is_counted() {
+    fn stopped_databases_that_do_not_fit_are_counted() {
         let databases: Vec<_> = (0..1024)
             .map(|at| StoppedDatabase {
                 reason: "\u{1}".repeat(600),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_applied_database_counts() {
+    fn least_is_the_lowest_applied_position_if_all_are_known() {
         assert_eq!(StoppedDatabases::default().least(Scn(9)), Some(Scn(9)));
         assert_eq!(
             there_and_back(&[stopped("a", Some(7)), stopped("b", Some(8))]).least(Scn(9)),

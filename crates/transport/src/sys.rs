@@ -206,7 +206,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn a_full_socket_takes_part_and_then_nothing() {
+    fn full_socket_accepts_a_part_and_then_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = connect(listener.local_addr().unwrap(), Duration::from_secs(5), &|| false).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_where_nobody_listens_is_refused() {
+    fn connect_to_a_closed_port_is_refused() {
         let listener = TcpListener::bind("[::1]:0").or_else(|_| TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_carry_the_packing_and_no_longer_wait_than_there_is() {
+    fn flags_carry_compression_and_the_wait_rounded_down() {
         for (wait, told) in [(0, 0), (9, 0), (10, 10), (19, 10), (30_000, 30_000), (1_200_000, 40_950)] {
             for packing in [0, 1, 2] {
                 let flags = with_wait(packing, Duration::from_millis(wait));
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_was_long_on_its_way_is_as_old_as_that() {
+    fn frame_age_includes_its_transit_delay() {
         let began = Instant::now();
         let at = |ms: u64| began + Duration::from_millis(ms);
         // The sender's clock is a million seconds ahead.

@@ -235,7 +235,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_frame_that_the_socket_takes_in_parts_arrives_whole_and_before_the_next() {
+    fn partially_sent_frame_arrives_complete_before_the_next() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = Link::plain(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let mut reader = FrameReader::new(listener.accept().unwrap().0);

@@ -27,7 +27,7 @@ fn receive(source: &MemorySource, bytes: usize, salt: u8) {
 }
 
 #[test]
-fn what_is_hardened_is_forwarded_and_confirmed_as_far_as_the_primary_has_confirmed_it() {
+fn forwarded_redo_is_confirmed_only_as_far_as_the_primary_did() {
     for role in [Role::Standby, Role::FarSync] {
         let pair = Pair::connect(forwarding(role), empty_standby(), destination(TransportMode::Async));
         receive(&pair.source, 3000, 1);
@@ -43,7 +43,7 @@ fn what_is_hardened_is_forwarded_and_confirmed_as_far_as_the_primary_has_confirm
 }
 
 #[test]
-fn when_redo_is_taken_back_the_stream_begins_anew_and_the_destination_follows() {
+fn destination_follows_when_its_source_truncates_redo() {
     let pair = Pair::connect(forwarding(Role::Standby), empty_standby(), destination(TransportMode::Async));
     for round in 1..=30_u8 {
         receive(&pair.source, 2000, round);
@@ -70,7 +70,7 @@ fn when_redo_is_taken_back_the_stream_begins_anew_and_the_destination_follows() 
 }
 
 #[test]
-fn a_standby_that_forwards_learns_of_a_newer_incarnation() {
+fn forwarding_standby_learns_of_a_newer_incarnation() {
     for role in [Role::Standby, Role::FarSync] {
         let newer = [incarnation(1, 4096), incarnation(2, 4500)];
         let (standby, service) = (empty_standby(), Service::standby("oslo", &newer));
@@ -83,7 +83,7 @@ fn a_standby_that_forwards_learns_of_a_newer_incarnation() {
 }
 
 #[test]
-fn while_the_source_changes_nothing_is_sent() {
+fn nothing_is_sent_while_the_source_changes() {
     let pair = Pair::connect(forwarding(Role::Standby), empty_standby(), destination(TransportMode::Async));
     pair.source.0.change(|state| state.epoch = 1);
     receive(&pair.source, 1000, 1);
@@ -134,7 +134,7 @@ impl Passing for Further {
 }
 
 #[test]
-fn a_standby_that_forwards_synchronously_acknowledges_what_its_destinations_have() {
+fn sync_forwarder_acknowledges_what_its_destinations_hold() {
     let further = Arc::new(Further::default());
     let standby = empty_standby();
     standby.change(|state| state.passing = Some(further.clone()));

@@ -54,7 +54,7 @@ fn resolved(pair: &Pair) {
 }
 
 #[test]
-fn live_redo_goes_on_while_missing_logs_come_over_several_connections() {
+fn live_redo_continues_while_connections_fetch_missing_logs() {
     for (connections, per_log) in [(4, 1), (3, 3), (8, 5), (20, 20)] {
         let source = primary(6);
         // Archived logs are held back until live redo has arrived.
@@ -86,7 +86,7 @@ fn live_redo_goes_on_while_missing_logs_come_over_several_connections() {
 }
 
 #[test]
-fn what_came_without_a_hole_is_acknowledged_while_the_rest_of_the_gap_is_open() {
+fn damaged_archived_log_ends_the_gap_and_the_stream_resumes() {
     let source = primary(5);
     source.0.change(|state| state.damaged = vec![4]);
     // The damaged log ends the gap before it; the stream brings the rest from a source that is not damaged.
@@ -100,7 +100,7 @@ fn what_came_without_a_hole_is_acknowledged_while_the_rest_of_the_gap_is_open() 
 }
 
 #[test]
-fn a_log_that_disappears_meanwhile_ends_the_gap_and_the_standby_is_told_what_is_gone() {
+fn removed_archived_log_ends_the_gap_with_a_refusal() {
     let source = primary(5);
     source.0.change(|state| {
         state.hold_from = 0;
@@ -124,7 +124,7 @@ fn a_log_that_disappears_meanwhile_ends_the_gap_and_the_standby_is_told_what_is_
 }
 
 #[test]
-fn a_log_that_arrives_changed_is_fetched_again_and_given_up_after_three_times() {
+fn archived_log_is_abandoned_after_three_bad_fetches() {
     let source = primary(4);
     source.0.change(|state| state.changed = vec![2]);
     let pair = pair(source, empty_standby(), settings(2, 2));
@@ -136,7 +136,7 @@ fn a_log_that_arrives_changed_is_fetched_again_and_given_up_after_three_times() 
 }
 
 #[test]
-fn a_connection_that_is_lost_in_the_middle_of_a_unit_costs_that_unit_only() {
+fn lost_connection_costs_only_its_unit_of_the_gap() {
     let source = primary(6);
     let standby = empty_standby();
     let service = Service::standby("oslo", &[incarnation(1, 4096)]);
@@ -158,7 +158,7 @@ fn a_connection_that_is_lost_in_the_middle_of_a_unit_costs_that_unit_only() {
 }
 
 #[test]
-fn a_restart_of_the_standby_or_of_its_primary_in_the_middle_loses_no_log_that_had_come() {
+fn restart_of_either_end_fetches_no_complete_log_again() {
     for primary_restarts in [false, true] {
         let source = primary(8);
         source.0.change(|state| state.hold_from = 4);
@@ -199,7 +199,7 @@ fn a_restart_of_the_standby_or_of_its_primary_in_the_middle_loses_no_log_that_ha
 }
 
 #[test]
-fn a_standby_that_falls_behind_the_logs_is_noticed_by_the_primary() {
+fn primary_notices_a_standby_that_falls_behind_its_logs() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let archive = ArchiveTransport { poll: Duration::from_millis(50), ..settings(4, 1) };
     // Restarting the stream beside the archivers is no failure of the destination.
@@ -230,7 +230,7 @@ fn a_standby_that_falls_behind_the_logs_is_noticed_by_the_primary() {
 }
 
 #[test]
-fn archivers_that_belong_to_no_gap_or_to_another_primary_are_refused() {
+fn archiver_of_no_gap_or_another_primary_is_refused() {
     let source = primary(3);
     source.0.change(|state| state.hold_from = 0);
     let pair = pair(source, empty_standby(), settings(2, 1));
@@ -272,7 +272,7 @@ fn archivers_that_belong_to_no_gap_or_to_another_primary_are_refused() {
 }
 
 #[test]
-fn a_gap_that_does_not_begin_where_the_redo_ends_is_refused_and_nothing_changes() {
+fn inconsistent_gap_is_refused_without_any_change() {
     let source = primary(3);
     let standby = empty_standby();
     let service = Service::standby("oslo", &[incarnation(1, 4096)]);

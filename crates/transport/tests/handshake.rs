@@ -31,7 +31,7 @@ fn apart(standby_history: &[Incarnation]) -> (Arc<MemorySource>, Standby, Arc<Se
 }
 
 #[test]
-fn a_primary_that_was_replaced_is_fenced() {
+fn replaced_primary_is_fenced_by_its_standby() {
     let (source, standby, service) = apart(&second(4500));
     let receiver = listen(&service, &standby);
     let (sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::Async), &source);
@@ -44,7 +44,7 @@ fn a_primary_that_was_replaced_is_fenced() {
 }
 
 #[test]
-fn a_former_standby_that_is_primary_now_fences_its_old_primary_too() {
+fn promoted_standby_also_fences_its_old_primary() {
     let (source, _, _) = apart(&first());
     let replaced_by = MemorySource::new("oslo", &second(4500));
     let service = Service::primary(&replaced_by);
@@ -55,7 +55,7 @@ fn a_former_standby_that_is_primary_now_fences_its_old_primary_too() {
 }
 
 #[test]
-fn an_old_primary_that_its_successor_dials_is_told() {
+fn old_primary_learns_of_the_successor_that_dials_it() {
     let (_, standby, service) = apart(&first());
     service.identity.change(|identity| identity.role = Role::Primary);
     let receiver = listen(&service, &standby);
@@ -68,7 +68,7 @@ fn an_old_primary_that_its_successor_dials_is_told() {
 }
 
 #[test]
-fn a_newer_source_ends_an_older_stream_also_when_it_is_refused() {
+fn newer_source_ends_an_older_stream_even_when_refused() {
     let (source, standby, service) = apart(&first());
     let receiver = listen(&service, &standby);
     let (_sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &source);
@@ -84,7 +84,7 @@ fn a_newer_source_ends_an_older_stream_also_when_it_is_refused() {
 }
 
 #[test]
-fn a_standby_follows_a_new_primary_and_drops_what_went_beyond_the_branch() {
+fn standby_follows_a_new_primary_and_truncates_past_the_branch() {
     let (old, standby, service) = apart(&first());
     standby.change(|state| state.confirmed = Scn(4800));
     let new = MemorySource::new("rome", &second(5000));
@@ -103,7 +103,7 @@ fn a_standby_follows_a_new_primary_and_drops_what_went_beyond_the_branch() {
 }
 
 #[test]
-fn other_redo_that_may_have_been_applied_is_a_divergence() {
+fn different_redo_that_may_be_applied_is_a_divergence() {
     let (source, standby, service) = apart(&first());
     standby.change(|state| {
         state.bytes = redo(Scn::START, 1000, 7);
@@ -118,7 +118,7 @@ fn other_redo_that_may_have_been_applied_is_a_divergence() {
 }
 
 #[test]
-fn redo_that_is_gone_is_a_gap_with_the_way_out() {
+fn missing_redo_is_a_gap_refusal_with_a_remedy() {
     let (source, standby, service) = apart(&first());
     standby.change(|state| state.bytes.truncate(100));
     source.0.change(|state| state.oldest = Scn(4500));
@@ -129,7 +129,7 @@ fn redo_that_is_gone_is_a_gap_with_the_way_out() {
 }
 
 #[test]
-fn strangers_are_refused_by_both_ends() {
+fn unrelated_peers_are_refused_by_both_ends() {
     let (source, standby, service) = apart(&[Incarnation { id: Default::default(), ..incarnation(1, 4096) }]);
     let receiver = listen(&service, &standby);
     let (_sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::Async), &source);
@@ -198,7 +198,7 @@ fn garbage_on_the_port_is_closed_and_counted() {
 }
 
 #[test]
-fn a_peer_that_trickles_its_hello_is_closed_in_time() {
+fn trickled_hello_is_closed_at_the_handshake_timeout() {
     let (_, standby, service) = apart(&first());
     let config =
         ReceiverConfig { handshake_timeout: Duration::from_millis(200), ..receiver_config("127.0.0.1:0") };
@@ -217,7 +217,7 @@ fn a_peer_that_trickles_its_hello_is_closed_in_time() {
 }
 
 #[test]
-fn more_connections_than_allowed_are_turned_away_and_room_is_made_again() {
+fn excess_connections_are_refused_until_others_close() {
     let (source, standby, service) = apart(&first());
     let config = ReceiverConfig { connections_max: 2, ..receiver_config("127.0.0.1:0") };
     let receiver = Receiver::start(config, service, Some(Box::new(MemoryLog(standby.clone())))).unwrap();
@@ -232,7 +232,7 @@ fn more_connections_than_allowed_are_turned_away_and_room_is_made_again() {
 }
 
 #[test]
-fn a_half_open_stream_gives_way_to_a_new_one_of_the_same_primary() {
+fn half_open_stream_yields_to_a_new_one_of_the_same_primary() {
     let (source, standby, service) = apart(&first());
     let receiver = listen(&service, &standby);
     let mut half_open = ByHand::begin(receiver.local_addr(), &source);
@@ -246,7 +246,7 @@ fn a_half_open_stream_gives_way_to_a_new_one_of_the_same_primary() {
 }
 
 #[test]
-fn a_second_primary_of_the_same_incarnation_is_refused_while_the_first_is_live() {
+fn second_primary_is_refused_while_the_first_is_live() {
     let (source, standby, service) = apart(&first());
     let receiver = listen(&service, &standby);
     let (sender, _observer) = send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &source);
@@ -290,7 +290,7 @@ fn a_start_that_would_undo_apply_is_refused() {
 }
 
 #[test]
-fn a_role_change_takes_the_log_out_of_a_live_stream_and_can_give_it_back() {
+fn role_change_detaches_and_reattaches_the_log_of_a_live_stream() {
     let (source, standby, service) = apart(&first());
     let receiver = listen(&service, &standby);
     let (sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &source);
@@ -307,7 +307,7 @@ fn a_role_change_takes_the_log_out_of_a_live_stream_and_can_give_it_back() {
 
 /// A restarting standby listens before it has read its log.
 #[test]
-fn a_standby_that_still_starts_stays_required() {
+fn starting_standby_stays_a_required_destination() {
     let (source, standby, service) = apart(&first());
     let receiver = Receiver::start(receiver_config("127.0.0.1:0"), service.clone(), None).unwrap();
     // Only a refusal can degrade it here.
@@ -327,7 +327,7 @@ fn a_standby_that_still_starts_stays_required() {
 }
 
 #[test]
-fn stopping_does_not_wait_for_anybody() {
+fn stop_does_not_wait_for_peers() {
     let (source, standby, service) = apart(&first());
     let receiver = listen(&service, &standby);
     // A silent connection, and a sender whose peer is silent.
@@ -347,7 +347,7 @@ fn stopping_does_not_wait_for_anybody() {
 }
 
 #[test]
-fn plain_tcp_is_not_listened_for_unasked_on_loopback_neither() {
+fn plain_tcp_listener_must_be_configured_even_on_loopback() {
     let service = Service::standby("oslo", &first());
     for address in ["0.0.0.0:0", "127.0.0.1:0"] {
         let config = ReceiverConfig { listen: address.into(), ..ReceiverConfig::default() };

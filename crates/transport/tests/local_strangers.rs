@@ -84,7 +84,7 @@ fn code(error: &TransportError) -> Option<RefuseCode> {
 }
 
 #[test]
-fn a_local_stranger_gets_no_copy_and_no_state() {
+fn unauthenticated_local_peer_gets_no_copy_and_no_status() {
     let (service, receiver) = primary(member("paris", true));
     let clock: standfast_tls::Clock = Arc::new(FixedClock(NOW));
     // The authority's certificate is public, and a certificate of another family costs nothing.
@@ -128,7 +128,7 @@ fn usurper() -> PeerIdentity {
 }
 
 #[test]
-fn a_local_stranger_sends_no_redo_and_replaces_no_primary() {
+fn unauthenticated_local_peer_sends_no_redo_and_fences_nothing() {
     let (log, service, receiver) = standby(member("oslo", true));
     for way in ways(&receiver) {
         let mut peer = ByHand::connect(way);
@@ -159,7 +159,7 @@ fn a_local_stranger_sends_no_redo_and_replaces_no_primary() {
 }
 
 #[test]
-fn plain_tcp_is_spoken_where_both_ends_allow_it() {
+fn plain_tcp_needs_permission_of_both_ends() {
     for (receives, sends) in [(false, false), (false, true), (true, false), (true, true)] {
         let (_, _, receiver) = standby(member("oslo", !receives));
         let source = MemorySource::new("paris", &[incarnation(1, 4096)]);

@@ -37,7 +37,7 @@ fn refused_with(code: RefuseCode) -> Destination {
 }
 
 #[test]
-fn few_refusals_degrade_at_once_and_the_others_only_when_the_net_timeout_has_passed() {
+fn only_listed_refusals_degrade_before_the_net_timeout() {
     for code in RefuseCode::ALL {
         let mut at = refused_with(code);
         assert_eq!(at.is_required(), !AT_ONCE.contains(&code), "{code}");
@@ -53,7 +53,7 @@ fn few_refusals_degrade_at_once_and_the_others_only_when_the_net_timeout_has_pas
 }
 
 #[test]
-fn the_documentation_has_the_same_list() {
+fn documentation_lists_the_same_immediate_refusals() {
     let page = include_str!("../../../docs/protocol.md");
     for code in RefuseCode::ALL {
         let row = page.lines().find(|line| line.starts_with(&format!("| `{code}` |")));

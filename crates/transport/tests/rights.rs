@@ -179,7 +179,7 @@ impl Ends {
 }
 
 #[test]
-fn a_list_that_changes_goes_over_the_open_stream() {
+fn changed_member_list_is_sent_over_the_open_stream() {
     let ends = stream();
     let there = &ends.service.rights.members;
     there.wait("that of the begin", |members| *members == listed(&["oslo", "paris"]));
@@ -193,7 +193,7 @@ fn a_list_that_changes_goes_over_the_open_stream() {
 }
 
 #[test]
-fn a_destination_that_may_not_receive_any_more_is_cut_off() {
+fn destination_is_disconnected_when_it_loses_its_right() {
     let ends = stream();
     ends.source.rights.take_away();
     ends.observer.wait_refused(RefuseCode::NotAllowed);
@@ -204,7 +204,7 @@ fn a_destination_that_may_not_receive_any_more_is_cut_off() {
 }
 
 #[test]
-fn a_source_that_may_not_send_any_more_is_cut_off() {
+fn source_is_disconnected_when_it_loses_its_right() {
     let ends = stream();
     ends.service.rights.take_away();
     let before = ends.source.redo.end();
@@ -250,7 +250,7 @@ fn copy(security: Security, revoking: bool) -> Result<SnapshotStart, TransportEr
 }
 
 #[test]
-fn a_copy_ends_when_the_right_to_it_is_taken_away() {
+fn copy_ends_when_its_right_is_revoked() {
     assert!(copy(member("oslo", true), false).is_ok());
     let error = copy(member("oslo", true), true).unwrap_err();
     assert!(error.to_string().contains("may nothing any more"), "{error}");

@@ -192,7 +192,7 @@ fn replay(text: &str) -> String {
 }
 
 #[test]
-fn the_destination_machine_does_what_the_scenarios_say() {
+fn destination_state_machine_matches_the_scenarios() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
     let mut files: Vec<_> =
         std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();

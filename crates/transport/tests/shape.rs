@@ -22,7 +22,7 @@ fn shaped(mode: TransportMode, shape: StreamShape, wanted: u32) -> Pair {
 }
 
 #[test]
-fn packed_redo_arrives_as_it_was_in_every_mode_and_takes_fewer_bytes() {
+fn compressed_redo_arrives_unchanged_in_fewer_bytes() {
     for compression in [Compression::Lz4, Compression::Zstd] {
         for mode in [TransportMode::SyncAffirm, TransportMode::FastSync, TransportMode::Async] {
             let pair = shaped(mode, StreamShape { compression, ..StreamShape::default() }, 0);
@@ -45,7 +45,7 @@ fn packed_redo_arrives_as_it_was_in_every_mode_and_takes_fewer_bytes() {
 
 /// While the standby writes, gigabytes may arrive in a few packets.
 #[test]
-fn redo_that_is_packed_small_is_not_unpacked_all_at_once() {
+fn highly_compressed_redo_is_written_in_bounded_batches() {
     const FRAMES: u64 = 24;
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let standby = empty_standby();
@@ -70,7 +70,7 @@ fn redo_that_is_packed_small_is_not_unpacked_all_at_once() {
 }
 
 #[test]
-fn after_a_lost_connection_packing_begins_anew_at_both_ends() {
+fn compression_restarts_at_both_ends_after_a_lost_connection() {
     for compression in [Compression::Lz4, Compression::Zstd] {
         let shape = StreamShape { compression, ..StreamShape::default() };
         let mut pair = shaped(TransportMode::Async, shape, 0);

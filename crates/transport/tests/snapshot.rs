@@ -67,7 +67,7 @@ fn unlisting() -> Receiver {
 }
 
 #[test]
-fn each_request_takes_the_right_that_it_is_for() {
+fn each_request_needs_its_own_right() {
     let receiver = unlisting();
     let (address, oslo) = (receiver.local_addr().to_string(), family::member("oslo", true));
     let mut copies = Copies::default();
@@ -84,7 +84,7 @@ fn each_request_takes_the_right_that_it_is_for() {
 }
 
 #[test]
-fn a_copy_is_asked_for_by_the_name_in_the_certificate_only() {
+fn copy_request_must_use_the_name_in_the_certificate() {
     let receiver = unlisting();
     let mut copies = Copies::default();
     let mut refused = |name: &str| {
@@ -100,7 +100,7 @@ fn a_copy_is_asked_for_by_the_name_in_the_certificate_only() {
 }
 
 #[test]
-fn a_new_standby_gets_all_databases_and_the_place_where_its_redo_begins() {
+fn new_standby_gets_all_databases_and_its_redo_start() {
     let all = vec![database(0, 3, Scn(5000)), database(7, 5000, Scn(4800)), database(2, 2, Scn(4900))];
     let (source, service, receiver) = primary(all.clone());
     let mut copies = Copies::default();
@@ -175,7 +175,7 @@ fn a_new_standby_gets_all_databases_and_the_place_where_its_redo_begins() {
 }
 
 #[test]
-fn an_instance_without_databases_can_have_a_standby_too() {
+fn instance_without_databases_can_have_a_standby() {
     let (source, _, receiver) = primary(Vec::new());
     let start = fetch_snapshot(
         &receiver.local_addr().to_string(),
@@ -188,7 +188,7 @@ fn an_instance_without_databases_can_have_a_standby_too() {
 }
 
 #[test]
-fn a_sink_that_fails_ends_the_copy_with_its_own_words() {
+fn failing_sink_ends_the_copy_with_its_own_error() {
     let (_, _, receiver) = primary(vec![database(0, 3, Scn(5000))]);
     let mut copies = Copies { fail_at: Some(1), ..Copies::default() };
     let error =
@@ -198,7 +198,7 @@ fn a_sink_that_fails_ends_the_copy_with_its_own_words() {
 }
 
 #[test]
-fn a_standby_gives_no_copies_but_tells_its_state() {
+fn standby_gives_no_copies_but_reports_its_state() {
     let service = Service::standby("oslo", &[incarnation(1, 4096)]);
     let receiver = listen(&service, &empty_standby());
     let address = receiver.local_addr().to_string();
@@ -227,7 +227,7 @@ fn a_copy_whose_redo_is_gone_is_refused() {
 }
 
 #[test]
-fn an_instance_that_takes_a_connection_and_says_nothing_is_given_up() {
+fn status_request_to_a_silent_instance_times_out() {
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let within = std::time::Duration::from_millis(50);

@@ -39,7 +39,7 @@ fn redo_of_any_size_arrives_in_order_with_its_log_switches() {
 }
 
 #[test]
-fn on_a_quiet_stream_the_log_writer_sends_itself() {
+fn log_writer_sends_directly_on_a_quiet_stream() {
     let pair = Pair::connected(TransportMode::SyncAffirm);
     let mut direct = 0;
     for _ in 0..50 {
@@ -53,7 +53,7 @@ fn on_a_quiet_stream_the_log_writer_sends_itself() {
 }
 
 #[test]
-fn affirm_counts_what_is_written_and_fastsync_what_is_received() {
+fn affirm_acknowledges_writes_and_fastsync_receipts() {
     for mode in [TransportMode::SyncAffirm, TransportMode::FastSync] {
         let pair = Pair::connected(mode);
         pair.standby.change(|state| state.hold = true);
@@ -76,7 +76,7 @@ fn affirm_counts_what_is_written_and_fastsync_what_is_received() {
 }
 
 #[test]
-fn many_batches_that_wait_become_one_write() {
+fn waiting_batches_are_combined_into_one_write() {
     let pair = Pair::connected(TransportMode::SyncAffirm);
     pair.standby.change(|state| state.hold = true);
     pair.source.commit(&pair.sender, &redo(Scn::START, 100, 1));
@@ -90,7 +90,7 @@ fn many_batches_that_wait_become_one_write() {
 }
 
 #[test]
-fn only_what_is_durable_on_the_primary_is_confirmed_and_the_last_of_it_soon() {
+fn primary_promptly_confirms_only_its_durable_redo() {
     let pair = Pair::connected(TransportMode::SyncAffirm);
     pair.source.capture(&pair.sender, &redo(Scn::START, 500, 1));
     let end = pair.source.end();
@@ -102,7 +102,7 @@ fn only_what_is_durable_on_the_primary_is_confirmed_and_the_last_of_it_soon() {
 }
 
 #[test]
-fn an_idle_stream_lives_on_heartbeats() {
+fn idle_stream_is_kept_alive_by_heartbeats() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let quick =
         DestinationConfig { net_timeout: Duration::from_millis(300), ..destination(TransportMode::Async) };
@@ -112,7 +112,7 @@ fn an_idle_stream_lives_on_heartbeats() {
 }
 
 #[test]
-fn after_a_restart_of_the_standby_the_stream_goes_on_where_it_was() {
+fn stream_resumes_where_it_was_after_a_standby_restart() {
     let mut pair = Pair::connected(TransportMode::SyncAffirm);
     for round in 0..5 {
         pair.source.commit(&pair.sender, &redo(pair.source.end(), 1000, 1));
@@ -130,7 +130,7 @@ fn after_a_restart_of_the_standby_the_stream_goes_on_where_it_was() {
 }
 
 #[test]
-fn an_asynchronous_destination_catches_up_from_the_logs_and_then_from_the_buffer() {
+fn async_destination_catches_up_from_logs_then_from_the_buffer() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     for _ in 0..30 {
         source.write(&redo(source.end(), BATCH_BYTES_MAX / 10, 1));
@@ -159,7 +159,7 @@ fn an_asynchronous_destination_catches_up_from_the_logs_and_then_from_the_buffer
 }
 
 #[test]
-fn surplus_that_a_crashed_primary_lost_is_kept_as_far_as_it_is_equal() {
+fn standby_keeps_the_equal_prefix_of_redo_the_primary_lost() {
     let pair = Pair::connected(TransportMode::SyncAffirm);
     pair.source.commit(&pair.sender, &redo(Scn::START, 1000, 1));
     let confirmed = pair.source.end();
@@ -196,7 +196,7 @@ fn surplus_that_a_crashed_primary_lost_is_kept_as_far_as_it_is_equal() {
 }
 
 #[test]
-fn a_log_switch_of_another_life_is_dropped_with_what_follows_it() {
+fn redo_beyond_a_differing_log_switch_is_truncated() {
     let pair = Pair::connected(TransportMode::SyncAffirm);
     pair.source.commit(&pair.sender, &redo(Scn::START, 1000, 1));
     let confirmed = pair.source.end();
@@ -220,7 +220,7 @@ fn a_log_switch_of_another_life_is_dropped_with_what_follows_it() {
 }
 
 #[test]
-fn two_destinations_with_different_modes_do_not_disturb_each_other() {
+fn destinations_of_different_modes_do_not_affect_each_other() {
     let near = Pair::connected(TransportMode::SyncAffirm);
     let service = Service::standby("far", &[incarnation(1, 4096)]);
     let standby = empty_standby();
@@ -240,7 +240,7 @@ fn two_destinations_with_different_modes_do_not_disturb_each_other() {
 }
 
 #[test]
-fn an_emulated_distance_delays_acknowledgements_and_nothing_else() {
+fn emulated_network_distance_delays_only_acknowledgements() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let service = Service::standby("oslo", &[incarnation(1, 4096)]);
     let standby = empty_standby();
@@ -260,7 +260,7 @@ fn an_emulated_distance_delays_acknowledgements_and_nothing_else() {
 }
 
 #[test]
-fn a_standby_log_that_fails_refuses_and_says_why() {
+fn failed_standby_log_refuses_redo_with_the_reason() {
     let pair = Pair::connected(TransportMode::SyncAffirm);
     pair.standby.change(|state| state.broken = true);
     pair.source.commit(&pair.sender, &redo(Scn::START, 100, 1));
@@ -274,7 +274,7 @@ fn a_standby_log_that_fails_refuses_and_says_why() {
 }
 
 #[test]
-fn what_a_standby_does_not_apply_is_told_to_the_primary_and_said_once() {
+fn stopped_databases_are_reported_to_the_primary_once() {
     let stopped = |name: &str| StoppedDatabase {
         database: name.into(),
         applied: Some(Scn(4100)),
@@ -348,7 +348,7 @@ fn frames(numbers: &mut Numbers, from: Scn, durable: Scn, bytes: &[u8]) -> Vec<u
 }
 
 #[test]
-fn a_stream_does_not_depend_on_how_the_network_cuts_it() {
+fn stream_does_not_depend_on_network_segmentation() {
     let mut numbers = Numbers(1);
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let standby = empty_standby();
@@ -371,7 +371,7 @@ fn a_stream_does_not_depend_on_how_the_network_cuts_it() {
 }
 
 #[test]
-fn what_is_held_is_kept_up_to_the_first_byte_that_differs() {
+fn held_redo_is_kept_up_to_the_first_differing_byte() {
     let mut numbers = Numbers(2);
     for case in 0..40 {
         let common = 1 + numbers.below(2_000) as u64;
@@ -409,7 +409,7 @@ fn what_is_held_is_kept_up_to_the_first_byte_that_differs() {
 }
 
 #[test]
-fn an_acknowledgement_answers_the_oldest_redo_it_is_for_and_no_confirmation_behind_it() {
+fn acknowledgement_answers_redo_and_not_a_later_confirmation() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));
     let receiver = listen(&service, &standby);
@@ -435,7 +435,7 @@ fn an_acknowledgement_answers_the_oldest_redo_it_is_for_and_no_confirmation_behi
 
 /// Also when the standby notices the end by an acknowledgement that cannot be sent.
 #[test]
-fn why_the_primary_has_ended_the_stream_is_said() {
+fn standby_reports_why_the_primary_ended_the_stream() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));
     let receiver = listen(&service, &standby);
@@ -458,7 +458,7 @@ fn why_the_primary_has_ended_the_stream_is_said() {
 }
 
 #[test]
-fn apply_that_goes_on_while_a_large_frame_is_coming_is_told() {
+fn apply_progress_is_reported_while_a_large_frame_arrives() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));
     let receiver = listen(&service, &standby);
@@ -490,7 +490,7 @@ fn apply_that_goes_on_while_a_large_frame_is_coming_is_told() {
 }
 
 #[test]
-fn silence_is_noticed_in_time_also_when_apply_has_been_told_meanwhile() {
+fn silence_times_out_even_while_apply_progress_is_reported() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));
     let receiver = listen(&service, &standby);

@@ -22,7 +22,7 @@ fn pair(on_timeout: OnTimeout) -> Pair {
 }
 
 #[test]
-fn a_standby_that_hangs_is_waited_for_and_then_left_behind_until_it_has_caught_up() {
+fn hung_standby_is_degraded_until_it_has_caught_up() {
     let pair = pair(OnTimeout::Degrade);
     pair.standby.change(|state| state.hold = true);
     pair.source.commit(&pair.sender, &redo(Scn::START, 100, 1));
@@ -38,7 +38,7 @@ fn a_standby_that_hangs_is_waited_for_and_then_left_behind_until_it_has_caught_u
 }
 
 #[test]
-fn under_maximum_protection_commits_stall_and_that_is_reported() {
+fn commit_stall_is_reported_under_maximum_protection() {
     let pair = pair(OnTimeout::Stall);
     pair.standby.change(|state| state.hold = true);
     pair.source.commit(&pair.sender, &redo(Scn::START, 100, 1));
@@ -52,7 +52,7 @@ fn under_maximum_protection_commits_stall_and_that_is_reported() {
 }
 
 #[test]
-fn a_standby_that_was_never_there_holds_commits_back_for_the_net_timeout_only() {
+fn absent_standby_delays_commits_only_for_the_net_timeout() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (sender, observer) = send_to(nobody, quick(OnTimeout::Degrade), &source);
@@ -72,7 +72,7 @@ fn a_standby_that_was_never_there_holds_commits_back_for_the_net_timeout_only() 
 }
 
 #[test]
-fn a_peer_that_falls_silent_is_disconnected_also_when_nobody_waits_for_it() {
+fn silent_peer_is_disconnected_even_when_no_commit_waits() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let silent = DestinationConfig { mode: TransportMode::Async, ..quick(OnTimeout::Degrade) };
     let pair = Pair::connect(source, empty_standby(), silent);
@@ -87,7 +87,7 @@ fn a_peer_that_falls_silent_is_disconnected_also_when_nobody_waits_for_it() {
 }
 
 #[test]
-fn a_primary_that_falls_silent_is_given_up_by_the_standby() {
+fn standby_ends_the_stream_of_a_silent_primary() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let service = Service::standby("oslo", &[incarnation(1, 4096)]);
     let receiver = listen(&service, &empty_standby());
@@ -99,7 +99,7 @@ fn a_primary_that_falls_silent_is_given_up_by_the_standby() {
 }
 
 #[test]
-fn a_standby_that_is_far_behind_says_how_apply_gets_on_and_still_notices_a_silent_primary() {
+fn lagging_standby_reports_apply_and_notices_a_silent_primary() {
     const FAR: usize = 2 << 20;
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));

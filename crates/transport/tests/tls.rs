@@ -110,7 +110,7 @@ fn redo_does_not_cross_the_network_in_the_clear() {
 }
 
 #[test]
-fn a_host_without_a_certificate_is_told_how_to_get_one() {
+fn host_without_a_certificate_is_refused_with_a_remedy() {
     let ends = listening(member("oslo", true));
     let (_sender, observer) = ends.send(Security::insecure(), None);
     let refused = observer.wait_refused(RefuseCode::Tls).to_string();
@@ -120,7 +120,7 @@ fn a_host_without_a_certificate_is_told_how_to_get_one() {
 }
 
 #[test]
-fn a_member_that_meets_plain_tcp_says_so_and_sends_nothing() {
+fn member_reports_a_plain_tcp_peer_and_sends_nothing() {
     let ends = listening(Security::insecure());
     let (_sender, observer) = ends.send(member("paris", true), Some("oslo"));
     let why = disconnected(&observer);
@@ -139,7 +139,7 @@ impl Identities for Certificateless {
 }
 
 #[test]
-fn an_instance_whose_certificate_is_gone_says_so_at_both_ends() {
+fn missing_certificate_is_reported_at_both_ends() {
     let ends = listening(Security::with_certificates(Arc::new(Certificateless), true));
     let (_sender, observer) = ends.send(member("paris", true), Some("oslo"));
     let why = disconnected(&observer);
@@ -167,7 +167,7 @@ fn another_family_is_refused_at_both_ends() {
 }
 
 #[test]
-fn an_expired_certificate_is_named_at_the_end_that_sees_it_and_at_the_one_that_has_it() {
+fn expired_certificate_is_reported_at_both_ends() {
     // Each end checks the other's certificate with its own clock.
     let ends = listening(with(identity_at(authority(), "oslo", NOW + YEAR), true));
     let (_sender, observer) = ends.send(with(identity_at(authority(), "paris", NOW), true), None);
@@ -184,7 +184,7 @@ fn an_expired_certificate_is_named_at_the_end_that_sees_it_and_at_the_one_that_h
 }
 
 #[test]
-fn a_clock_that_is_days_behind_is_named_at_both_ends() {
+fn clock_that_is_days_behind_is_reported_at_both_ends() {
     let behind = NOW - 3 * 86_400;
     let certificate = || identity_at(authority(), "paris", NOW);
     // Certificates are valid from a day before they are made; each end checks the other's with its own clock.
@@ -198,7 +198,7 @@ fn a_clock_that_is_days_behind_is_named_at_both_ends() {
 }
 
 #[test]
-fn a_certificate_of_another_name_is_not_the_destination() {
+fn certificate_with_another_name_is_refused_as_destination() {
     let ends = listening(member("oslo", true));
     let (_sender, observer) = ends.send(member("paris", true), Some("bergen"));
     let refused = observer.wait_refused(RefuseCode::WrongPeer).to_string();
@@ -207,7 +207,7 @@ fn a_certificate_of_another_name_is_not_the_destination() {
 }
 
 #[test]
-fn nobody_introduces_itself_by_a_name_that_its_certificate_does_not_bear() {
+fn peer_name_must_match_its_certificate() {
     let ends = listening(member("oslo", true));
     // The source calls itself paris.
     let (_sender, observer) = ends.send(member("bergen", true), None);
@@ -224,7 +224,7 @@ fn nobody_introduces_itself_by_a_name_that_its_certificate_does_not_bear() {
 }
 
 #[test]
-fn a_new_certificate_serves_new_connections_and_old_ones_go_on() {
+fn new_certificate_is_used_only_by_new_connections() {
     let own = Arc::new(Replaceable(Mutex::new(identity_at(authority(), "oslo", NOW))));
     let ends = listening(Security::with_certificates(own.clone(), false));
     let (sender, observer) = ends.send(member("paris", true), Some("oslo"));
@@ -242,7 +242,7 @@ fn a_new_certificate_serves_new_connections_and_old_ones_go_on() {
 }
 
 #[test]
-fn a_connection_that_is_cut_inside_a_record_ends_and_nothing_of_it_counts() {
+fn connection_lost_inside_a_tls_record_delivers_nothing_of_it() {
     let ends = listening(member("oslo", true));
     let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
     let (through, port) = (proxy.local_addr().unwrap(), ends.receiver.local_addr());
@@ -266,7 +266,7 @@ fn a_connection_that_is_cut_inside_a_record_ends_and_nothing_of_it_counts() {
 }
 
 #[test]
-fn a_byte_that_is_changed_on_the_way_ends_the_connection() {
+fn byte_changed_in_transit_ends_the_connection() {
     let ends = listening(member("oslo", true));
     let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
     let (through, port) = (proxy.local_addr().unwrap(), ends.receiver.local_addr());
@@ -309,7 +309,7 @@ fn resident_bytes() -> u64 {
 }
 
 #[test]
-fn thousands_of_strangers_take_bounded_memory_and_a_member_gets_in_all_the_same() {
+fn unauthenticated_flood_is_bounded_and_a_member_still_connects() {
     let ends = listening(member("oslo", true));
     let address = ends.receiver.local_addr();
     let before = resident_bytes();
@@ -412,7 +412,7 @@ fn at_now() -> standfast_tls::Clock {
 }
 
 #[test]
-fn a_token_is_good_for_one_certificate_and_that_for_what_is_listed() {
+fn token_yields_one_certificate_that_still_needs_the_allow_list() {
     let (service, receiver, address) = issuer();
     let joining = Security::joining(joining(service.token.authority, &at_now()).unwrap());
     let request = Request::create("oslo").unwrap();
@@ -445,7 +445,7 @@ fn a_token_is_good_for_one_certificate_and_that_for_what_is_listed() {
 }
 
 #[test]
-fn who_guesses_tokens_is_soon_not_heard_any_more() {
+fn peer_that_guesses_tokens_is_soon_ignored() {
     let (service, receiver, address) = issuer();
     let joining = Security::joining(joining(service.token.authority, &at_now()).unwrap());
     let request = Request::create("oslo").unwrap();
@@ -459,7 +459,7 @@ fn who_guesses_tokens_is_soon_not_heard_any_more() {
 }
 
 #[test]
-fn without_a_certificate_nothing_but_a_certificate_can_be_asked_for() {
+fn peer_without_a_certificate_can_only_request_one() {
     let (service, _receiver, address) = issuer();
     let joining = Security::joining(joining(service.token.authority, &at_now()).unwrap());
     let error = fetch_status(&address, &joining, false, WITHIN).unwrap_err();
@@ -475,7 +475,7 @@ fn without_a_certificate_nothing_but_a_certificate_can_be_asked_for() {
 }
 
 #[test]
-fn a_handshake_that_trickles_ends_at_its_deadline() {
+fn trickled_tls_handshake_ends_at_its_deadline() {
     let ends = {
         let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
         let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));
@@ -500,7 +500,7 @@ fn a_handshake_that_trickles_ends_at_its_deadline() {
 }
 
 #[test]
-fn a_source_that_is_not_listed_sends_nothing_and_learns_all_the_same_that_it_was_replaced() {
+fn unlisted_source_sends_nothing_but_learns_it_was_replaced() {
     for (incarnations, is_replaced) in
         [(vec![incarnation(1, 4096)], false), (vec![incarnation(1, 4096), incarnation(2, 5000)], true)]
     {

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_is_written_at_once_and_not_before_its_commit_frame() {
+    fn transaction_is_written_in_one_write_at_its_commit_frame() {
         let mut log = Log::new(PAGE_BYTES);
         log.write_frame(0, false);
         assert_eq!(log.written(), []);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_again_goes_through_behind_what_was_kept() {
+    fn overwrite_is_written_after_the_buffered_frames() {
         let mut log = Log::new(PAGE_BYTES);
         log.write_frame(0, false);
         log.write_frame(1, false);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_of_the_file_goes_through_before_the_first_frame() {
+    fn wal_header_is_written_before_the_first_frame() {
         let mut log = Log::new(PAGE_BYTES);
         log.write(0, &[5; WAL_HEADER_BYTES]).unwrap();
         assert_eq!(log.written(), [(0, vec![5; WAL_HEADER_BYTES])]);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_in_two_pieces_goes_through_behind_its_header() {
+    fn page_in_two_parts_is_written_after_its_header() {
         let mut log = Log::new(PAGE_BYTES);
         let page = page(0, PAGE_BYTES);
         log.write(32, &header(0, true)).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_transaction_is_written_on_the_way() {
+    fn long_transaction_is_written_before_its_commit() {
         // The smallest number of frames that take 56 KiB.
         for (page_bytes, frames) in [(512, 107), (4096, 14), (65_536, 1)] {
             let mut log = Log::new(page_bytes);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_of_what_was_kept_writes_it_first_and_no_other_read_does() {
+    fn only_a_read_of_buffered_frames_writes_them_first() {
         let (start, end) = (32, 32 + 536);
         for (offset, bytes, covers) in [
             (0, 32, false),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_transaction_left_that_was_rolled_back_is_never_written() {
+    fn frames_of_a_rolled_back_transaction_are_never_written() {
         let mut log = Log::new(PAGE_BYTES);
         log.write_frame(0, false);
         log.write(log.place(1), &header(1, false)).unwrap();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_is_kept_and_written_by_the_next_call() {
+    fn frames_that_fail_to_write_are_kept_for_the_next_call() {
         for written_by in ["a read", "a frame written again", "the commit", "a sync"] {
             let mut log = Log::new(PAGE_BYTES);
             log.write_frame(0, false);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_cannot_be_written_does_not_grow() {
+    fn frame_run_that_cannot_be_written_does_not_grow() {
         let mut log = Log::new(65_536);
         log.fails = true;
         log.write(32, &header(0, false)).unwrap();
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_checksums_are_known_until_the_end_of_the_transaction() {
+    fn unsummed_frames_are_known_until_the_transaction_ends() {
         let mut log = Log::new(PAGE_BYTES);
         let zeroed = |number: u8| {
             let mut header = [0; WAL_FRAME_HEADER_BYTES];

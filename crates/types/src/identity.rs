@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_survive_text() {
+    fn instance_ids_roundtrip_through_their_text() {
         let id = InstanceId([0xab; 16]);
         assert_eq!(id.to_string().parse::<InstanceId>(), Ok(id));
         assert!("zz".repeat(16).parse::<InstanceId>().is_err());

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_said_once_an_hour_of_each_address() {
+    fn text_is_reported_once_an_hour_per_address() {
         let mut budget = LineBudget::default();
         assert_eq!(budget.line(at(0), &stranger(1), "a"), Line::Said);
         assert_eq!(budget.line(at(3599), &stranger(1), "a"), Line::Repeated);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_cannot_silence_what_is_said_of_members() {
+    fn unauthenticated_flood_cannot_suppress_lines_about_members() {
         let mut budget = LineBudget::default();
         let said = |line| matches!(line, Line::Said);
         let flood = (0..50_000_u32).filter(|n| said(budget.line(at(1), &stranger(*n as u8), &n.to_string())));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_leaves_lines_for_other_strangers() {
+    fn one_address_leaves_lines_for_other_peers() {
         let mut budget = LineBudget::default();
         let said =
             (0..1000).filter(|n| budget.line(at(1), &stranger(1), &n.to_string()) == Line::Said).count();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_counted_in_few_lines() {
+    fn suppressed_lines_are_counted_in_few_lines() {
         let mut budget = LineBudget::default();
         let lines: Vec<_> = (0..50_008).map(|n| budget.line(at(1), &stranger(1), &n.to_string())).collect();
         let counts = lines.iter().filter_map(|line| match line {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_one_host_and_so_is_a_network_of_version_6() {
+    fn loopback_and_an_ipv6_network_count_as_one_host_each() {
         let network = |text: &str| host_network(text.parse().unwrap());
         assert_eq!(network("127.9.8.7"), network("::1"));
         assert_eq!(network("::ffff:127.0.0.1"), network("127.0.0.1"));

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_later_generation_is_later_whatever_its_frame() {
+    fn later_generation_orders_after_any_frame_of_an_earlier_one() {
         assert!(ReleasePosition::new(2, 1) > ReleasePosition::new(1, u32::MAX));
         assert_eq!(ReleasePosition::new(7, 9).epoch(), 7);
         assert_eq!(ReleasePosition::new(7, 9).frame(), 9);

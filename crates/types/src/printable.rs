@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn controls_line_ends_and_turned_directions_are_shown_as_escapes() {
+    fn control_and_direction_characters_are_shown_as_escapes() {
         assert_eq!(printable("a\nb\r\tc", 100), r"a\nb\r\tc");
         assert_eq!(printable("\x1b[2J\x07\x7f\u{9b}31m", 100), r"\u{1b}[2J\u{7}\u{7f}\u{9b}31m");
         assert_eq!(
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_and_says_so() {
+    fn long_text_is_truncated_with_a_note() {
         let cut = printable(&"x".repeat(101), 100);
         assert_eq!(cut, format!("{}... (41 characters left out)", "x".repeat(60)));
         assert_eq!(printable(&cut, 100), cut, "nothing is cut twice");

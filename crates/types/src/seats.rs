@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_has_its_share_displaces_itself() {
+    fn address_at_its_limit_displaces_its_own_oldest() {
         let mut seats = Seats::new(LIMITS);
         assert!((0..4).all(|id| seats.enter(id, host(1)).is_none()));
         assert_eq!(seats.enter(4, host(1)), Some(0));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_places_are_taken_the_address_with_most_gives_one_up() {
+    fn full_table_displaces_one_of_the_busiest_address() {
         let mut seats = Seats::new(LIMITS);
         for id in 0..4 {
             seats.enter(id, host(1));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_silent_clients_does_not_displace_one_that_has_proved_itself() {
+    fn silent_flood_does_not_displace_an_authenticated_client() {
         let mut seats = Seats::new(LIMITS);
         seats.enter(0, host(9));
         assert_eq!(seats.authenticated(0), None);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_known_is_displaced_last() {
+    fn known_address_is_displaced_last() {
         let mut seats = Seats::new(SeatLimits { per_address: 1, ..LIMITS });
         seats.enter(0, host(100));
         seats.authenticated(0);

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_checksums_get_those_that_were_missing() {
+    fn missing_frame_checksums_are_computed_identically() {
         for big_endian in [false, true] {
             let whole = log(big_endian, 6);
             let header = WalHeader::of(whole.first_chunk().unwrap()).unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_of_a_log_is_told_apart() {
+    fn damaged_wal_header_is_not_accepted() {
         let whole = log(false, 0);
         for byte in 0..WAL_HEADER_BYTES {
             let mut damaged = whole.clone();

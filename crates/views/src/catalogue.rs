@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_view_and_column_has_a_name_of_its_own_and_a_line_about_it() {
+    fn every_view_and_column_has_a_unique_name_and_a_description() {
         assert!(VIEWS.is_sorted_by_key(|view| view.name));
         for view in VIEWS {
             assert!(!view.about.is_empty() && view.name.starts_with("v$"), "{}", view.name);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_says_which_instance_it_is_about() {
+    fn every_view_has_a_column_that_names_the_instance() {
         for view in VIEWS {
             assert!(view.position("db_unique_name").is_some(), "{}", view.name);
             let last = view.columns.last().map(|column| column.name);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn views_are_found_in_any_case_of_letters() {
+    fn view_names_are_matched_without_regard_to_case() {
         assert_eq!(view("V$Log").map(|view| view.name), Some("v$log"));
         assert_eq!(view("log"), None);
     }

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_back_as_they_were_and_short_ones_end_in_null() {
+    fn rows_are_decoded_unchanged_and_short_rows_end_in_null() {
         let table = Table::decode(example().encode()).unwrap();
         assert_eq!(table.columns().collect::<Vec<_>>(), ["a", "b", "c"]);
         assert_eq!((table.len(), table.position("b"), table.position("x")), (2, Some(1), None));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rows_are_an_answer_and_no_bytes_are_none() {
+    fn empty_table_decodes_but_empty_input_is_refused() {
         let table = Table::decode(Rows { columns: vec!["a"], rows: vec![] }.encode()).unwrap();
         assert!(table.is_empty() && table.first().is_none());
         assert_eq!(Table::decode(vec![]), Err(CodecError::Short));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_cut_off_is_missed() {
+    fn truncated_or_extended_input_is_refused() {
         let bytes = example().encode();
         for end in 0..bytes.len() {
             assert!(Table::decode(bytes[..end].to_vec()).is_err(), "{end} bytes of {}", bytes.len());
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_byte_never_leads_beyond_the_bytes() {
+    fn changed_byte_never_causes_an_out_of_bounds_read() {
         let bytes = example().encode();
         let mut refused = 0;
         for at in 0..bytes.len() {

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_is_lost_and_the_seed_and_the_link_say_which() {
+    fn seed_and_link_determine_which_tenth_is_lost() {
         assert!((900..1100).contains(&lost(1, 0, 1).len()), "{}", lost(1, 0, 1).len());
         assert_eq!(lost(1, 0, 1), lost(1, 0, 1));
         assert_ne!(lost(1, 0, 1), lost(2, 0, 1));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_everything_are_exact() {
+    fn loss_rates_of_0_and_100_percent_are_exact() {
         let chance = Chance::new(3, 0, 1);
         assert!((0..10_000).all(|segment| !chance.loses(segment, 0) && chance.loses(segment, WHOLE)));
     }

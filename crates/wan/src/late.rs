@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_packet_in_a_hundred_does_not_count_and_two_do() {
+    fn p99_lateness_ignores_one_packet_in_a_hundred_but_not_two() {
         let mut lateness = Lateness::new();
         (0..99).for_each(|_| lateness.record(1_000));
         lateness.record(5_000_000);

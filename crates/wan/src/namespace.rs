@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_rights_are_named() {
+    fn missing_capabilities_are_reported_by_name() {
         assert_eq!(missing_rights("CapEff:\t000001ffffffffff\n"), Vec::<&str>::new());
         assert_eq!(missing_rights("CapEff:\t0000000000200000\n"), ["CAP_NET_ADMIN"]);
         assert_eq!(missing_rights(""), ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);

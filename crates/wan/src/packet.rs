@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_end_or_begin_something_stay_on_the_last_or_first_segment() {
+    fn cwr_stays_on_the_first_and_fin_psh_on_the_last_segment() {
         let packet = super_packet(&[7; 250], 100, CWR | FIN_AND_PSH | 0x10, 1);
         let shape = Shape::of(&packet).unwrap();
         let mut out = vec![0; packet.len()];
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused() {
+    fn packets_with_contradictory_headers_are_refused() {
         let good = super_packet(&[7; 250], 100, 0x10, 1);
         let with = |place: usize, value: u8| {
             let mut bad = good.clone();
@@ -236,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_are_valid_packets_that_carry_the_stream(
+        fn segment_trains_are_valid_packets_that_carry_the_stream(
             payload in proptest::collection::vec(any::<u8>(), 1..6000),
             segment in 1_u16..1500,
             sequence: u32,
@@ -269,7 +269,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), offload: bool) {
+        fn arbitrary_packet_bytes_never_cause_a_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), offload: bool) {
             if offload && bytes.len() > VNET {
                 (bytes[1], bytes[VNET]) = (GSO_TCPV4, 0x45);
             }

@@ -212,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn nodes_have_namespaces_of_their_own_and_addresses_in_order() {
+    fn nodes_have_separate_namespaces_and_consecutive_addresses() {
         let nodes = named("my-lab", &["paris", "oslo"]).unwrap();
         assert_eq!((nodes[1].namespace.as_str(), nodes[1].address.octets()[3]), ("wan-my-lab-oslo", 2));
     }
 
     #[test]
-    fn names_that_could_mean_something_else_are_refused() {
+    fn ambiguous_or_unsafe_names_are_refused() {
         for (emulator, names) in [
             ("", vec!["a", "b"]),
             ("../x", vec!["a", "b"]),

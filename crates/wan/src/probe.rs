@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_counts_and_a_busy_machine_does_not() {
+    fn probe_age_is_the_median_and_capped_on_a_busy_machine() {
         let mut probes = Probes::default();
         assert_eq!(probes.age(), 0);
         for age in [9_000, 8_000_000, 12_000] {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_from_a_node_is_harmless() {
+    fn malformed_probe_replies_are_ignored() {
         let mut probes = Probes::default();
         probes.saw(5, &[1, 2]);
         probes.saw(5, &[0xff; 40]);

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_queue_follows_rate_and_delay_unless_it_is_given() {
+    fn default_queue_size_follows_rate_and_delay() {
         let gigabit = Settings { rate: Some(1_000_000_000), delay: 12_500_000, ..Settings::default() };
         assert_eq!(gigabit.queue_bytes(), 3_125_000);
         assert_eq!(Settings { queue: Queue::Time(10_000_000), ..gigabit }.queue_bytes(), 1_250_000);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_emulated_is_refused_with_its_reason() {
+    fn impossible_settings_are_refused_with_the_reason() {
         let old = Settings { delay: 1_000_000, ..Settings::default() };
         for (change, part) in [
             (Change { jitter: Some(1_000_001), ..Change::default() }, "jitter"),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_leaves_what_it_does_not_name_and_the_later_of_two_wins() {
+    fn change_keeps_unnamed_settings_and_the_later_one_wins() {
         let first = Change { loss: Some(5), rate: Some(Some(8_000)), ..Change::default() };
         let second = Change { rate: Some(None), delay: Some(7), ..Change::default() };
         let old = Settings { reorder: 3, ..Settings::default() };

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_drops_are_read_from_its_table() {
+    fn kernel_drop_count_is_read_from_the_device_table() {
         let table = "\
 Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed

@@ -76,7 +76,7 @@ fn round_trip(wan: &Wan, count: usize) -> Duration {
 }
 
 #[test]
-fn no_round_trip_is_shorter_than_what_was_asked() {
+fn no_round_trip_is_shorter_than_configured() {
     let Some(_turn) = turn() else { return };
     // How much longer they are depends on the machine; `make figures GROUP=net` measures it.
     for (millis, count) in [(1, 101), (10, 21), (25, 11), (100, 5)] {
@@ -89,7 +89,7 @@ fn no_round_trip_is_shorter_than_what_was_asked() {
 }
 
 #[test]
-fn a_stream_gets_no_more_than_the_rate() {
+fn stream_throughput_never_exceeds_the_rate() {
     let Some(_turn) = turn() else { return };
     let rate = 100_000_000;
     let settings = Settings { rate: Some(rate), delay: 500_000, ..Settings::default() };
@@ -115,7 +115,7 @@ fn a_stream_gets_no_more_than_the_rate() {
 }
 
 #[test]
-fn what_is_cut_into_segments_arrives_as_it_was_sent() {
+fn segmented_data_arrives_exactly_as_it_was_sent() {
     let Some(_turn) = turn() else { return };
     let wan = start(Settings {
         rate: Some(1_000_000_000),
@@ -176,7 +176,7 @@ fn arrivals(settings: Settings, seed: u64) -> Vec<u32> {
 }
 
 #[test]
-fn the_same_seed_loses_the_same_datagrams_and_another_one_others() {
+fn same_seed_loses_the_same_datagrams_and_another_seed_others() {
     let Some(_turn) = turn() else { return };
     let lossy = Settings { loss: WHOLE / 5, delay: 1_000_000, ..Settings::default() };
     let first = arrivals(lossy, 7);
@@ -196,7 +196,7 @@ fn reordering_loses_nothing() {
 }
 
 #[test]
-fn a_cut_direction_is_silent_until_it_is_healed_and_the_other_one_works() {
+fn cut_direction_is_silent_until_healed_while_the_other_works() {
     let Some(_turn) = turn() else { return };
     let wan = start(Settings::default());
     let (a, b) = datagrams(&wan, "a", "b");
@@ -217,7 +217,7 @@ fn a_cut_direction_is_silent_until_it_is_healed_and_the_other_one_works() {
 }
 
 #[test]
-fn a_stalled_link_keeps_what_it_has() {
+fn stalled_link_keeps_its_queued_packets() {
     let Some(_turn) = turn() else { return };
     let wan = start(Settings::default());
     let (a, b) = datagrams(&wan, "a", "b");
@@ -231,7 +231,7 @@ fn a_stalled_link_keeps_what_it_has() {
 }
 
 #[test]
-fn three_nodes_reach_each_other_with_links_of_their_own() {
+fn three_nodes_reach_each_other_over_separate_links() {
     let Some(_turn) = turn() else { return };
     let slow = ("c:a".parse().unwrap(), Change { delay: Some(50_000_000), ..Change::default() });
     let nodes = ["a", "b", "c"].map(str::to_owned).to_vec();
@@ -252,7 +252,7 @@ fn three_nodes_reach_each_other_with_links_of_their_own() {
 }
 
 #[test]
-fn settings_change_all_or_nothing_and_unknown_directions_are_named() {
+fn settings_change_atomically_and_unknown_links_are_reported() {
     let Some(_turn) = turn() else { return };
     let wan = start(Settings { delay: 1_000_000, ..Settings::default() });
     let jitter = Change { jitter: Some(2_000_000), ..Change::default() };
@@ -264,7 +264,7 @@ fn settings_change_all_or_nothing_and_unknown_directions_are_named() {
 }
 
 #[test]
-fn the_end_takes_processes_and_namespaces_along() {
+fn shutdown_removes_processes_and_namespaces() {
     let Some(_turn) = turn() else { return };
     let wan = start(Settings::default());
     let namespace = std::path::Path::new("/run/netns").join(&wan.nodes()[1].namespace);
@@ -276,7 +276,7 @@ fn the_end_takes_processes_and_namespaces_along() {
 }
 
 #[test]
-fn processors_do_not_sleep_while_it_runs() {
+fn processors_do_not_enter_sleep_while_the_emulator_runs() {
     let Some(_turn) = turn() else { return };
     // The resulting wake-up latency that all requests together allow, microseconds. One descriptor reads it once.
     let now = || {

@@ -45,7 +45,7 @@ fn a_packet_arrives_after_transmission_and_delay() {
 }
 
 #[test]
-fn a_late_release_says_how_late_it_is() {
+fn late_release_reports_how_late_it_is() {
     let mut link = link(Settings { delay: MS, ..Settings::default() });
     send(&mut link, 0, 100, 1);
     assert_eq!(link.release(MS + 250), Some((1, 250)));
@@ -63,7 +63,7 @@ fn a_full_queue_drops_and_drains_at_the_rate() {
 }
 
 #[test]
-fn a_cut_loses_what_is_under_way_and_healing_brings_back_nothing() {
+fn cut_link_loses_packets_in_flight_and_healing_restores_none() {
     let mut link = link(Settings { delay: MS, ..Settings::default() });
     send(&mut link, 0, 100, 1);
     link.cut();
@@ -99,7 +99,7 @@ fn a_stalled_link_still_has_a_limited_queue() {
 }
 
 #[test]
-fn a_faster_rate_counts_for_what_waits_and_not_for_what_is_on_its_way() {
+fn faster_rate_applies_to_queued_packets_not_those_in_flight() {
     let slow = Settings {
         delay: 10 * MS,
         rate: Some(1_200_000),
@@ -124,7 +124,7 @@ fn a_shorter_delay_does_not_let_packets_overtake() {
 }
 
 #[test]
-fn overtaken_packets_arrive_later_by_what_was_asked() {
+fn overtaken_packets_arrive_later_by_the_configured_time() {
     let settings = Settings { delay: MS, reorder: WHOLE / 10, reorder_by: 5 * MS, ..Settings::default() };
     let mut link = link(settings);
     (0..1000).for_each(|number| assert!(send(&mut link, number * 10_000, 100, number)));
@@ -137,7 +137,7 @@ fn overtaken_packets_arrive_later_by_what_was_asked() {
 }
 
 #[test]
-fn the_same_seed_drops_the_same_segments_whenever_they_come() {
+fn same_seed_drops_the_same_segments_regardless_of_timing() {
     let lossy = Settings { loss: WHOLE / 5, ..Settings::default() };
     let passed = |step: Nanos, rate| {
         let mut link = link(Settings { rate, ..lossy });
@@ -218,7 +218,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_arrives_early_and_the_rate_is_kept_over_every_stretch(
+    fn no_packet_arrives_early_and_every_interval_keeps_the_rate(
         settings in settings(),
         gaps in proptest::collection::vec((0..MS / 10, 40_u64..1500), 1..300),
     ) {

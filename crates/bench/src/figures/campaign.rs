@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_of_a_campaign_counts_and_keeps_its_details() {
+    fn last_line_of_campaign_output_is_its_report_with_details() {
         let kill: CampaignReport =
             report("starting\n{\"cycles\": 200, \"lost\": 0, \"integrity_failures\": 0, \"page_differences\": 0, \"seed\": 613}\n\n").unwrap();
         assert_eq!((kill.runs, kill.lost, kill.damaged()), (200, 0, 0));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_cycles_are_skipped_unless_they_found_something() {
+    fn too_few_cycles_are_skipped_unless_they_found_a_loss() {
         let of = |runs, lost| CampaignReport {
             runs,
             lost,

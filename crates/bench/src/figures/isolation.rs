@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn worst_ratio_and_everything_that_spread_are_taken_from_the_report() {
+    fn worst_ratio_and_spread_are_taken_from_the_report() {
         let text = r#"{"databases":40,"faults":[
             {"fault":"bad-size","ratio":0.97,"refused":1,"changed":["db07.db is failed"],"acts":3},
             {"fault":"full-volume","ratio":null,"refused":0,"changed":[],"skipped":"no loop devices"}],

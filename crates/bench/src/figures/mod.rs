@@ -264,7 +264,7 @@ mod tests {
     };
 
     #[test]
-    fn a_figure_at_its_bar_passes_and_a_line_says_so() {
+    fn figure_at_its_bar_passes_and_has_its_line() {
         let verdict = RATIO.judge(&Measured::default());
         assert_eq!(verdict.line, "PASS commit.ratio 3.46 x FULL (bar 3, aim 4.5)");
         assert!(!verdict.aim_reached);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_skipped_and_what_went_wrong_is_a_miss() {
+    fn absent_input_is_skipped_and_failed_input_is_a_miss() {
         let absent = Figure { compute: |_| Err(Missing::Skipped("no PostgreSQL".into())), ..RATIO };
         let line = absent.judge(&Measured::default()).line;
         assert_eq!(line, "SKIP commit.ratio - x FULL (bar 3, aim 4.5): no PostgreSQL");

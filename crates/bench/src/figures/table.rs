@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worst_commit_beyond_the_bar_is_skipped_only_where_the_disk_alone_is_beyond_it_too() {
+    fn worst_commit_beyond_bar_is_skipped_only_if_the_disk_is_too() {
         assert_eq!(judgeable(49.0, Some(&300.0)).unwrap(), 49.0);
         assert_eq!(judgeable(51.0, Some(&49.0)).unwrap(), 51.0);
         assert_eq!(judgeable(51.0, None).unwrap(), 51.0);

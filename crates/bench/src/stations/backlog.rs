@@ -253,7 +253,7 @@ mod tests {
     use crate::process::Scratch;
 
     #[test]
-    fn a_backlog_is_spread_over_databases_and_applied_whole() {
+    fn backlog_is_spread_over_databases_and_applied_completely() {
         let scratch = Scratch::new(Path::new("/var/tmp")).unwrap();
         let station = RealApply::default();
         for run in ["first", "second"] {

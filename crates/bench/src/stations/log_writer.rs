@@ -254,7 +254,7 @@ mod tests {
     use crate::process::Scratch;
 
     #[test]
-    fn what_producers_append_becomes_durable_and_the_log_goes_round() {
+    fn appended_redo_becomes_durable_and_the_log_wraps_around() {
         let scratch = Scratch::new(Path::new("/var/tmp")).unwrap();
         let group_bytes = 8 << 20;
         let log = RunningLog::open(scratch.path(), group_bytes).unwrap();

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_bench_counts_what_all_producers_made_durable() {
+    fn log_bench_measures_durable_bytes_or_reports_the_error() {
         let bench = LogBench { producers: 3, time: Duration::from_millis(20), rounds: 1 };
         assert!(bench.once(&Memory(AtomicU64::new(7))).unwrap() > 0.0);
         assert!(bench.once(&Full).unwrap_err().to_string().contains("log volume full"));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn apply_that_leaves_something_out_has_no_rate() {
+    fn apply_that_is_incomplete_has_no_rate() {
         let bench = ApplyBench { transactions: 1000, databases: 40, rounds: 2 };
         assert!(bench.run(&context(), &Applies(1000)).unwrap().rate.median > 0.0);
         assert!(bench.run(&context(), &Applies(999)).is_err());

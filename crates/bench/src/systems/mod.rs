@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_system_has_a_key_that_names_it_again() {
+    fn every_system_has_a_key_that_parses_back_to_it() {
         for kind in SystemKind::value_variants() {
             assert_eq!(SystemKind::from_str(&kind.key(), false).unwrap(), *kind);
             assert!(!kind.build().name().is_empty());

@@ -161,7 +161,7 @@ mod tests {
     use crate::workload::Layout;
 
     #[test]
-    fn a_line_of_the_log_is_understood_and_nonsense_is_not() {
+    fn pgbench_log_line_is_parsed_and_an_invalid_one_is_not() {
         let line = "3 199 2241 0 1175850568 995598";
         let expected = Logged { client: 3, latency_us: 2241, ended_us: 1_175_850_568_995_598 };
         assert_eq!(parse(line), Some(expected));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_ended_in_the_window_counts() {
+    fn only_transactions_that_ended_in_the_window_count() {
         let at = |client, ended_us| Logged { client, latency_us: 100, ended_us };
         let logged = [at(0, 5), at(0, 10), at(1, 11), at(0, 19), at(1, 20)];
         let case = Case { clients: 2, layout: Layout::OneDatabase };

@@ -562,7 +562,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_standby_that_commits_do_not_wait_for_is_no_synchronous_one() {
+    fn standby_that_commits_do_not_wait_for_is_not_synchronous() {
         let of = |name: &str, state: &str, required: bool| serde_json::json!({"destinations": [{"name": name, "state": state, "required": required}]});
         assert!(follows(&of(STANDBY, "streaming", true), STANDBY, Mode::SyncAffirm));
         assert!(!follows(&of(STANDBY, "streaming", false), STANDBY, Mode::SyncAffirm), "degraded");

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_checksums_are_seen() {
+    fn frames_without_checksums_are_detected_in_a_wal() {
         let mut wal = vec![1u8; 32];
         wal[8..12].copy_from_slice(&512u32.to_be_bytes());
         assert!(!has_unsummed_frame(&wal) && !has_unsummed_frame(&[]));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_cover_what_they_name_and_nothing_else() {
+    fn each_difference_covers_only_the_cases_it_names() {
         let outcome = |code, message: &str| Outcome { code, message: message.into(), ..Outcome::default() };
         let (ok, busy) = (outcome(code::OK, ""), outcome(code::BUSY, "database is locked"));
         let asked = Step::Checkpoint { connection: 0, schema: None, mode: 0, pragma: false };

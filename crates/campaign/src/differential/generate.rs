@@ -596,7 +596,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_makes_one_program_and_another_seed_another() {
+    fn same_seed_makes_the_same_program_and_another_differs() {
         assert_eq!(program(7), program(7));
         assert_ne!(program(7).steps, program(8).steps);
     }

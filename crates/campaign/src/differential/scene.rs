@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_with_another_outcome_is_found_unless_documented() {
+    fn step_with_another_outcome_is_reported_unless_documented() {
         let program = generate::program(5);
         let worked = |change: Option<(usize, i32)>| {
             let mut outcomes = vec![Outcome::default(); program.steps.len()];

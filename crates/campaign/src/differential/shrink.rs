@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_steps_that_matter_are_left() {
+    fn shrinking_keeps_only_the_steps_that_matter() {
         let mut whole = program(3);
         for at in [1, 20] {
             whole.steps.insert(at, Step::Flush { connection: 3 });

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_version_means_all_its_variants() {
+    fn partial_version_selects_all_its_variants() {
         let directory = standfast_testkit::TempDir::new("sqlites").unwrap();
         for name in ["3.9.0", "3.40.1", "3.40.1-setlk", "3.45.0"] {
             std::fs::create_dir(directory.join(name)).unwrap();

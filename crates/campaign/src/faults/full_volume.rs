@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_volume_has_no_room_and_has_lost_nothing() {
+    fn full_volume_refuses_writes_and_keeps_existing_files() {
         if !FullVolume::is_possible() {
             return;
         }

@@ -196,7 +196,7 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn every_fault_comes_as_often_as_any_other_and_ends_a_scene_in_turn() {
+    fn every_fault_strikes_equally_often_and_equally_often_last() {
         let mut rng = Rng::new(1);
         let (mut seen, mut last) = (HashMap::new(), HashMap::new());
         for number in 0..SCENES_A_ROUND * 6 {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn only_with_stall_may_a_commit_wait_as_long_as_a_fault_lasts() {
+    fn commit_may_wait_for_end_of_fault_only_under_stall_policy() {
         let lasted = Duration::from_secs(9);
         for arrangement in &ARRANGEMENTS {
             let stalls = arrangement.name.ends_with("stall");

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_with_a_violation_does_not_pass_and_shows_every_cell() {
+    fn report_with_a_violation_fails_and_shows_every_cell() {
         let mut report = FaultsReport { count: 1, ..FaultsReport::default() };
         report.cell("async", Fault::Cut).runs += 1;
         report.cell("async", Fault::Cut).waited(Duration::from_millis(7), Duration::from_millis(7));

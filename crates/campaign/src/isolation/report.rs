@@ -212,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn others_may_lose_a_tenth_of_their_commits_and_no_more() {
+    fn campaign_passes_while_others_keep_90_percent_of_commits() {
         assert!(report(90.0).passed());
         assert!(!report(89.0).passed());
         assert!(IsolationReport { states_only: true, ..report(89.0) }.passed());
     }
 
     #[test]
-    fn a_state_that_changed_or_a_fault_that_did_not_happen_fails_whatever_the_rate() {
+    fn changed_state_or_missing_fault_fails_at_any_commit_rate() {
         let mut changed = report(100.0);
         changed.states_only = true;
         changed.faults[0].changed.push("db07.db is failed".into());
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_an_even_number_lies_between() {
+    fn median_of_an_even_count_is_the_mean_of_the_middle_two() {
         assert_eq!((median(&[]), median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0])), (0.0, 2.0, 2.5));
     }
 }

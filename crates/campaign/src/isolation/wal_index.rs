@@ -64,7 +64,7 @@ mod tests {
     use rusqlite::Connection;
 
     #[test]
-    fn a_header_with_its_own_numbers_keeps_its_checksum() {
+    fn header_rewritten_with_the_same_numbers_keeps_its_checksum() {
         let directory = standfast_testkit::TempDir::new("wal-index").unwrap();
         let database = directory.join("a.db");
         let connection = Connection::open(&database).unwrap();

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_is_drawn() {
+    fn every_kill_point_of_the_primary_is_drawn() {
         let mut rng = Rng::new(3);
         let drawn: Vec<String> = (0..300).map(|_| of_primary(&mut rng)).collect();
         for (place, passes) in PRIMARY {

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_report_has_the_promised_keys_and_says_how_to_replay() {
+    fn report_has_the_documented_keys_and_the_replay_options() {
         let mut report = KillReport { cycles: 4, seed: 9, acknowledged: 5, ..KillReport::default() };
         assert!(report.passed());
         report.findings = Findings { lost: 1, notes: vec!["row 7".into()], ..Findings::default() };

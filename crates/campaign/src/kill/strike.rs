@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_hit_alone_and_together_and_started_again() {
+    fn every_process_is_killed_alone_and_together_and_restarted() {
         let mut rng = Rng::new(1);
         let strikes: Vec<Strike> = (0..500).map(|_| Strike::draw(&mut rng, 3)).collect();
         let alone = |victim: Victim| strikes.iter().any(|strike| strike.victims == [victim]);

@@ -20,7 +20,7 @@ fn look(host: &mut PrimaryHost, lag: &mut ArchiveLag, clock: &SimClock) -> bool 
 }
 
 #[test]
-fn redo_that_does_not_fill_its_log_is_archived_in_time_and_an_idle_primary_switches_once() {
+fn lag_target_switches_a_log_with_redo_and_no_idle_log() {
     let (machine, _geometry, _segment, mut host) = small_primary();
     host.shared.ship_through(Arc::new(NoShipping));
     let (mut lag, clock) = (ArchiveLag::new(TARGET_S), machine.clock().clone());
@@ -51,7 +51,7 @@ fn redo_that_does_not_fill_its_log_is_archived_in_time_and_an_idle_primary_switc
 }
 
 #[test]
-fn a_log_that_is_due_is_not_switched_while_that_had_to_wait() {
+fn log_due_for_switch_is_not_switched_while_it_would_wait() {
     let (machine, _geometry, _segment, mut host) = small_primary();
     host.shared.ship_through(Arc::new(NoShipping));
     let (mut lag, clock) = (ArchiveLag::new(TARGET_S), machine.clock().clone());

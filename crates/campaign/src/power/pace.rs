@@ -44,7 +44,7 @@ fn write_pages(machine: &Arc<SimMachine>, host: &mut PrimaryHost, pages: u64) {
 }
 
 #[test]
-fn a_stop_of_the_primary_ends_the_leisure_of_the_checkpoint_under_way() {
+fn primary_stop_ends_throttling_of_the_checkpoint_in_flight() {
     let (machine, _geometry, _segment, mut host) = small_primary();
     host.shared.ship_through(Arc::new(NoShipping));
     write_many_pages(&machine, &mut host);
@@ -73,7 +73,7 @@ fn a_stop_of_the_primary_ends_the_leisure_of_the_checkpoint_under_way() {
 
 /// Otherwise the sync under the checkpoint gate would write all of it, while commits wait.
 #[test]
-fn a_checkpoint_of_a_long_log_syncs_portions_on_the_way() {
+fn checkpoint_of_a_long_wal_syncs_in_portions() {
     let (machine, _geometry, _segment, mut host) = small_primary();
     host.shared.ship_through(Arc::new(NoShipping));
     let pages = u64::from(CheckpointConfig::default().reset_frames) / 2;
@@ -90,7 +90,7 @@ fn a_checkpoint_of_a_long_log_syncs_portions_on_the_way() {
 }
 
 #[test]
-fn what_is_written_while_a_checkpoint_is_under_way_is_handed_to_the_disk() {
+fn writeback_starts_for_frames_written_during_a_checkpoint() {
     let (machine, _geometry, _segment, mut host) = small_primary();
     host.shared.ship_through(Arc::new(NoShipping));
     write_many_pages(&machine, &mut host);
@@ -153,7 +153,7 @@ fn syncs_of_a_step(told_at: Option<u64>) -> u64 {
 }
 
 #[test]
-fn a_stop_of_the_standby_ends_the_leisure_of_the_checkpoint_under_way() {
+fn standby_stop_ends_throttling_of_the_checkpoint_in_flight() {
     let at_leisure = syncs_of_a_step(None);
     assert!(at_leisure > PORTIONS, "{at_leisure} sync boundaries");
     let told_at = at_leisure / 2;

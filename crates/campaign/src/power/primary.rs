@@ -348,7 +348,7 @@ pub mod tests {
     }
 
     #[test]
-    fn who_waited_for_a_standby_when_the_instance_died_is_not_released_by_its_recovery() {
+    fn recovery_releases_no_commit_that_waited_for_a_standby() {
         let (machine, geometry, segment, mut host) = small_primary();
         let id = DatabaseId(1);
         let application = open_plain(&machine, Path::new("/app/d1.db")).unwrap();
@@ -367,7 +367,7 @@ pub mod tests {
     }
 
     #[test]
-    fn the_log_can_be_switched_again_whenever_the_power_failed_during_a_switch() {
+    fn log_switch_works_after_power_loss_at_any_point_of_a_switch() {
         let mut boundary = 0;
         loop {
             boundary += 1;
@@ -408,7 +408,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_log_of_which_only_the_header_was_durable_says_where_the_database_stands() {
+    fn wal_with_only_a_durable_header_needs_no_full_resync() {
         let (machine, geometry, segment, mut host) = small_primary();
         let path = Path::new("/app/d1.db");
         // Keeps the wal-index alive.
@@ -435,7 +435,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_fresh_copy_releases_nobody_before_it_is_complete() {
+    fn full_resync_releases_no_commit_before_it_is_complete() {
         let (machine, _, _segment, mut host) = small_primary();
         host.shared.ship_through(Arc::new(NoShipping));
         let path = PathBuf::from("/app/d2.db");
@@ -503,7 +503,7 @@ pub mod tests {
     const AWAY: &str = "/app/d1.away";
 
     #[test]
-    fn a_database_that_was_away_at_a_start_gets_its_redo_from_archived_logs() {
+    fn database_absent_at_start_catches_up_from_archived_logs() {
         let (machine, geometry, segment) = lived_on_without_the_first();
         let host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
         assert_eq!(rows(&machine, Path::new(FIRST)), 2);
@@ -515,7 +515,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_database_whose_redo_is_gone_is_refused_and_not_copied_over_that_of_the_standby() {
+    fn database_whose_redo_is_gone_is_refused_and_not_resynced() {
         let (machine, geometry, segment) = lived_on_without_the_first();
         for archived in machine.disk().list(&paths().archive).unwrap() {
             machine.disk().remove(&archived).unwrap();
@@ -533,7 +533,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_database_that_comes_back_as_another_one_is_refused() {
+    fn database_that_returns_with_other_content_is_refused() {
         let (machine, geometry, segment) = lived_on_without_the_first();
         let file = open_plain(&machine, Path::new(FIRST)).unwrap();
         file.execute_batch(

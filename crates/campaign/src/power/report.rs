@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_with_any_finding_has_not_passed_and_says_how_to_replay() {
+    fn report_with_a_finding_fails_and_shows_replay_options() {
         let mut sum = PowerReport { seed: 5, ..PowerReport::default() };
         assert!(sum.passed());
         let mut found = PowerReport { seeds: 1, failed_seeds: vec![7], ..PowerReport::default() };

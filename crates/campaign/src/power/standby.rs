@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failover_can_be_repeated_wherever_the_power_failed_and_keeps_what_was_never_confirmed() {
+    fn failover_repeats_after_power_loss_and_keeps_unconfirmed_redo() {
         let rig = Rig::new();
         let again = |machine: &Arc<SimMachine>, segment: &SegmentFile| {
             if role(machine)? == Role::Primary {

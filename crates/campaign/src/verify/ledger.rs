@@ -111,13 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_that_holds_what_was_acknowledged_and_a_bit_more_is_right() {
+    fn ledger_with_acknowledged_and_unknown_outcome_rows_is_right() {
         assert!(with_rows(&[(0, 1), (0, 2)], 2, 2).none());
         assert!(with_rows(&[(0, 1), (0, 2), (0, 3)], 2, 3).none(), "its outcome was not known");
     }
 
     #[test]
-    fn missing_rows_holes_ghosts_and_rows_from_nowhere_are_found() {
+    fn missing_rows_gaps_ghosts_and_unknown_rows_are_found() {
         assert_eq!(with_rows(&[(0, 1)], 3, 3).lost, 2);
         let hole = with_rows(&[(0, 1), (0, 3)], 3, 3);
         assert_eq!((hole.lost, hole.surplus), (1, 1));

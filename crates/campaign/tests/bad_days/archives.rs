@@ -37,7 +37,7 @@ fn await_archived(primary: &Instance) {
 }
 
 #[test]
-fn a_standby_that_is_away_does_not_fill_the_volume_and_is_left_behind_loudly() {
+fn absent_standby_is_left_behind_before_it_fills_the_volume() {
     let place = Place::new("left-behind");
     let (primary, mut standby, database) = frugal(&place);
     add_destination(&primary, &standby, &["--mode", "async"]);
@@ -64,7 +64,7 @@ fn a_standby_that_is_away_does_not_fill_the_volume_and_is_left_behind_loudly() {
 }
 
 #[test]
-fn what_a_required_standby_lacks_is_kept_beyond_the_volume_and_over_restarts() {
+fn redo_for_required_standby_outlives_archive_limit_and_restart() {
     let place = Place::new("needed-redo");
     let (mut primary, mut standby, database) = frugal(&place);
     // The timeout is longer than the test, so the standby stays required.

@@ -3,7 +3,7 @@
 use crate::support::{INSERT, Place, assert_same, must, rows};
 
 #[test]
-fn a_transaction_over_two_protected_databases_is_on_the_standby_in_both() {
+fn transaction_over_two_databases_reaches_both_standby_copies() {
     let place = Place::new("attached");
     let (primary, standby, first) = place.pair(&["--on-timeout", "stall"]);
     let second = place.database("second.db");
@@ -22,7 +22,7 @@ fn a_transaction_over_two_protected_databases_is_on_the_standby_in_both() {
 }
 
 #[test]
-fn an_unprotected_database_beside_a_protected_one_stays_as_it_is() {
+fn unprotected_database_attached_to_protected_one_is_unchanged() {
     let place = Place::new("attached-plain");
     let (primary, standby, protected) = place.pair(&[]);
     let plain = place.path("plain.db");

@@ -35,7 +35,7 @@ fn assert_same_at(primary: &Instance, far: &Instance, database: &Path) {
 }
 
 #[test]
-fn a_standby_forwards_what_it_receives_and_both_say_where_it_comes_from() {
+fn cascading_standby_forwards_redo_and_both_show_its_source() {
     let place = Place::new("cascade");
     let (primary, middle, far, database) = chain(&place);
     let mut application = place.application(&database);
@@ -62,7 +62,7 @@ fn a_standby_forwards_what_it_receives_and_both_say_where_it_comes_from() {
 }
 
 #[test]
-fn the_end_of_a_chain_takes_over_with_everything_that_was_acknowledged() {
+fn end_of_chain_takes_over_with_all_acknowledged_commits() {
     let place = Place::new("cascade-failover");
     let (mut primary, middle, far, database) = chain(&place);
     let writers = Writers::start(&place, &database, 4);
@@ -81,7 +81,7 @@ fn the_end_of_a_chain_takes_over_with_everything_that_was_acknowledged() {
 }
 
 #[test]
-fn a_cascading_standby_that_is_killed_again_and_again_loses_nothing() {
+fn cascading_standby_killed_repeatedly_loses_nothing() {
     let place = Place::new("cascade-kill");
     let (primary, mut middle, mut far, database) = chain(&place);
     let writers = Writers::start(&place, &database, 4);
@@ -105,7 +105,7 @@ fn a_cascading_standby_that_is_killed_again_and_again_loses_nothing() {
 /// The primary dies between sending and writing redo, so its standby holds a divergent suffix. When the primary
 /// returns, the suffix is truncated there and at the end of the chain.
 #[test]
-fn what_a_primary_takes_back_is_taken_back_at_the_end_of_the_chain() {
+fn divergent_suffix_is_truncated_down_to_the_end_of_the_chain() {
     let place = Place::new("cascade-surplus");
     let (mut primary, middle, far, database) = chain(&place);
     let writers = Writers::start(&place, &database, 4);
@@ -128,7 +128,7 @@ fn what_a_primary_takes_back_is_taken_back_at_the_end_of_the_chain() {
 }
 
 #[test]
-fn a_failover_travels_down_the_chain() {
+fn failover_propagates_down_the_whole_chain() {
     let place = Place::new("cascade-incarnation");
     let (mut primary, middle, far, database) = chain(&place);
     let east = place.standby_of(&primary, "east");
@@ -159,7 +159,7 @@ fn a_failover_travels_down_the_chain() {
 }
 
 #[test]
-fn redo_does_not_go_in_a_circle() {
+fn redo_is_not_sent_in_a_loop() {
     let place = Place::new("cascade-circle");
     let (primary, middle, far, database) = chain(&place);
     add_destination(&far, &middle, &["--mode", "async", "--no-wait"]);
@@ -181,7 +181,7 @@ fn redo_does_not_go_in_a_circle() {
 
 /// GROUP and PRIORITY among the destinations of a standby for which commits of the primary wait.
 #[test]
-fn of_a_group_behind_a_standby_the_best_that_can_be_reached_serves_and_nothing_acknowledged_is_lost() {
+fn best_reachable_destination_of_cascaded_group_serves() {
     let place = Place::new("cascade-group");
     let (mut primary, database) = place.protecting();
     let mut middle = place.standby_of(&primary, "middle");
@@ -227,7 +227,7 @@ fn of_a_group_behind_a_standby_the_best_that_can_be_reached_serves_and_nothing_a
 }
 
 #[test]
-fn a_destination_that_a_standby_has_given_up_is_tried_again_at_once_when_it_is_enabled() {
+fn destination_abandoned_by_standby_is_retried_when_enabled() {
     let place = Place::new("cascade-enable");
     let (primary, database) = place.protecting();
     let middle = place.standby_of(&primary, "middle");

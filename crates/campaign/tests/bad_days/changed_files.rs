@@ -168,7 +168,7 @@ fn a_wal_removed_under_a_running_application_loses_nothing() {
 }
 
 #[test]
-fn a_wal_cut_to_three_frames_loses_nothing() {
+fn wal_truncated_to_three_frames_loses_nothing() {
     let place = Place::new("cut-wal");
     let (mut primary, standby, database) = place.pair(&[]);
     place.insert(&database, HALF);
@@ -206,7 +206,7 @@ fn an_older_wal_beside_a_newer_database_loses_nothing() {
 
 /// What the plain process wrote fits neither state: only the operator can decide.
 #[test]
-fn a_plain_writer_on_an_earlier_state_takes_the_database_offline() {
+fn plain_writer_on_earlier_state_takes_the_database_offline() {
     for stays_open in [false, true] {
         let place = Place::new("plain-writer");
         let (mut primary, standby, database, copy) = pair_with_copy(&place);
@@ -258,7 +258,7 @@ fn another_file_in_the_place_of_a_database_takes_it_offline() {
 
 /// The file keeps its inode, and has an older content and the present WAL.
 #[test]
-fn an_older_content_of_the_database_file_with_todays_wal_loses_nothing() {
+fn older_database_content_with_current_wal_loses_nothing() {
     let place = Place::new("older-content");
     let (mut primary, standby, database) = place.pair(&[]);
     place.insert(&database, HALF);
@@ -275,7 +275,7 @@ fn an_older_content_of_the_database_file_with_todays_wal_loses_nothing() {
 }
 
 #[test]
-fn a_plain_read_after_an_orderly_stop_copies_nothing() {
+fn plain_read_after_clean_stop_causes_no_full_resync() {
     let place = Place::new("read-after-stop");
     let (mut primary, standby, database) = place.pair(&[]);
     place.insert(&database, HALF);
@@ -290,7 +290,7 @@ fn a_plain_read_after_an_orderly_stop_copies_nothing() {
 
 /// The second program creates files of its own under the same names: its commits are in no redo.
 #[test]
-fn a_program_on_other_files_than_the_instance_is_never_acknowledged() {
+fn program_on_replaced_files_gets_no_acknowledgement() {
     for shm_only in [false, true] {
         let place = Place::new("other-files");
         let (mut primary, standby, database) = place.pair(&[]);

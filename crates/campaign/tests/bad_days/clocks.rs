@@ -150,7 +150,7 @@ fn await_check(instance: &Instance, code: i32, words: &str) {
 }
 
 #[test]
-fn certificates_of_an_hour_are_renewed_twice_while_redo_streams() {
+fn one_hour_certificates_are_renewed_twice_while_redo_streams() {
     let place = Place::new("clock-hour");
     let mut hosts = Hosts::new(&place);
     let first = hosts.both().map(fingerprint);
@@ -169,7 +169,7 @@ fn certificates_of_an_hour_are_renewed_twice_while_redo_streams() {
 }
 
 #[test]
-fn a_standby_that_cannot_dial_its_issuer_is_renewed_over_the_stream() {
+fn standby_that_cannot_dial_its_issuer_renews_over_the_stream() {
     let place = Place::new("clock-nat");
     let hosts = Hosts::new(&place);
     let members = hosts.north.directory.join("tls/members.json");
@@ -196,7 +196,7 @@ fn a_standby_that_cannot_dial_its_issuer_is_renewed_over_the_stream() {
 }
 
 #[test]
-fn an_hour_s_certificate_that_ends_is_warned_of_and_the_stream_goes_on() {
+fn certificate_expiry_is_reported_and_the_stream_continues() {
     let place = Place::new("clock-end");
     let mut hosts = Hosts::new(&place);
     let key = hosts.south.directory.join("tls/ca.key");
@@ -227,7 +227,7 @@ fn an_hour_s_certificate_that_ends_is_warned_of_and_the_stream_goes_on() {
 }
 
 #[test]
-fn a_clock_wrong_by_a_day_does_not_interrupt_the_stream_and_is_named() {
+fn clock_off_by_a_day_is_reported_and_the_stream_continues() {
     // Which host, by how much, the alert, and what its alerts say about its certificate.
     let cases = [
         (0, DAY, "SET AHEAD by 24.0 h", None),
@@ -259,7 +259,7 @@ fn a_clock_wrong_by_a_day_does_not_interrupt_the_stream_and_is_named() {
 }
 
 #[test]
-fn a_valid_certificate_is_not_replaced_by_one_that_is_not() {
+fn valid_certificate_is_not_replaced_by_an_invalid_one() {
     let place = Place::new("clock-kept");
     let hosts = Hosts::new(&place);
     let before = fingerprint(&hosts.north);
@@ -277,7 +277,7 @@ fn a_valid_certificate_is_not_replaced_by_one_that_is_not() {
 }
 
 #[test]
-fn a_connection_that_a_wrong_clock_refuses_names_the_clocks_at_both_ends() {
+fn connection_refused_for_wrong_clock_is_explained_at_both_ends() {
     let place = Place::new("clock-refused");
     let mut hosts = Hosts::new(&place);
     hosts.clocks[1].set(DAY);

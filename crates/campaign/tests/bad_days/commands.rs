@@ -7,7 +7,7 @@ use standfast_testkit::wait_until;
 use std::path::Path;
 
 #[test]
-fn a_directory_without_an_instance_is_a_matter_of_configuration() {
+fn directory_without_an_instance_is_a_configuration_error() {
     let place = Place::new("wrong-directory");
     let mut instance = place.instance("south");
     instance.directory = place.path("nowhere");
@@ -19,7 +19,7 @@ fn a_directory_without_an_instance_is_a_matter_of_configuration() {
 }
 
 #[test]
-fn a_setting_that_does_not_exist_is_named() {
+fn unknown_setting_is_named_in_the_error() {
     let place = Place::new("wrong-setting");
     let instance = place.instance("south");
     instance.configure("redo", "gruops", 3).unwrap();
@@ -27,14 +27,14 @@ fn a_setting_that_does_not_exist_is_named() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_is_a_usage_error() {
+fn unknown_command_is_a_usage_error() {
     let place = Place::new("usage");
     let instance = place.instance("south");
     refuses(&instance, &["pretoct"], 2, &["pretoct"]);
 }
 
 #[test]
-fn without_a_running_instance_commands_say_how_to_start_it() {
+fn commands_without_running_instance_show_how_to_start_it() {
     let place = Place::new("not-running");
     let instance = place.instance("south");
     let database = place.database("app.db");
@@ -46,7 +46,7 @@ fn without_a_running_instance_commands_say_how_to_start_it() {
 }
 
 #[test]
-fn a_command_right_behind_the_start_waits_for_the_instance() {
+fn command_right_after_the_start_waits_for_the_instance() {
     let place = Place::new("right-behind");
     let mut instance = place.instance("south");
     let database = place.database("app.db");
@@ -56,7 +56,7 @@ fn a_command_right_behind_the_start_waits_for_the_instance() {
 }
 
 #[test]
-fn a_directory_is_protected_again_for_what_is_new_in_it_and_what_is_open_keeps_its_locks() {
+fn protecting_a_directory_again_adds_databases_and_keeps_locks() {
     let place = Place::new("directory");
     let primary = place.primary("south");
     let directory = place.path("data");
@@ -102,7 +102,7 @@ fn checkpoints_are_counted_in_the_status() {
 
 /// An idle instance does not poll for new frames: the next write wakes the thread that starts their writeback.
 #[test]
-fn frames_written_after_a_rest_are_handed_to_the_disk_early() {
+fn writeback_of_frames_written_after_idle_time_starts_early() {
     let place = Place::new("early-frames");
     let mut primary = place.instance("south");
     start(&mut primary);
@@ -136,7 +136,7 @@ fn await_rest(instance: &Instance, thread: &str) {
 
 /// The WAL length that one database alone may reach is shared by many databases: otherwise it would be 100 MB for each.
 #[test]
-fn many_databases_with_long_logs_share_their_length() {
+fn many_databases_share_the_maximum_wal_length() {
     const LONG: &str = "INSERT INTO t(x) VALUES(zeroblob(5000000))";
     let place = Place::new("shared-length");
     let mut primary = place.instance("south");
@@ -175,7 +175,7 @@ fn a_directory_can_hold_one_instance_and_one_process() {
 }
 
 #[test]
-fn a_control_file_that_is_damaged_or_of_another_version_is_not_used() {
+fn control_file_damaged_or_of_another_version_is_refused() {
     let place = Place::new("control");
     let instance = place.instance("south");
     let path = instance.directory.join("control");
@@ -190,7 +190,7 @@ fn a_control_file_that_is_damaged_or_of_another_version_is_not_used() {
 }
 
 #[test]
-fn a_clean_stop_ends_with_exit_code_0_however_it_is_asked_for() {
+fn clean_stop_exits_with_0_however_it_is_requested() {
     let place = Place::new("stop");
     let (mut primary, database) = place.protecting();
     primary.stop().unwrap();
@@ -206,7 +206,7 @@ fn a_clean_stop_ends_with_exit_code_0_however_it_is_asked_for() {
 }
 
 #[test]
-fn member_directories_are_made_and_have_to_be_different_and_free() {
+fn member_directories_are_created_and_must_be_distinct_and_free() {
     let place = Place::new("member-directories");
     let elsewhere = place.path("elsewhere");
     let make = |name: &str, members: &str| {
@@ -236,7 +236,7 @@ fn member_directories_are_made_and_have_to_be_different_and_free() {
 }
 
 #[test]
-fn a_geometry_that_the_log_files_do_not_have_is_refused_with_the_value_to_set_back() {
+fn geometry_unlike_the_log_files_is_refused_with_a_remedy() {
     let place = Place::new("geometry");
     let primary = place.primary("south");
     let standby = place.standby_of(&primary, "north");
@@ -261,7 +261,7 @@ fn a_geometry_that_the_log_files_do_not_have_is_refused_with_the_value_to_set_ba
 }
 
 #[test]
-fn what_goes_to_stderr_is_json_where_it_is_wanted_and_thresholds_are_those_of_the_instance() {
+fn stderr_is_json_if_configured_and_thresholds_apply() {
     let place = Place::new("alert-json");
     let mut instance = place.instance("south");
     instance.configure("alert", "stderr", "json").unwrap();

@@ -152,7 +152,7 @@ fn applications_in_containers_commit_and_are_counted() {
 }
 
 #[test]
-fn applications_in_containers_go_on_over_a_restart() {
+fn applications_in_containers_continue_over_a_restart() {
     if !is_possible() {
         return;
     }

@@ -33,7 +33,7 @@ fn a_standby_that_is_created_under_load_has_everything() {
 }
 
 #[test]
-fn a_standby_is_created_with_one_log_group_more_than_its_primary_has() {
+fn standby_is_created_with_one_log_group_more_than_primary() {
     let place = Place::new("created-geometry");
     let (primary, _) = place.protecting();
     for _ in 0..2 {
@@ -84,7 +84,7 @@ fn an_interrupted_creation_can_be_repeated() {
 }
 
 #[test]
-fn a_creation_writes_over_no_file_of_others() {
+fn standby_creation_overwrites_no_existing_file() {
     let place = Place::new("creation-conflict");
     let (primary, _) = place.protecting();
     let mut standby = place.instance("unused");

@@ -46,7 +46,7 @@ fn damaged_copy(place: &Place) -> (Instance, Instance, PathBuf, PathBuf) {
 }
 
 #[test]
-fn a_database_that_stopped_on_the_standby_shows_on_the_primary_until_it_is_copied_again() {
+fn stopped_standby_database_shows_on_primary_until_resync() {
     let place = Place::new("stopped");
     let (primary, mut standby, database, other) = damaged_copy(&place);
     let copy = standby.standby_database("app.db");
@@ -92,7 +92,7 @@ fn a_database_that_stopped_on_the_standby_shows_on_the_primary_until_it_is_copie
 }
 
 #[test]
-fn a_failover_leaves_out_a_database_that_lacks_redo_and_says_so() {
+fn failover_excludes_and_reports_a_database_that_lacks_redo() {
     let place = Place::new("stopped-failover");
     let (mut primary, standby, database, other) = damaged_copy(&place);
     place.application(&other).run(INSERT);
@@ -121,7 +121,7 @@ fn a_failover_leaves_out_a_database_that_lacks_redo_and_says_so() {
 }
 
 #[test]
-fn damage_on_the_primarys_disk_is_not_shipped_and_the_next_change_of_the_page_finds_it() {
+fn damaged_page_is_not_shipped_and_its_next_change_detects_it() {
     let place = Place::new("damaged-primary");
     let (mut primary, standby, database) = place.pair(&[]);
     let mut application = place.application(&database);

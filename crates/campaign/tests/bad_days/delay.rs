@@ -31,7 +31,7 @@ fn assert_held_back(primary: &Instance, standby: &Instance) {
 }
 
 #[test]
-fn a_delayed_standby_has_the_redo_applies_it_later_and_takes_over_with_all_of_it() {
+fn delayed_standby_applies_later_and_takes_over_with_all_redo() {
     let place = Place::new("delay");
     let (mut primary, mut standby, database) = delayed(&place);
     let mut application = place.application(&database);
@@ -56,7 +56,7 @@ fn a_delayed_standby_has_the_redo_applies_it_later_and_takes_over_with_all_of_it
 }
 
 #[test]
-fn apply_can_be_stopped_started_and_told_to_hold_nothing_back() {
+fn apply_can_be_stopped_and_started_without_delay() {
     let place = Place::new("apply-control");
     let (primary, standby, database) = delayed(&place);
     let mut application = place.application(&database);
@@ -78,7 +78,7 @@ fn apply_can_be_stopped_started_and_told_to_hold_nothing_back() {
 }
 
 #[test]
-fn a_delay_that_the_primary_sets_for_its_destination_counts_and_ends_with_it() {
+fn delay_set_at_the_primary_holds_until_it_is_removed() {
     let place = Place::new("delay-primary");
     let (primary, database) = place.protecting();
     let standby = place.standby_of(&primary, "north");
@@ -101,7 +101,7 @@ fn a_delay_that_the_primary_sets_for_its_destination_counts_and_ends_with_it() {
 }
 
 #[test]
-fn standby_logs_are_made_by_the_rule_and_too_few_are_named() {
+fn standby_logs_are_created_by_rule_and_too_few_raise_a_warning() {
     let place = Place::new("log-rule");
     let (primary, _) = place.protecting();
     let mut standby = place.standby_of(&primary, "north");

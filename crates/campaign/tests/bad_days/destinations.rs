@@ -23,7 +23,7 @@ fn both_stream(status: &Status) -> bool {
 
 /// FASTSYNC: redo that the standby had only in memory when the primary died is written before the failover.
 #[test]
-fn a_fastsync_standby_takes_over_with_everything_that_was_acknowledged() {
+fn fastsync_standby_takes_over_with_all_acknowledged_commits() {
     let place = Place::new("fastsync");
     let (mut primary, database) = place.protecting();
     let standby = slow(&place, &primary, "north");
@@ -41,7 +41,7 @@ fn a_fastsync_standby_takes_over_with_everything_that_was_acknowledged() {
 
 /// Every required destination has what was acknowledged, whatever its mode; one that reconnects receives what it lacks.
 #[test]
-fn either_of_two_standbys_takes_over_with_everything_that_was_acknowledged() {
+fn either_standby_takes_over_with_all_acknowledged_commits() {
     let place = Place::new("two-standbys");
     let (mut primary, database) = place.protecting();
     let mut north = slow(&place, &primary, "north");
@@ -67,7 +67,7 @@ fn either_of_two_standbys_takes_over_with_everything_that_was_acknowledged() {
 
 /// All have the same content when the writers finish without a fault.
 #[test]
-fn two_standbys_in_different_modes_end_up_with_the_same() {
+fn two_standbys_in_different_modes_end_up_identical() {
     let place = Place::new("two-modes");
     let (primary, database) = place.protecting();
     let north = place.standby_of(&primary, "north");
@@ -88,7 +88,7 @@ fn two_standbys_in_different_modes_end_up_with_the_same() {
 /// GROUP and PRIORITY: the second destination takes over before commits are released without a standby, and gives way
 /// when the first one is back.
 #[test]
-fn of_a_group_the_best_that_can_be_reached_serves_and_nothing_acknowledged_is_lost_on_the_way() {
+fn best_reachable_destination_of_group_serves_without_loss() {
     let place = Place::new("group");
     let (mut primary, database) = place.protecting();
     let mut north = place.standby_of(&primary, "north");
@@ -145,7 +145,7 @@ fn local_status(status: &Status) -> Vec<String> {
 
 /// MANDATORY: logs are not reused, and commits wait with a named wait, until the directory can be written.
 #[test]
-fn a_mandatory_local_destination_that_cannot_be_written_holds_logs_and_gets_all_of_them_in_the_end() {
+fn unwritable_mandatory_destination_holds_logs_until_archived() {
     let place = Place::new("mandatory");
     let (primary, database) = place.protecting();
     let copies = place.path("copies");
@@ -182,7 +182,7 @@ fn a_mandatory_local_destination_that_cannot_be_written_holds_logs_and_gets_all_
 
 /// ALTERNATE: another directory replaces the first one only while that fails.
 #[test]
-fn an_alternate_stands_in_for_a_local_destination_that_was_given_up() {
+fn alternate_replaces_a_local_destination_while_it_fails() {
     let place = Place::new("alternate");
     let (primary, database) = place.protecting();
     let (first, spare) = (place.path("first"), place.path("spare"));
@@ -207,7 +207,7 @@ fn an_alternate_stands_in_for_a_local_destination_that_was_given_up() {
 }
 
 #[test]
-fn a_lag_above_the_threshold_of_the_instance_is_told_and_so_is_its_end() {
+fn lag_above_threshold_is_reported_and_so_is_its_end() {
     let place = Place::new("threshold");
     let (mut primary, database) = place.protecting();
     primary.stop().unwrap();

@@ -47,7 +47,7 @@ fn used(report: &Value) -> &Value {
 }
 
 #[test]
-fn doctor_finds_the_shared_sqlite_of_python_with_and_without_the_shim() {
+fn doctor_finds_shared_sqlite_of_python_with_and_without_shim() {
     let place = Place::new("doctor-python");
     let (_primary, database) = place.protecting();
     let script = python(&database);
@@ -66,7 +66,7 @@ fn doctor_finds_the_shared_sqlite_of_python_with_and_without_the_shim() {
 }
 
 #[test]
-fn doctor_follows_a_shell_and_names_a_database_that_is_not_protected() {
+fn doctor_follows_a_shell_and_names_an_unprotected_database() {
     let place = Place::new("doctor-shell");
     let database = place.database("app.db");
     let script = format!("true; sqlite3 {} 'SELECT count(*) FROM t' | cat; exit 7", database.display());
@@ -95,7 +95,7 @@ fn doctor_finds_a_sqlite_that_is_compiled_in() {
 }
 
 #[test]
-fn doctor_passes_on_what_a_program_writes_and_says_why_one_cannot_run() {
+fn doctor_passes_output_through_and_explains_a_failed_start() {
     let place = Place::new("doctor-output");
     let output = run(&place, &["--json"], &["sh", "-c", "echo data; echo trouble >&2; kill -9 $$"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

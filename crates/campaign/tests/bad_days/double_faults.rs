@@ -33,7 +33,7 @@ fn ids(database: &std::path::Path) -> Vec<i64> {
 /// Maximum availability: commits acknowledged after the loss of the standby are on one machine, and the alert log
 /// reports it.
 #[test]
-fn when_the_primary_is_lost_after_its_standby_only_what_was_acknowledged_in_between_is_lost() {
+fn loss_of_primary_after_standby_loses_only_commits_in_between() {
     let place = Place::new("degraded-and-lost");
     let (mut primary, mut standbys, database) = synchronised(&place, &["north"]);
     let mut application = place.application(&database);
@@ -53,7 +53,7 @@ fn when_the_primary_is_lost_after_its_standby_only_what_was_acknowledged_in_betw
 
 /// Maximum protection: no commit is acknowledged after the loss of the standby.
 #[test]
-fn in_maximum_protection_nothing_is_lost_with_the_primary_after_its_last_standby() {
+fn maximum_protection_loses_no_commit_when_both_hosts_fail() {
     let place = Place::new("protected-and-lost");
     let (mut primary, mut standbys, database) = synchronised(&place, &["north"]);
     must(&primary, &["protection-mode", "maximum-protection"]);
@@ -73,7 +73,7 @@ fn in_maximum_protection_nothing_is_lost_with_the_primary_after_its_last_standby
 
 /// With two standbys the second fault loses nothing either, whichever of them failed.
 #[test]
-fn of_two_standbys_the_one_that_is_left_has_everything_when_the_primary_is_lost_too() {
+fn remaining_standby_has_everything_when_primary_is_lost_too() {
     for lost in [0, 1] {
         let place = Place::new("one-of-two");
         let (mut primary, mut standbys, database) = synchronised(&place, &["north", "east"]);
@@ -91,7 +91,7 @@ fn of_two_standbys_the_one_that_is_left_has_everything_when_the_primary_is_lost_
 
 /// Of two standbys that were lost one after the other, the one lost last has more redo and is the one to fail over to.
 #[test]
-fn of_two_standbys_that_were_lost_the_later_one_has_what_was_acknowledged_in_between() {
+fn standby_lost_last_has_the_commits_acknowledged_in_between() {
     let place = Place::new("two-lost");
     let (mut primary, mut standbys, database) = synchronised(&place, &["north", "east"]);
     must(&primary, &["protection-mode", "maximum-protection"]);

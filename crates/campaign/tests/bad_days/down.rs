@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Instant;
 
 #[test]
-fn without_the_instance_reading_works_and_writing_fails_after_the_configured_wait_and_names_it() {
+fn without_instance_reads_work_and_writes_fail_after_the_wait() {
     let place = Place::new("down");
     let mut primary = place.instance("south");
     primary.configure("commit", "write_wait_ms", 300).unwrap();
@@ -57,7 +57,7 @@ fn without_the_instance_reading_works_and_writing_fails_after_the_configured_wai
 }
 
 #[test]
-fn writers_wait_for_a_restarted_instance_and_then_go_on() {
+fn writers_wait_for_a_restarted_instance_and_then_continue() {
     let place = Place::new("restart");
     let mut primary = place.instance("south");
     primary.configure("commit", "write_wait_ms", 60_000).unwrap();
@@ -80,7 +80,7 @@ fn writers_wait_for_a_restarted_instance_and_then_go_on() {
 }
 
 #[test]
-fn a_commit_that_waits_for_durability_survives_the_death_of_the_instance() {
+fn commit_waiting_for_durability_survives_a_killed_instance() {
     let place = Place::new("in-flight");
     let (mut primary, standby, database) = place.pair(&["--on-timeout", "stall"]);
     let mut application = place.application(&database);
@@ -99,7 +99,7 @@ fn a_commit_that_waits_for_durability_survives_the_death_of_the_instance() {
 }
 
 #[test]
-fn a_killed_application_leaves_nothing_locked_and_nothing_uncaptured() {
+fn killed_application_leaves_no_lock_and_no_uncaptured_commit() {
     let place = Place::new("dead-application");
     let (primary, standby, database) = place.pair(&[]);
     for _ in 0..5 {
@@ -114,7 +114,7 @@ fn a_killed_application_leaves_nothing_locked_and_nothing_uncaptured() {
 }
 
 #[test]
-fn a_commit_whose_shared_memory_is_made_anew_under_it_is_not_acknowledged_and_the_next_one_is() {
+fn commit_whose_shared_memory_is_recreated_is_not_acknowledged() {
     for loss in ["removed", "of another release"] {
         let place = Place::new("memory");
         let (mut primary, database) = place.protecting();

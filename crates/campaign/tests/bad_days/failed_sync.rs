@@ -114,7 +114,7 @@ fn lose_a_page(wal: &Path) {
 }
 
 #[test]
-fn after_a_failed_sync_of_a_log_the_redo_repairs_what_the_disk_lost() {
+fn redo_repairs_pages_lost_after_a_failed_wal_sync() {
     let mut scene = Scene::new("wal-sync", "wal-sync=EIO@1", None);
     let mut application = scene.place.application(&scene.database);
     for _ in 0..COMMITS {
@@ -129,7 +129,7 @@ fn after_a_failed_sync_of_a_log_the_redo_repairs_what_the_disk_lost() {
 }
 
 #[test]
-fn a_log_that_could_not_be_synced_is_not_read_by_an_index_that_others_hold() {
+fn unsynced_wal_is_not_read_through_a_surviving_wal_index() {
     let mut scene = Scene::new("wal-index", "wal-sync=EIO@1", None);
     let mut application = scene.place.application(&scene.database);
     for _ in 0..COMMITS {
@@ -149,7 +149,7 @@ fn a_log_that_could_not_be_synced_is_not_read_by_an_index_that_others_hold() {
 }
 
 #[test]
-fn after_a_failed_sync_or_write_of_a_checkpoint_nothing_is_moved_until_a_restart() {
+fn failed_checkpoint_stops_backfill_until_a_restart() {
     // The first two syncs of a WAL come before the resume SCN of recovery moves.
     for fault in ["wal-sync=EIO@3", "database-sync=EIO@1", "database-write=EIO@2"] {
         let mut scene = Scene::new("checkpoint-sync", fault, None);
@@ -169,7 +169,7 @@ fn after_a_failed_sync_or_write_of_a_checkpoint_nothing_is_moved_until_a_restart
 }
 
 #[test]
-fn a_checkpoint_in_the_background_that_fails_is_not_passed_over() {
+fn failed_background_checkpoint_is_not_ignored() {
     for fault in ["database-sync=EIO@1", "wal-sync=EIO@1"] {
         let mut scene = Scene::new("background", fault, Some(20));
         let mut application = scene.place.application(&scene.database);
@@ -192,7 +192,7 @@ fn a_checkpoint_in_the_background_that_fails_is_not_passed_over() {
 }
 
 #[test]
-fn a_checkpoint_that_finds_the_volume_full_goes_on_when_there_is_room() {
+fn checkpoint_on_a_full_volume_resumes_when_there_is_space() {
     let scene = Scene::new("checkpoint-full", "database-write=ENOSPC@1", Some(20));
     let mut application = scene.place.application(&scene.database);
     let begun = std::time::Instant::now();

@@ -40,7 +40,7 @@ fn site(place: &Place, faults: Option<&str>) -> Site {
 }
 
 #[test]
-fn a_far_sync_forwards_redo_has_no_databases_and_cannot_take_over() {
+fn far_sync_only_forwards_redo_and_cannot_take_over() {
     let place = Place::new("far-sync");
     let Site { primary, near, far, database } = site(&place, None);
     let mut application = place.application(&database);
@@ -65,7 +65,7 @@ fn a_far_sync_forwards_redo_has_no_databases_and_cannot_take_over() {
 }
 
 #[test]
-fn the_primary_is_destroyed_and_the_far_standby_takes_over_with_everything_that_was_acknowledged() {
+fn far_standby_takes_over_with_all_acknowledged_commits() {
     let place = Place::new("far-sync-failover");
     // So slow that it is always behind.
     let Site { mut primary, near, far, database } = site(&place, Some("received=sleep:300@1+"));
@@ -83,7 +83,7 @@ fn the_primary_is_destroyed_and_the_far_standby_takes_over_with_everything_that_
 }
 
 #[test]
-fn a_failover_without_its_source_says_that_it_cannot_know_and_waits_for_one_that_comes_back() {
+fn failover_waits_for_returning_source_and_warns_without_one() {
     let place = Place::new("far-sync-gone");
     let Site { mut primary, mut near, mut far, database } = site(&place, None);
     far.kill();
@@ -125,7 +125,7 @@ fn wait_for_both(near: &Instance, far: &Instance, more: &str) {
 
 /// `far` is slow: without waiting for it, it would lack the last acknowledged commits.
 #[test]
-fn with_synchronous_forwarding_the_end_of_the_chain_has_it_when_both_others_are_destroyed() {
+fn synchronous_forwarding_survives_loss_of_primary_and_far_sync() {
     let place = Place::new("far-sync-chain");
     let Site { mut primary, mut near, far, database } = site(&place, Some("received=sleep:100@1+"));
     wait_for_both(&near, &far, "ON_TIMEOUT=STALL");
@@ -144,7 +144,7 @@ fn with_synchronous_forwarding_the_end_of_the_chain_has_it_when_both_others_are_
 }
 
 #[test]
-fn a_destination_of_a_far_sync_that_does_not_answer_holds_commits_up_for_its_net_timeout_only() {
+fn silent_far_sync_destination_delays_commits_for_net_timeout() {
     let place = Place::new("far-sync-degrade");
     let Site { primary, near, mut far, database } = site(&place, None);
     wait_for_both(&near, &far, "NET_TIMEOUT=1 ON_TIMEOUT=DEGRADE");
@@ -161,7 +161,7 @@ fn a_destination_of_a_far_sync_that_does_not_answer_holds_commits_up_for_its_net
 }
 
 #[test]
-fn a_standby_of_a_far_sync_that_is_away_is_left_behind_and_does_not_fill_the_volume() {
+fn absent_standby_of_a_far_sync_is_left_behind() {
     let place = Place::new("far-sync-volume");
     let Site { primary, mut near, mut far, database } = site(&place, None);
     near.stop().unwrap();
@@ -183,7 +183,7 @@ fn a_standby_of_a_far_sync_that_is_away_is_left_behind_and_does_not_fill_the_vol
 }
 
 #[test]
-fn a_far_sync_that_is_killed_again_and_again_loses_nothing() {
+fn far_sync_killed_repeatedly_loses_nothing() {
     let place = Place::new("far-sync-kill");
     let Site { mut primary, mut near, far, database } = site(&place, None);
     let writers = Writers::start(&place, &database, 4);
@@ -207,7 +207,7 @@ fn a_far_sync_that_is_killed_again_and_again_loses_nothing() {
 
 /// Maximum protection through the far sync, and a failover while the old primary still runs.
 #[test]
-fn after_a_failover_the_far_sync_acknowledges_nothing_of_the_old_primary() {
+fn far_sync_acknowledges_no_old_primary_after_a_failover() {
     let place = Place::new("far-sync-replaced");
     let Site { primary, mut near, far, database } = site(&place, None);
     let mut application = place.application(&database);

@@ -10,7 +10,7 @@ use standfast_campaign::verify::compare_pages;
 use std::time::Instant;
 
 #[test]
-fn what_a_foreign_process_writes_is_captured() {
+fn writes_of_a_foreign_process_are_captured() {
     let place = Place::new("foreign");
     let (primary, standby, database) = place.pair(&[]);
     let mut foreigner = place.foreigner(&database);
@@ -31,7 +31,7 @@ fn what_a_foreign_process_writes_is_captured() {
 }
 
 #[test]
-fn a_foreign_process_cannot_reset_the_log_or_leave_wal_mode_under_a_running_instance() {
+fn foreign_process_cannot_reset_the_wal_or_leave_wal_mode() {
     let place = Place::new("foreign-reset");
     let (primary, standby, database) = place.pair(&[]);
     let mut foreigner = place.foreigner(&database);
@@ -51,7 +51,7 @@ fn a_foreign_process_cannot_reset_the_log_or_leave_wal_mode_under_a_running_inst
 
 /// A database needs a full resync, and an open write transaction keeps the resync from beginning.
 #[test]
-fn a_fresh_copy_that_cannot_begin_has_a_name_and_is_tried_until_it_can() {
+fn blocked_full_resync_is_a_named_wait_and_is_retried() {
     let place = Place::new("copy-held-up");
     let (mut primary, standby, database) = place.pair(&[]);
     primary.stop().unwrap();
@@ -78,7 +78,7 @@ fn a_fresh_copy_that_cannot_begin_has_a_name_and_is_tried_until_it_can() {
 }
 
 #[test]
-fn a_bad_wal_index_takes_a_database_that_is_to_be_copied_offline() {
+fn bad_wal_index_takes_a_database_awaiting_resync_offline() {
     let place = Place::new("copy-bad-index");
     let (mut primary, _standby, database) = place.pair(&[]);
     primary.stop().unwrap();
@@ -96,7 +96,7 @@ fn a_bad_wal_index_takes_a_database_that_is_to_be_copied_offline() {
 }
 
 #[test]
-fn what_a_foreign_process_writes_while_the_instance_is_down_is_captured_at_its_start() {
+fn foreign_writes_while_instance_is_down_are_captured_at_start() {
     let place = Place::new("foreign-down");
     let (mut primary, standby, database) = place.pair(&[]);
     for orderly in [true, false] {
@@ -118,7 +118,7 @@ fn what_a_foreign_process_writes_while_the_instance_is_down_is_captured_at_its_s
 }
 
 #[test]
-fn a_log_that_was_reset_while_the_instance_was_down_leads_to_a_fresh_copy() {
+fn wal_reset_while_the_instance_is_down_causes_a_full_resync() {
     let place = Place::new("reset-down");
     let (mut primary, standby, database) = place.pair(&[]);
     place.application(&database).run(INSERT);
@@ -147,7 +147,7 @@ fn a_log_that_was_reset_while_the_instance_was_down_leads_to_a_fresh_copy() {
 }
 
 #[test]
-fn a_log_that_was_removed_while_the_instance_was_down_leads_to_a_fresh_copy() {
+fn wal_removed_while_instance_is_down_loses_no_foreign_commit() {
     let place = Place::new("removed-down");
     let (mut primary, standby, database) = place.pair(&[]);
     place.application(&database).run(INSERT);
@@ -165,7 +165,7 @@ fn a_log_that_was_removed_while_the_instance_was_down_leads_to_a_fresh_copy() {
 /// The last connection to close backfills the WAL into the database and removes it, so that no WAL position shows what
 /// it wrote.
 #[test]
-fn a_plain_write_after_a_crash_is_kept_and_comes_to_the_standby() {
+fn plain_write_after_a_crash_is_kept_and_reaches_the_standby() {
     let place = Place::new("plain-write-down");
     let (mut primary, standby, database) = place.pair(&[]);
     let mut application = place.application(&database);
@@ -182,7 +182,7 @@ fn a_plain_write_after_a_crash_is_kept_and_comes_to_the_standby() {
 }
 
 #[test]
-fn after_unprotect_the_database_is_one_like_any_other_and_can_be_protected_again() {
+fn unprotected_database_is_ordinary_and_can_be_protected_again() {
     let place = Place::new("unprotect");
     let (mut primary, standby, database) = place.pair(&[]);
     let file = database.to_string_lossy();
@@ -203,7 +203,7 @@ fn after_unprotect_the_database_is_one_like_any_other_and_can_be_protected_again
 
 /// The schema has syntax of a newer SQLite: the instance reads pages and does not need to understand the schema.
 #[test]
-fn a_schema_that_the_instance_cannot_parse_survives_restart_and_failover() {
+fn unparsable_schema_survives_restart_and_failover() {
     let place = Place::new("newer-schema");
     let (mut primary, mut standby, database) = place.pair(&[]);
     let mut application = place.application(&database);
@@ -235,7 +235,7 @@ fn a_schema_that_the_instance_cannot_parse_survives_restart_and_failover() {
 }
 
 #[test]
-fn a_database_protected_again_is_applied_by_a_standby_that_restarts() {
+fn restarted_standby_applies_a_database_protected_again() {
     let place = Place::new("protected-again");
     let (primary, mut standby, database) = place.pair(&[]);
     let file = database.to_string_lossy();
@@ -261,7 +261,7 @@ fn a_database_protected_again_is_applied_by_a_standby_that_restarts() {
 
 /// All numbers have been used once, so another database gets the number of one that is gone.
 #[test]
-fn a_database_number_is_used_again_and_the_standby_follows() {
+fn standby_follows_a_reused_database_number() {
     use standfast_instance::control::Control;
     use standfast_io::DirectDisk;
     let place = Place::new("numbers");
@@ -407,7 +407,7 @@ fn an_application_killed_while_it_commits_is_not_foreign() {
 }
 
 #[test]
-fn a_new_database_in_a_protected_directory_is_named_until_it_is_protected() {
+fn new_database_in_protected_directory_is_named_until_protected() {
     let place = Place::new("new-file");
     let primary = place.primary("south");
     let directory = place.path("data");

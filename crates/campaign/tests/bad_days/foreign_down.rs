@@ -82,11 +82,11 @@ fn run(cleanly: bool) -> Vec<String> {
 }
 
 #[test]
-fn plain_commits_after_a_clean_stop_are_taken_in() {
+fn plain_commits_after_a_clean_stop_are_captured() {
     assert_eq!(run(true), Vec::<String>::new());
 }
 
 #[test]
-fn plain_commits_after_a_crash_are_taken_in() {
+fn plain_commits_after_a_crash_are_captured() {
     assert_eq!(run(false), Vec::<String>::new());
 }

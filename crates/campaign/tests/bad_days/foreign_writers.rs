@@ -37,7 +37,7 @@ fn await_closed(primary: &Instance, times: usize) {
 }
 
 #[test]
-fn a_process_without_the_vfs_finds_a_refused_database_locked() {
+fn refuse_setting_locks_out_a_process_without_the_vfs() {
     let place = Place::new("refuse");
     let (primary, standby, database) = refusing(&place);
     let (mut first, mut second) = (place.application(&database), place.application(&database));
@@ -63,7 +63,7 @@ fn a_process_without_the_vfs_finds_a_refused_database_locked() {
 }
 
 #[test]
-fn a_single_database_is_refused_and_others_are_counted() {
+fn one_database_refuses_foreign_writers_and_others_count_them() {
     let place = Place::new("refuse-one");
     let mut primary = place.instance("south");
     let of: toml::Table = "'app.db' = 'refuse'".parse().unwrap();
@@ -99,7 +99,7 @@ fn assert_closed_before(primary: &Instance, said: &str) {
 }
 
 #[test]
-fn a_start_refuses_others_before_it_lets_sessions_in() {
+fn start_refuses_foreign_writers_before_it_admits_sessions() {
     let place = Place::new("refuse-at-once");
     let (mut primary, _standby, database) = refusing(&place);
     assert_closed_before(&primary, "app.db protected");
@@ -126,7 +126,7 @@ fn a_start_refuses_others_before_it_lets_sessions_in() {
 }
 
 #[test]
-fn sessions_of_a_refused_database_outlive_killed_ones_and_the_instance() {
+fn sessions_survive_killed_lock_holders_and_a_killed_instance() {
     let place = Place::new("refuse-killed");
     let (mut primary, standby, database) = refusing(&place);
     let writers = Writers::start(&place, &database, 3);
@@ -155,7 +155,7 @@ fn sessions_of_a_refused_database_outlive_killed_ones_and_the_instance() {
 }
 
 #[test]
-fn a_transaction_keeps_others_out_when_its_instance_is_killed() {
+fn open_transaction_blocks_foreign_writers_after_instance_kill() {
     let place = Place::new("refuse-down");
     let (mut primary, standby, database) = refusing(&place);
     let (mut application, mut foreigner) = (place.application(&database), place.foreigner(&database));
@@ -175,7 +175,7 @@ fn a_transaction_keeps_others_out_when_its_instance_is_killed() {
 }
 
 #[test]
-fn sessions_that_stay_open_follow_a_changed_setting() {
+fn open_sessions_follow_a_changed_setting() {
     let place = Place::new("refuse-changed");
     let (mut primary, standby, database) = refusing(&place);
     let (mut application, mut idle) = (place.application(&database), place.application(&database));
@@ -220,7 +220,7 @@ fn sqlite3(place: &Place, database: &Path, with_extension: bool) -> bool {
 }
 
 #[test]
-fn another_sqlite_is_refused_and_writes_with_the_extension() {
+fn another_sqlite_can_write_only_with_the_extension() {
     let place = Place::new("refuse-shell");
     let (primary, standby, database) = refusing(&place);
     let mut application = place.application(&database);

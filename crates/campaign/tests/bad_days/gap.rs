@@ -64,7 +64,7 @@ fn write_logs(place: &Place, primary: &Instance, database: &Path, rows: usize) {
 }
 
 #[test]
-fn commits_go_on_while_missing_logs_come_over_several_connections() {
+fn commits_continue_while_a_gap_is_filled_over_many_connections() {
     for mode in ["async", "sync-affirm"] {
         let place = Place::new("gap");
         let (primary, mut standby, database) = missed(&place, "archive-send=sleep:40@1+", mode);
@@ -100,7 +100,7 @@ fn commits_go_on_while_missing_logs_come_over_several_connections() {
 }
 
 #[test]
-fn a_standby_that_is_killed_while_logs_are_missing_keeps_what_had_come_without_a_hole() {
+fn standby_killed_during_gap_resolution_keeps_received_logs() {
     let place = Place::new("gap-killed");
     let (primary, mut standby, database) = missed(&place, "archive-send=sleep:20@1+", "async");
     let mut application = place.application(&database);
@@ -125,7 +125,7 @@ fn a_standby_that_is_killed_while_logs_are_missing_keeps_what_had_come_without_a
 }
 
 #[test]
-fn a_primary_that_is_killed_while_logs_are_missing_goes_on_with_those_that_are_left() {
+fn primary_killed_during_gap_resolution_resumes_it() {
     let place = Place::new("gap-primary");
     let (mut primary, mut standby, database) = missed(&place, "archive-send=sleep:20@1+", "async");
     start(&mut standby);
@@ -140,7 +140,7 @@ fn a_primary_that_is_killed_while_logs_are_missing_goes_on_with_those_that_are_l
 }
 
 #[test]
-fn a_failover_with_missing_logs_applies_up_to_the_hole_and_says_what_lies_beyond() {
+fn failover_with_a_gap_applies_up_to_it_and_reports_the_rest() {
     let place = Place::new("gap-failover");
     // Sends the first two logs, of 9 units each, and no more.
     let faults = "archive-send=sleep:600000@24+";
@@ -176,7 +176,7 @@ fn a_failover_with_missing_logs_applies_up_to_the_hole_and_says_what_lies_beyond
 }
 
 #[test]
-fn a_gap_that_begins_where_a_log_ends_keeps_what_apply_still_needs_of_that_log() {
+fn gap_at_the_end_of_a_log_keeps_redo_that_apply_still_needs() {
     let place = Place::new("gap-boundary");
     let (primary, mut standby, database) = followed(&place, "archive-send=sleep:1@1+", "async");
     standby.stop().unwrap();

@@ -70,7 +70,7 @@ fn lease(path: &Path, kind: libc::c_int) -> File {
 }
 
 #[test]
-fn a_lease_on_a_file_of_a_database_holds_up_that_database_only() {
+fn lease_on_a_database_file_delays_only_that_database() {
     for (suffix, kind) in
         [("", libc::F_WRLCK), ("", libc::F_RDLCK), ("-wal", libc::F_WRLCK), ("-shm", libc::F_RDLCK)]
     {
@@ -87,7 +87,7 @@ fn a_lease_on_a_file_of_a_database_holds_up_that_database_only() {
 }
 
 #[test]
-fn a_database_with_a_lease_is_not_protected_and_the_reason_is_said() {
+fn database_with_a_lease_is_refused_with_the_reason() {
     let place = Place::new("lease-protect");
     let (primary, database) = place.protecting();
     let other = place.database("other.db");
@@ -117,7 +117,7 @@ fn lock(path: &Path, begin: i64, length: i64) -> File {
 }
 
 #[test]
-fn locks_of_a_reader_hold_up_that_database_only() {
+fn reader_locks_delay_only_their_own_database() {
     /// First lock byte of the wal-index: <https://www.sqlite.org/walformat.html>, locks.
     const FIRST: i64 = 120;
     // Some of these locks alone do not obstruct a start.
@@ -146,7 +146,7 @@ fn locks_of_a_reader_hold_up_that_database_only() {
 
 /// The delay does not grow with the number of locked databases.
 #[test]
-fn many_locked_databases_hold_the_others_up_for_as_long_as_a_few() {
+fn many_locked_databases_delay_others_no_longer_than_a_few() {
     let place = Place::new("locked-many");
     let (mut primary, database) = place.protecting();
     let others: Vec<PathBuf> = (0..30).map(|number| place.database(&format!("{number}.db"))).collect();
@@ -168,7 +168,7 @@ fn many_locked_databases_hold_the_others_up_for_as_long_as_a_few() {
 
 /// The WAL is gone and the file holds everything, as shown only by the redo and the state recorded at the stop.
 #[test]
-fn a_database_at_rest_is_served_when_its_lease_has_ended() {
+fn quiescent_database_is_served_when_its_lease_has_ended() {
     let place = Place::new("lease-rest");
     let (mut primary, database) = place.protecting();
     let busy = place.database("busy.db");

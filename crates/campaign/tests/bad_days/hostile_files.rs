@@ -427,7 +427,7 @@ impl Siege {
 }
 
 #[test]
-fn hostile_files_of_one_database_cost_no_other_anything() {
+fn hostile_files_of_one_database_affect_no_other() {
     let mut siege = Siege::new();
     let changes = setting("STANDFAST_HOSTILE_FILES").map_or(FEW, |changes| changes as usize);
     siege.use_victims();

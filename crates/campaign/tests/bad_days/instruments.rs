@@ -18,7 +18,7 @@ fn part(sample: &Sample, part: CommitPart) -> HistogramCounts {
 }
 
 #[test]
-fn the_parts_of_commits_add_up_to_what_their_sessions_waited() {
+fn commit_parts_add_up_to_the_wait_of_their_sessions() {
     let place = Place::new("parts");
     let (mut primary, _standby, database) = place.pair(&[]);
     let mut application = place.application(&database);
@@ -55,7 +55,7 @@ fn add_up(sample: &Sample) {
 }
 
 #[test]
-fn a_slow_disk_of_the_standby_is_the_remote_write_and_one_here_the_local_write() {
+fn slow_disk_shows_as_remote_write_or_as_local_write() {
     const SLOW: Duration = Duration::from_millis(30);
     for (here, slow, other) in [
         (false, CommitPart::RemoteWrite, CommitPart::LocalWrite),
@@ -84,7 +84,7 @@ fn a_slow_disk_of_the_standby_is_the_remote_write_and_one_here_the_local_write()
 }
 
 #[test]
-fn a_standby_that_is_gone_lags_by_the_age_of_what_it_lacks_and_says_nothing_of_itself() {
+fn lag_of_a_lost_standby_is_the_age_of_the_redo_it_lacks() {
     let place = Place::new("gone");
     let (primary, mut standby, database) = place.pair(&["--net-timeout-ms", "1000"]);
     let lag = |status: &Status| status.json()["destinations"][0]["transport_lag_s"].as_f64();
@@ -103,7 +103,7 @@ fn a_standby_that_is_gone_lags_by_the_age_of_what_it_lacks_and_says_nothing_of_i
 }
 
 #[test]
-fn counts_grow_over_destinations_that_come_and_go() {
+fn counters_never_decrease_when_destinations_come_and_go() {
     let place = Place::new("counts");
     let (primary, standby, database) = place.pair(&[]);
     let mut application = place.application(&database);

@@ -8,7 +8,7 @@ use std::time::Duration;
 const UNHINDERED: Duration = Duration::from_secs(10);
 
 #[test]
-fn protect_behind_an_open_transaction_holds_up_no_other() {
+fn protect_behind_an_open_transaction_delays_no_other_database() {
     let place = Place::new("protect-behind");
     let (primary, database) = place.protecting();
     let mut application = place.application(&database);
@@ -31,7 +31,7 @@ fn protect_behind_an_open_transaction_holds_up_no_other() {
 }
 
 #[test]
-fn a_transaction_open_over_a_restart_holds_up_its_database_only() {
+fn transaction_open_over_a_restart_delays_only_its_database() {
     let place = Place::new("open-over-restart");
     let (mut primary, database) = place.protecting();
     let busy = place.database("busy.db");

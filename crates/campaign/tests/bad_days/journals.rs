@@ -50,7 +50,7 @@ fn victim(place: &Place) -> PathBuf {
 }
 
 #[test]
-fn sqlite_deletes_what_the_journal_of_these_tests_names() {
+fn stock_sqlite_deletes_the_file_named_in_the_hot_journal() {
     let place = Place::new("journal-stock");
     let (database, victim) = (place.database("app.db"), victim(&place));
     put_hot_journal(&database, &victim);
@@ -60,7 +60,7 @@ fn sqlite_deletes_what_the_journal_of_these_tests_names() {
 }
 
 #[test]
-fn a_journal_is_not_rolled_back_and_nothing_is_deleted() {
+fn hot_journal_is_not_rolled_back_and_deletes_nothing() {
     let place = Place::new("journal-hot");
     let (mut primary, database) = place.protecting();
     let (other, victim) = (place.database("other.db"), victim(&place));
@@ -86,7 +86,7 @@ fn a_journal_is_not_rolled_back_and_nothing_is_deleted() {
 }
 
 #[test]
-fn a_journal_that_is_a_fifo_holds_nothing_up() {
+fn journal_that_is_a_fifo_blocks_no_other_database() {
     let place = Place::new("journal-fifo");
     let (mut primary, standby, database) = place.pair(&[]);
     let other = place.database("other.db");
@@ -122,7 +122,7 @@ fn a_journal_that_is_a_fifo_holds_nothing_up() {
 }
 
 #[test]
-fn a_journal_beside_the_copy_of_a_standby_is_not_rolled_back() {
+fn journal_beside_a_standby_copy_is_not_rolled_back() {
     let place = Place::new("journal-standby");
     let (primary, mut standby, database) = place.pair(&[]);
     let (copy, victim) = (standby.standby_database("app.db"), victim(&place));

@@ -5,7 +5,7 @@ use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
 
 #[test]
-fn a_failover_within_the_net_timeout_knows_that_it_has_everything() {
+fn failover_within_the_net_timeout_is_known_to_be_complete() {
     let place = Place::new("failover-complete");
     let (mut primary, standby, database) = place.pair(&[]);
     (0..5).for_each(|_| drop(place.application(&database).run(INSERT)));
@@ -21,7 +21,7 @@ fn a_failover_within_the_net_timeout_knows_that_it_has_everything() {
 
 /// The standby goes down, its primary continues alone and is destroyed, and the standby fails over.
 #[test]
-fn a_failover_of_a_standby_that_was_down_says_that_it_cannot_know() {
+fn failover_of_standby_that_was_down_reports_possible_loss() {
     let place = Place::new("failover-down");
     let (mut primary, mut standby, database) =
         place.pair(&["--on-timeout", "degrade", "--net-timeout-ms", "300"]);
@@ -42,7 +42,7 @@ fn a_failover_of_a_standby_that_was_down_says_that_it_cannot_know() {
 
 /// The link is lost, not a process.
 #[test]
-fn a_failover_after_a_long_silence_says_that_it_cannot_know() {
+fn failover_after_a_long_silence_reports_possible_loss() {
     let place = Place::new("failover-silent");
     let (primary, standby, database) = place.pair(&QUICK);
     let mut application = place.application(&database);
@@ -67,7 +67,7 @@ fn fails_over_unknown(standby: &Instance, said: &str) {
 
 /// The primary continues alone as soon as the connection is lost.
 #[test]
-fn a_failover_with_max_failure_says_that_it_cannot_know() {
+fn failover_with_max_failure_reports_possible_loss() {
     let place = Place::new("failover-max-failure");
     let (mut primary, database) = place.protecting();
     let standby = place.standby_of(&primary, "north");
@@ -82,7 +82,7 @@ fn a_failover_with_max_failure_says_that_it_cannot_know() {
 
 /// The operator defers the standby, and commits continue without it.
 #[test]
-fn a_failover_of_a_deferred_standby_says_that_it_cannot_know() {
+fn failover_of_a_deferred_standby_reports_possible_loss() {
     let place = Place::new("failover-deferred");
     let (mut primary, standby, database) = place.pair(&[]);
     let mut application = place.application(&database);
@@ -97,7 +97,7 @@ fn a_failover_of_a_deferred_standby_says_that_it_cannot_know() {
 }
 
 #[test]
-fn a_failover_of_an_asynchronous_standby_says_what_that_means() {
+fn failover_of_async_standby_reports_asynchronous_shipping() {
     let place = Place::new("failover-async");
     let (mut primary, database) = place.protecting();
     let standby = place.standby_of(&primary, "north");
@@ -111,7 +111,7 @@ fn a_failover_of_an_asynchronous_standby_says_what_that_means() {
 }
 
 #[test]
-fn a_failover_without_any_database_names_each_of_them() {
+fn failover_without_any_database_names_each_excluded_one() {
     let place = Place::new("failover-none");
     let (mut primary, database) = place.protecting();
     let other = place.database("other.db");

@@ -5,7 +5,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_database_that_is_missing_at_a_start_is_served_again_when_it_is_back_and_nobody_overwrites_its_copy() {
+fn missing_database_is_served_on_return_and_its_copy_is_kept() {
     let place = Place::new("left-out");
     let (mut primary, standby, database) = place.pair(&[]);
     let other = place.database("other.db");

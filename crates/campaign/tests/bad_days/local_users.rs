@@ -148,7 +148,7 @@ fn open_to_all(place: &Place) -> (Instance, PathBuf, PathBuf) {
 }
 
 #[test]
-fn a_user_of_databases_looks_and_does_not_administer() {
+fn database_user_may_view_but_not_administer() {
     if !is_root() {
         return;
     }
@@ -174,7 +174,7 @@ fn a_user_of_databases_looks_and_does_not_administer() {
 }
 
 #[test]
-fn the_group_of_an_instance_uses_it_and_others_do_not_reach_it() {
+fn group_of_an_instance_has_access_and_other_users_have_none() {
     if !is_root() {
         return;
     }
@@ -225,7 +225,7 @@ fn database_of_group(place: &Place, name: &str, group: u32) -> PathBuf {
 }
 
 #[test]
-fn without_a_setting_the_group_of_all_databases_uses_them() {
+fn group_of_all_databases_has_access_by_default() {
     if !is_root() {
         return;
     }
@@ -264,7 +264,7 @@ fn without_a_setting_the_group_of_all_databases_uses_them() {
 }
 
 #[test]
-fn control_connections_of_one_user_leave_the_others_theirs() {
+fn one_user_cannot_use_up_all_control_connections() {
     if !is_root() {
         return;
     }
@@ -293,7 +293,7 @@ fn control_connections_of_one_user_leave_the_others_theirs() {
 }
 
 #[test]
-fn a_stranger_cannot_keep_an_instance_from_starting() {
+fn other_local_user_cannot_keep_an_instance_from_starting() {
     if !is_root() {
         return;
     }
@@ -320,7 +320,7 @@ fn a_stranger_cannot_keep_an_instance_from_starting() {
 }
 
 #[test]
-fn a_lock_that_a_stranger_took_before_the_upgrade_is_named() {
+fn lock_taken_by_another_user_before_the_upgrade_is_reported() {
     if !is_root() {
         return;
     }
@@ -351,7 +351,7 @@ fn a_lock_that_a_stranger_took_before_the_upgrade_is_named() {
 }
 
 #[test]
-fn links_in_the_application_s_directory_are_not_written_through() {
+fn links_in_the_application_directory_are_not_written_through() {
     if !is_root() {
         return;
     }
@@ -415,7 +415,7 @@ fn a_directory_replaced_by_a_link_is_not_written_to() {
 }
 
 #[test]
-fn a_database_with_a_second_name_is_not_protected() {
+fn database_with_a_second_hard_link_is_not_protected() {
     let place = Place::new("hard-link");
     let primary = place.primary("south");
     let database = place.database("app.db");
@@ -427,7 +427,7 @@ fn a_database_with_a_second_name_is_not_protected() {
 }
 
 #[test]
-fn markers_that_are_no_files_do_not_hold_an_application_up() {
+fn marker_that_is_a_fifo_does_not_block_an_application() {
     let place = Place::new("fifo");
     let database = place.database("app.db");
     let marker = beside(&database, "-standfast");
@@ -483,7 +483,7 @@ fn check_modes(root: &Path, directory: &Path, table: &[(String, u32)], seen: &mu
 }
 
 #[test]
-fn permissions_are_those_of_the_table_in_the_documentation() {
+fn permissions_match_the_table_in_the_documentation() {
     let place = Place::new("table");
     let (primary, standby, database) = place.pair(&[]);
     place.application(&database).run(INSERT);
@@ -516,7 +516,7 @@ fn permissions_are_those_of_the_table_in_the_documentation() {
 }
 
 #[test]
-fn a_directory_of_an_earlier_release_is_narrowed_at_the_start() {
+fn start_narrows_permissions_of_an_older_instance_directory() {
     let place = Place::new("narrowed");
     let mut primary = place.instance("south");
     for name in [".", "redo", "archive"] {

@@ -37,7 +37,7 @@ fn free_groups(primary: &Instance) {
 }
 
 #[test]
-fn groups_are_added_dropped_and_resized_under_load_and_survive_kill_9() {
+fn log_group_changes_under_load_survive_kill_9() {
     let place = Place::new("log-groups");
     let (mut primary, standby, database) = place.pair(&[]);
     let mut application = place.application(&database);
@@ -79,7 +79,7 @@ fn groups_are_added_dropped_and_resized_under_load_and_survive_kill_9() {
 }
 
 #[test]
-fn a_group_that_is_added_ends_the_wait_for_one_that_cannot_be_archived() {
+fn adding_a_log_group_ends_the_wait_for_archiving() {
     let place = Place::new("log-group-wait");
     let (primary, database) = place.protecting();
     let archive = primary.directory.join("archive");
@@ -110,7 +110,7 @@ fn a_group_that_is_added_ends_the_wait_for_one_that_cannot_be_archived() {
 }
 
 #[test]
-fn a_member_is_added_lost_brought_back_and_dropped_while_the_instance_runs() {
+fn member_is_added_lost_restored_and_dropped_while_running() {
     let place = Place::new("log-member");
     let mut primary = place.instance("south");
     primary.faults = Some("log-write:/redo2/=EIO@60".into());
@@ -155,7 +155,7 @@ fn a_member_is_added_lost_brought_back_and_dropped_while_the_instance_runs() {
 }
 
 #[test]
-fn groups_and_members_of_a_standby_are_changed_and_it_takes_over_with_its_members() {
+fn standby_log_groups_and_members_change_before_its_failover() {
     let place = Place::new("standby-log-groups");
     let (primary, database) = place.protecting();
     let mut standby = place.standby_of(&primary, "north");

@@ -48,7 +48,7 @@ fn answer_unless_ended(primary: &Instance, application: &Client) -> Option<Answe
 }
 
 #[test]
-fn while_nothing_can_be_archived_commits_wait_under_a_name_and_then_go_on() {
+fn commits_wait_for_archiving_in_a_named_wait_then_continue() {
     let place = Place::new("no-archive");
     let (primary, database) = place.protecting();
     let archive = primary.directory.join("archive");
@@ -73,7 +73,7 @@ fn while_nothing_can_be_archived_commits_wait_under_a_name_and_then_go_on() {
 }
 
 #[test]
-fn redo_that_is_more_than_a_round_takes_waits_for_log_buffer_space() {
+fn redo_larger_than_one_batch_waits_for_log_buffer_space() {
     let place = Place::new("buffer-space");
     let mut primary = place.instance("south");
     start(&mut primary);
@@ -98,7 +98,7 @@ fn redo_that_is_more_than_a_round_takes_waits_for_log_buffer_space() {
 }
 
 #[test]
-fn a_stop_ends_the_wait_for_a_log_switch_and_status_answers_meanwhile() {
+fn stop_ends_the_log_switch_wait_and_status_answers_during_it() {
     let place = Place::new("stop-stalled");
     let mut primary = place.instance("south");
     primary.configure("commit", "outcome_wait_ms", 300).unwrap();
@@ -157,7 +157,7 @@ fn await_alert_after(primary: &Instance, first: &str, then: &str) {
 }
 
 #[test]
-fn a_control_file_that_cannot_be_written_holds_commits_up_until_it_can() {
+fn unwritable_control_file_delays_commits_until_it_is_writable() {
     let place = Place::new("no-control");
     let (primary, database) = place.protecting();
     let in_the_way = primary.directory.join("control.new");
@@ -182,7 +182,7 @@ fn a_control_file_that_cannot_be_written_holds_commits_up_until_it_can() {
 /// The log writer waits for a checkpoint to free a group, while that checkpoint waits for the redo of the frames that
 /// it backfills: redo for which there is no group.
 #[test]
-fn a_checkpoint_does_not_wait_for_redo_while_the_log_writer_waits_for_a_checkpoint() {
+fn checkpoint_awaited_by_log_writer_does_not_wait_for_redo() {
     let place = Place::new("wait-for-each-other");
     let mut primary = place.instance("south");
     primary.configure("checkpoint", "passive_frames", 10).unwrap();
@@ -207,7 +207,7 @@ fn a_checkpoint_does_not_wait_for_redo_while_the_log_writer_waits_for_a_checkpoi
 }
 
 #[test]
-fn a_full_archive_volume_stalls_commits_and_a_restart_with_room_loses_none() {
+fn full_archive_volume_stalls_commits_and_restart_loses_none() {
     let place = Place::new("archive-full");
     let (mut primary, standby, database) = place.pair(&[]);
     primary.stop().unwrap();
@@ -226,7 +226,7 @@ fn a_full_archive_volume_stalls_commits_and_a_restart_with_room_loses_none() {
 }
 
 #[test]
-fn after_an_error_of_the_log_nothing_is_acknowledged_until_a_restart() {
+fn redo_log_error_stops_acknowledgements_until_a_restart() {
     let place = Place::new("log-error");
     let (mut primary, standby, database) = place.pair(&[]);
     primary.stop().unwrap();
@@ -265,7 +265,7 @@ fn after_an_error_of_the_log_nothing_is_acknowledged_until_a_restart() {
 }
 
 #[test]
-fn killed_between_writing_the_log_and_telling_anybody_nothing_is_lost() {
+fn kill_between_redo_write_and_acknowledgement_loses_nothing() {
     let place = Place::new("log-written");
     let (mut primary, standby, database) = place.pair(&[]);
     primary.stop().unwrap();

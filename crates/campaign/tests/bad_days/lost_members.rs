@@ -26,7 +26,7 @@ fn lose_power(instance: &mut Instance, database: &Path) {
 }
 
 #[test]
-fn a_member_that_fails_under_load_is_dropped_loudly_and_no_commit_fails_or_is_lost() {
+fn member_failing_under_load_is_dropped_without_losing_a_commit() {
     for (fault, lost) in [(FIRST_GOES, "redo/online_1a.log"), (SECOND_GOES, "redo2/online_1b.log")] {
         let place = Place::new("member-fails");
         let mut primary = primary_with_two_members(&place);
@@ -56,7 +56,7 @@ fn a_member_that_fails_under_load_is_dropped_loudly_and_no_commit_fails_or_is_lo
 }
 
 #[test]
-fn a_start_where_the_volume_of_another_instance_is_mounted_is_refused_and_changes_nothing() {
+fn start_on_volume_of_another_instance_is_refused_unchanged() {
     let place = Place::new("exchanged-volumes");
     let mut instances = ["south", "east"].map(|name| {
         let more = [&["--group-bytes", "8388608"], &TWO_MEMBERS[..]].concat();
@@ -99,7 +99,7 @@ fn a_start_where_the_volume_of_another_instance_is_mounted_is_refused_and_change
 }
 
 #[test]
-fn a_member_that_is_dropped_takes_no_files_of_another_instance_with_it() {
+fn dropping_a_member_removes_no_files_of_another_instance() {
     let place = Place::new("dropped-foreign");
     let [mut south, _east] = ["south", "east"].map(|name| {
         let more = [&["--group-bytes", "8388608"], &TWO_MEMBERS[..]].concat();
@@ -116,7 +116,7 @@ fn a_member_that_is_dropped_takes_no_files_of_another_instance_with_it() {
 }
 
 #[test]
-fn what_a_member_lacks_that_failed_is_not_made_up_when_it_is_all_that_is_left() {
+fn start_is_refused_if_only_the_failed_member_remains() {
     let place = Place::new("member-alone");
     let mut primary = primary_with_two_members(&place);
     primary.faults = Some(SECOND_GOES.into());
@@ -132,7 +132,7 @@ fn what_a_member_lacks_that_failed_is_not_made_up_when_it_is_all_that_is_left() 
 }
 
 #[test]
-fn a_member_of_a_standby_log_that_fails_is_dropped_and_the_standby_stays_required() {
+fn standby_stays_required_when_a_standby_log_member_is_dropped() {
     let place = Place::new("standby-member");
     let (primary, database) = place.protecting();
     let mut standby = Instance::standby_with(&primary, &place.path("north"), "north", &TWO_MEMBERS).unwrap();

@@ -16,7 +16,7 @@ fn copy_to(directory: &Path, database: &Path, suffixes: &[&str]) -> PathBuf {
 }
 
 #[test]
-fn a_copy_with_its_marker_can_only_be_read_and_leaves_the_original_alone() {
+fn copy_with_its_marker_is_read_only_and_spares_the_original() {
     let place = Place::new("copy");
     let (primary, standby, database) = place.pair(&[]);
     let mut application = place.application(&database);
@@ -41,7 +41,7 @@ fn a_copy_with_its_marker_can_only_be_read_and_leaves_the_original_alone() {
 }
 
 #[test]
-fn protect_writes_a_damaged_marker_of_a_known_database_anew() {
+fn protect_rewrites_the_damaged_marker_of_a_known_database() {
     let place = Place::new("damaged-marker");
     let (primary, database) = place.protecting();
     let path = database.to_string_lossy().into_owned();
@@ -69,7 +69,7 @@ fn protect_writes_a_damaged_marker_of_a_known_database_anew() {
 }
 
 #[test]
-fn a_file_restored_in_the_place_of_a_protected_one_is_offline_until_the_operator_decides() {
+fn restored_file_is_offline_until_the_operator_decides() {
     let place = Place::new("restored");
     let (mut primary, database) = place.protecting();
     let mut before = place.application(&database);
@@ -93,7 +93,7 @@ fn a_file_restored_in_the_place_of_a_protected_one_is_offline_until_the_operator
 }
 
 #[test]
-fn a_directory_that_is_seen_under_another_name_has_the_same_protection() {
+fn directory_reached_by_another_name_has_the_same_protection() {
     let place = Place::new("renamed");
     let primary = place.primary("south");
     let inner = place.path("data");

@@ -48,7 +48,7 @@ fn damage_block(path: &Path, block: usize) {
 }
 
 #[test]
-fn blocks_that_are_damaged_in_one_member_each_cost_nothing_and_are_named() {
+fn blocks_damaged_in_one_member_each_are_reported_without_loss() {
     let place = Place::new("member-damaged");
     let (mut primary, database) = with_two_members(&place);
     let (a, b) = (member(&primary, "online_1a.log"), member(&primary, "online_1b.log"));
@@ -70,7 +70,7 @@ fn blocks_that_are_damaged_in_one_member_each_cost_nothing_and_are_named() {
 }
 
 #[test]
-fn a_lost_member_leaves_the_instance_running_with_an_alert_and_a_copy_brings_it_back() {
+fn lost_member_raises_an_alert_and_is_restored_from_a_copy() {
     let place = Place::new("member-lost");
     let (mut primary, database) = with_two_members(&place);
     let (a, b) = (member(&primary, "online_1a.log"), member(&primary, "online_1b.log"));

@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 #[test]
-fn garbage_on_the_port_is_turned_away_and_disturbs_nobody() {
+fn garbage_on_the_port_is_refused_and_disturbs_no_stream() {
     let place = Place::new("garbage");
     let (primary, standby, database) = place.pair(&[]);
     let mut garbage = vec![0xa5u8; 100_000];
@@ -40,7 +40,7 @@ fn garbage_on_the_port_is_turned_away_and_disturbs_nobody() {
 }
 
 #[test]
-fn half_open_connections_keep_nobody_out() {
+fn half_open_connections_block_no_other_peer() {
     let place = Place::new("half-open");
     let (primary, database) = place.protecting();
     let silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&primary.address).unwrap()).collect();
@@ -53,7 +53,7 @@ fn half_open_connections_keep_nobody_out() {
 }
 
 #[test]
-fn a_standby_of_another_primary_refuses_and_is_left_alone() {
+fn standby_refuses_redo_of_an_unrelated_primary() {
     let place = Place::new("wrong-peer");
     let (primary, standby, database) = place.pair(&[]);
     let stranger = place.primary("west");
@@ -70,7 +70,7 @@ fn a_standby_of_another_primary_refuses_and_is_left_alone() {
 const DEGRADED: &str = "destination north: DEGRADED to asynchronous";
 
 #[test]
-fn a_silent_standby_holds_commits_up_for_the_net_timeout_and_then_they_go_on_loudly() {
+fn silent_standby_is_degraded_after_the_net_timeout() {
     let place = Place::new("degrade");
     let (primary, standby, database) = place.pair(&["--on-timeout", "degrade", "--net-timeout-ms", "700"]);
     let mut application = place.application(&database);
@@ -99,7 +99,7 @@ fn a_silent_standby_holds_commits_up_for_the_net_timeout_and_then_they_go_on_lou
 }
 
 #[test]
-fn with_stall_commits_wait_for_a_silent_standby_as_long_as_it_takes() {
+fn stall_policy_waits_for_a_silent_standby_without_limit() {
     let place = Place::new("stall");
     let (primary, standby, database) = place.pair(&["--on-timeout", "stall", "--net-timeout-ms", "400"]);
     let mut application = place.application(&database);
@@ -123,7 +123,7 @@ fn with_stall_commits_wait_for_a_silent_standby_as_long_as_it_takes() {
 }
 
 #[test]
-fn commits_that_wait_for_a_standby_that_is_gone_wait_under_its_name() {
+fn commits_waiting_for_a_lost_standby_show_its_name() {
     let place = Place::new("gone");
     let (primary, mut standby, database) = place.pair(&["--on-timeout", "stall", "--net-timeout-ms", "400"]);
     let mut application = place.application(&database);
@@ -144,7 +144,7 @@ fn commits_that_wait_for_a_standby_that_is_gone_wait_under_its_name() {
 }
 
 #[test]
-fn a_standby_that_dies_is_caught_up_when_it_returns() {
+fn killed_standby_catches_up_when_it_returns() {
     let place = Place::new("returns");
     let (primary, mut standby, database) =
         place.pair(&["--on-timeout", "degrade", "--net-timeout-ms", "300"]);

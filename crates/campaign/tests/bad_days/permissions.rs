@@ -12,7 +12,7 @@ fn mode(path: impl AsRef<Path>) -> u32 {
 }
 
 #[test]
-fn socket_and_shared_memory_have_the_configured_permissions_whatever_the_umask() {
+fn socket_and_shared_memory_permissions_ignore_the_umask() {
     let place = Place::new("mode");
     let (mut primary, database) = place.protecting();
     let marker = std::fs::read_to_string(format!("{}-standfast", database.display())).unwrap();
@@ -28,7 +28,7 @@ fn socket_and_shared_memory_have_the_configured_permissions_whatever_the_umask()
 }
 
 #[test]
-fn databases_of_a_standby_are_for_its_user_alone() {
+fn standby_databases_are_accessible_only_to_its_user() {
     let place = Place::new("private");
     let (primary, standby, database) = place.pair(&[]);
     // One database was copied, the other one came through the redo.

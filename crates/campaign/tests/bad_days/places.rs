@@ -27,7 +27,7 @@ fn a_standby_without_its_directory_acknowledges_nothing_more() {
 }
 
 #[test]
-fn a_database_that_is_removed_at_the_standby_is_offline_at_both_ends_and_not_failed_over() {
+fn database_removed_at_the_standby_is_offline_at_both_ends() {
     let place = Place::new("database-removed");
     let (primary, standby, database) = place.pair(&QUICK);
     let other = place.database("other.db");
@@ -55,7 +55,7 @@ fn a_database_that_is_removed_at_the_standby_is_offline_at_both_ends_and_not_fai
 }
 
 #[test]
-fn a_database_that_is_replaced_at_the_standby_is_found() {
+fn database_replaced_at_the_standby_is_detected() {
     let place = Place::new("database-replaced");
     let (primary, standby, database) = place.pair(&QUICK);
     place.application(&database).run(INSERT);
@@ -93,7 +93,7 @@ fn an_instance_whose_lock_is_removed_acknowledges_nothing_more() {
 }
 
 #[test]
-fn a_copy_of_an_instance_directory_is_refused_until_it_is_adopted() {
+fn copy_of_an_instance_directory_is_refused_until_adopted() {
     let place = Place::new("directory-copied");
     let (primary, mut standby, database) = place.pair(&QUICK);
     place.application(&database).run(INSERT);
@@ -129,7 +129,7 @@ fn a_copy_of_an_instance_directory_is_refused_until_it_is_adopted() {
 
 /// Removed by hand, or by a program that creates its database again: with an application on the old files, and without.
 #[test]
-fn a_database_that_is_removed_and_made_again_at_the_primary_is_no_ok() {
+fn database_recreated_at_the_primary_fails_the_status_check() {
     for is_open in [true, false] {
         let place = Place::new("made-again");
         let (primary, standby, database) = place.pair(&QUICK);

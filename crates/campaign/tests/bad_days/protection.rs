@@ -29,7 +29,7 @@ fn protected_by_two(place: &Place) -> (Instance, [Instance; 2], std::path::PathB
 }
 
 #[test]
-fn in_maximum_protection_one_standby_may_be_lost_and_the_last_one_stops_commits_and_then_the_primary() {
+fn maximum_protection_stops_primary_without_its_last_standby() {
     let place = Place::new("protection");
     let mut primary = place.instance("west");
     primary.configure("protection", "stop_after_s", 1).unwrap();
@@ -76,7 +76,7 @@ fn in_maximum_protection_one_standby_may_be_lost_and_the_last_one_stops_commits_
 }
 
 #[test]
-fn a_mode_that_nothing_can_carry_is_refused_and_what_carries_it_cannot_be_taken_away() {
+fn protection_mode_needs_a_destination_and_does_not_release_it() {
     let place = Place::new("mode-refused");
     let (primary, _) = place.protecting();
     assert_eq!(
@@ -110,7 +110,7 @@ fn a_mode_that_nothing_can_carry_is_refused_and_what_carries_it_cannot_be_taken_
 
 /// A failover must open the new primary even if the old one was in maximum protection.
 #[test]
-fn a_failover_out_of_maximum_protection_opens_and_has_everything() {
+fn failover_from_maximum_protection_opens_with_everything() {
     let place = Place::new("protection-failover");
     let (mut primary, [north, _east], database) = protected_by_two(&place);
     let writers = Writers::start(&place, &database, 3);
@@ -123,7 +123,7 @@ fn a_failover_out_of_maximum_protection_opens_and_has_everything() {
 }
 
 #[test]
-fn a_destination_that_is_deferred_is_left_alone_and_caught_up_when_it_is_enabled() {
+fn deferred_destination_catches_up_when_it_is_enabled() {
     let place = Place::new("defer");
     let (primary, standby, database) = place.pair(&QUICK);
     must(&primary, &["destination", "defer", "north"]);
@@ -137,7 +137,7 @@ fn a_destination_that_is_deferred_is_left_alone_and_caught_up_when_it_is_enabled
 }
 
 #[test]
-fn attributes_are_set_in_the_notation_of_a_dba_and_wrong_ones_are_refused_by_name() {
+fn attributes_are_set_in_oracle_syntax_and_errors_name_them() {
     let place = Place::new("attributes");
     let (primary, standby, database) = place.pair(&[]);
     let set = |attributes: &str| format!("SERVICE={} {attributes} DB_UNIQUE_NAME=north", standby.address);

@@ -30,7 +30,7 @@ fn hang_up(instance: &Instance) {
 }
 
 #[test]
-fn no_reader_of_stderr_and_no_hangup_holds_up_an_instance() {
+fn unread_stderr_and_a_hangup_do_not_block_an_instance() {
     let place = Place::new("readers");
     let mut primary = place.instance("south");
     let reader = pipe_as_stderr(&primary);

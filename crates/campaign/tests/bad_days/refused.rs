@@ -18,7 +18,7 @@ fn refuses_to_protect(place: &Place, file: &Path, words: &[&str]) {
 }
 
 #[test]
-fn a_file_that_is_not_a_database() {
+fn protect_refuses_a_file_that_is_not_a_database() {
     let place = Place::new("not-a-database");
     let file = place.path("notes.txt");
     std::fs::write(&file, "dear diary, this is longer than one hundred bytes ".repeat(10)).unwrap();
@@ -27,7 +27,7 @@ fn a_file_that_is_not_a_database() {
 }
 
 #[test]
-fn an_empty_file() {
+fn protect_refuses_an_empty_file() {
     let place = Place::new("empty");
     let file = place.path("empty.db");
     std::fs::write(&file, "").unwrap();
@@ -35,7 +35,7 @@ fn an_empty_file() {
 }
 
 #[test]
-fn a_damaged_database() {
+fn protect_refuses_a_damaged_database() {
     let place = Place::new("damaged");
     let file = place.database("app.db");
     let mut bytes = std::fs::read(&file).unwrap();
@@ -45,7 +45,7 @@ fn a_damaged_database() {
 }
 
 #[test]
-fn a_database_that_is_not_in_wal_mode() {
+fn protect_refuses_a_database_not_in_wal_mode() {
     let place = Place::new("not-wal");
     let file = place.path("rollback.db");
     rusqlite::Connection::open(&file).unwrap().execute_batch("CREATE TABLE t(x)").unwrap();
@@ -53,7 +53,7 @@ fn a_database_that_is_not_in_wal_mode() {
 }
 
 #[test]
-fn a_read_only_file() {
+fn protect_refuses_a_read_only_file() {
     let place = Place::new("read-only");
     let file = place.database("app.db");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o444)).unwrap();
@@ -61,13 +61,13 @@ fn a_read_only_file() {
 }
 
 #[test]
-fn a_file_that_does_not_exist() {
+fn protect_refuses_a_file_that_does_not_exist() {
     let place = Place::new("missing");
     refuses_to_protect(&place, &place.path("nowhere.db"), &["No such file"]);
 }
 
 #[test]
-fn a_directory_without_databases() {
+fn protect_refuses_a_directory_without_databases() {
     let place = Place::new("no-databases");
     let directory = place.path("plain-files");
     std::fs::create_dir(&directory).unwrap();
@@ -76,7 +76,7 @@ fn a_directory_without_databases() {
 }
 
 #[test]
-fn a_database_on_a_file_system_in_memory() {
+fn protect_refuses_a_database_on_tmpfs() {
     let place = Place::new("tmpfs");
     let directory = Path::new("/dev/shm").join(place.directory.file_name().unwrap());
     std::fs::create_dir(&directory).unwrap();
@@ -89,7 +89,7 @@ fn a_database_on_a_file_system_in_memory() {
 }
 
 #[test]
-fn an_instance_on_a_file_system_in_memory() {
+fn init_refuses_an_instance_directory_on_tmpfs() {
     let place = Place::new("tmpfs-instance");
     let directory = Path::new("/dev/shm").join(place.directory.file_name().unwrap());
     let made = Instance::init(&place.programs, &directory, "south", &[]).map(|_| ());
@@ -99,7 +99,7 @@ fn an_instance_on_a_file_system_in_memory() {
 }
 
 #[test]
-fn a_database_that_another_process_has_locked_for_itself() {
+fn protect_refuses_a_database_locked_by_another_process() {
     let place = Place::new("locked");
     let file = place.database("app.db");
     let mut hog = place.foreigner(&file);
@@ -109,7 +109,7 @@ fn a_database_that_another_process_has_locked_for_itself() {
 }
 
 #[test]
-fn a_database_that_is_protected_already_by_this_or_another_instance() {
+fn protect_refuses_a_database_that_is_already_protected() {
     let place = Place::new("protected-already");
     let (primary, database) = place.protecting();
     let file = database.to_string_lossy();
@@ -121,7 +121,7 @@ fn a_database_that_is_protected_already_by_this_or_another_instance() {
 }
 
 #[test]
-fn a_second_database_with_the_same_name_until_it_is_given_another() {
+fn protect_refuses_a_duplicate_name_until_another_is_given() {
     let place = Place::new("same-name");
     let (primary, _) = place.protecting();
     std::fs::create_dir(place.path("elsewhere")).unwrap();

@@ -17,7 +17,7 @@ fn archive(instance: &Instance) -> Vec<PathBuf> {
 }
 
 #[test]
-fn logs_that_were_copied_by_hand_are_applied_in_order_and_wrong_ones_are_refused_with_the_way_out() {
+fn copied_logs_register_in_order_and_wrong_ones_are_refused() {
     let place = Place::new("register");
     let (primary, database) = place.protecting();
     let mut standby = place.standby_of(&primary, "north");

@@ -22,7 +22,7 @@ pub fn short_lived(instance: &mut Instance, seconds: u64) {
 }
 
 #[test]
-fn certificates_are_renewed_twice_by_themselves_and_the_stream_goes_on() {
+fn certificates_renew_automatically_while_the_stream_continues() {
     let place = Place::new("renewal-twice");
     let (mut south, database) = primary(&place);
     short_lived(&mut south, 24);
@@ -46,7 +46,7 @@ fn certificates_are_renewed_twice_by_themselves_and_the_stream_goes_on() {
 }
 
 #[test]
-fn a_certificate_that_cannot_be_renewed_is_spoken_of_until_it_has_expired() {
+fn certificate_that_cannot_be_renewed_is_reported_as_expired() {
     let place = Place::new("renewal-fails");
     let (mut south, _) = primary(&place);
     short_lived(&mut south, 10);
@@ -72,7 +72,7 @@ fn a_certificate_that_cannot_be_renewed_is_spoken_of_until_it_has_expired() {
 }
 
 #[test]
-fn a_member_that_founds_an_authority_of_its_own_is_trusted_by_none() {
+fn authority_founded_by_another_member_is_not_trusted() {
     let place = Place::new("renewal-roots");
     let (south, _) = primary(&place);
     let north = standby(&place, &south, "north", &[]);

@@ -74,7 +74,7 @@ fn assert_goes_on(place: &Place, primary: &Instance, standby: &Instance, databas
 }
 
 #[test]
-fn keeping_the_redo_makes_the_file_again_from_a_standby() {
+fn keep_redo_rebuilds_the_file_from_a_standby() {
     let place = Place::new("resolve-redo");
     let (mut primary, standby, database) = with_a_restored_backup(&place);
     // The output names both choices, and every message gives this command as the remedy.
@@ -166,7 +166,7 @@ fn assert_no_file_has_two_names(database: &Path) {
 
 /// The next start completes a command that was killed midway; a failed one names the cause and is repeated.
 #[test]
-fn keeping_the_redo_is_cut_short_at_every_step() {
+fn keep_redo_recovers_from_a_failure_at_every_step() {
     let place = Place::new("resolve-steps");
     let (mut primary, standby, database) = place.pair(&[]);
     place.insert(&database, HALF);
@@ -234,7 +234,7 @@ fn keeping_the_redo_is_cut_short_at_every_step() {
 }
 
 #[test]
-fn a_file_that_comes_into_the_empty_place_is_set_aside_too() {
+fn file_created_in_the_empty_place_is_set_aside_too() {
     let place = Place::new("resolve-stray");
     let (mut primary, standby, database) = with_a_restored_backup(&place);
     primary.stop().unwrap();
@@ -263,7 +263,7 @@ fn a_file_that_comes_into_the_empty_place_is_set_aside_too() {
 }
 
 #[test]
-fn a_rollback_journal_goes_with_the_file_that_is_set_aside() {
+fn rollback_journal_is_set_aside_with_its_file() {
     let place = Place::new("resolve-journal");
     let (primary, standby, database) = with_a_restored_backup(&place);
     // A crash in rollback mode leaves a journal, which SQLite would apply to whatever file has the name.
@@ -275,7 +275,7 @@ fn a_rollback_journal_goes_with_the_file_that_is_set_aside() {
 }
 
 #[test]
-fn what_is_left_of_a_file_that_was_being_made_is_removed() {
+fn remains_of_an_unfinished_rebuild_are_removed() {
     let place = Place::new("resolve-left");
     let (mut primary, _standby, database) = with_a_restored_backup(&place);
     set_wal_mode(&database);
@@ -297,7 +297,7 @@ fn what_is_left_of_a_file_that_was_being_made_is_removed() {
 }
 
 #[test]
-fn a_file_that_changes_after_it_was_looked_at_does_not_count() {
+fn file_that_changes_after_its_examination_is_not_accepted() {
     let place = Place::new("resolve-changed");
     let (primary, _standby, database) = with_a_restored_backup(&place);
     set_wal_mode(&database);
@@ -319,7 +319,7 @@ fn a_file_that_changes_after_it_was_looked_at_does_not_count() {
 }
 
 #[test]
-fn a_standby_that_holds_a_large_transaction_back_gives_all_of_it() {
+fn delayed_standby_provides_all_of_a_large_transaction() {
     // Larger than what one batch of capture takes of a transaction.
     const LARGE: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)
          INSERT INTO t(x) SELECT hex(randomblob(500)) FROM n";
@@ -348,7 +348,7 @@ fn a_standby_that_holds_a_large_transaction_back_gives_all_of_it() {
 }
 
 #[test]
-fn keeping_the_redo_needs_no_standby_if_it_has_an_image() {
+fn keep_redo_needs_no_standby_if_the_redo_has_a_full_image() {
     let place = Place::new("resolve-image");
     let (mut primary, mut standby, _database) = place.pair(&[]);
     let other = place.database("other.db");
@@ -373,7 +373,7 @@ fn keeping_the_redo_needs_no_standby_if_it_has_an_image() {
 }
 
 #[test]
-fn keeping_the_redo_is_refused_where_nothing_proves_it() {
+fn keep_redo_is_refused_without_a_standby_or_full_image() {
     let place = Place::new("resolve-unproven");
     let (mut primary, database) = place.protecting();
     place.insert(&database, HALF);
@@ -390,7 +390,7 @@ fn keeping_the_redo_is_refused_where_nothing_proves_it() {
 }
 
 #[test]
-fn a_file_that_is_gone_is_made_again_and_cannot_be_kept() {
+fn missing_file_can_be_rebuilt_but_not_kept() {
     let place = Place::new("resolve-gone");
     let (mut primary, standby, database) = place.pair(&[]);
     place.insert(&database, HALF);
@@ -415,7 +415,7 @@ fn a_file_that_is_gone_is_made_again_and_cannot_be_kept() {
 }
 
 #[test]
-fn a_copy_of_the_file_as_it_was_noted_is_rolled_forward() {
+fn identical_copy_of_the_recorded_file_is_rolled_forward() {
     let place = Place::new("resolve-copy");
     let (mut primary, database) = place.protecting();
     place.insert(&database, HALF);
@@ -435,7 +435,7 @@ fn a_copy_of_the_file_as_it_was_noted_is_rolled_forward() {
 }
 
 #[test]
-fn keeping_the_file_gives_it_to_the_standby_which_keeps_its_own() {
+fn keep_file_ships_it_to_the_standby_which_keeps_its_own() {
     for crash in [false, true] {
         let place = Place::new("resolve-file");
         let (mut primary, mut standby, database) = with_a_restored_backup(&place);
@@ -472,7 +472,7 @@ fn keeping_the_file_gives_it_to_the_standby_which_keeps_its_own() {
 }
 
 #[test]
-fn an_image_waits_until_what_it_replaces_can_be_kept() {
+fn full_image_waits_until_the_replaced_copy_can_be_kept() {
     let place = Place::new("resolve-room");
     let (primary, mut standby, database) = with_a_restored_backup(&place);
     standby.stop().unwrap();
@@ -495,7 +495,7 @@ fn an_image_waits_until_what_it_replaces_can_be_kept() {
 }
 
 #[test]
-fn a_plain_write_on_an_earlier_state_can_be_given_up_or_kept() {
+fn plain_write_on_an_earlier_state_can_be_discarded_or_kept() {
     for keep in ["redo", "file"] {
         let place = Place::new("resolve-plain");
         let (mut primary, standby, database) = place.pair(&[]);
@@ -536,7 +536,7 @@ fn a_plain_write_on_an_earlier_state_can_be_given_up_or_kept() {
 }
 
 #[test]
-fn only_a_database_that_is_offline_is_resolved() {
+fn only_an_offline_database_can_be_resolved() {
     let place = Place::new("resolve-open");
     let (primary, database) = place.protecting();
     for keep in [&["database", "resolve", "app.db"][..], &["database", "resolve", "app.db", "--keep", "file"]]

@@ -20,7 +20,7 @@ fn seize(instance: &Instance, name: &str) {
 }
 
 #[test]
-fn a_host_that_may_not_become_primary_does_not_fence_it() {
+fn host_barred_from_the_primary_role_fences_no_primary() {
     let place = Place::new("rights-fence");
     let (mut south, database) = primary(&place);
     let north = standby(&place, &south, "north", &[]);
@@ -62,7 +62,7 @@ fn listed(instance: &Instance, name: &str) -> String {
 }
 
 #[test]
-fn a_member_that_is_taken_off_gains_no_right_by_it() {
+fn revoked_member_regains_no_right_as_a_destination() {
     let place = Place::new("rights-revoke");
     let (south, database) = primary(&place);
     let reports = standby(&place, &south, "reports", &["--never-primary"]);
@@ -96,7 +96,7 @@ fn await_listed(instance: &Instance, name: &str, rights: &str) {
 }
 
 #[test]
-fn a_restriction_made_while_a_stream_is_open_holds_behind_it() {
+fn restriction_reaches_hosts_behind_an_open_stream() {
     let place = Place::new("rights-later");
     let (south, database) = primary(&place);
     let north = standby(&place, &south, "north", &[]);
@@ -124,7 +124,7 @@ fn a_restriction_made_while_a_stream_is_open_holds_behind_it() {
 }
 
 #[test]
-fn a_member_that_is_taken_off_is_out_at_standbys_whose_stream_is_open() {
+fn revoked_member_is_refused_at_standbys_with_an_open_stream() {
     let place = Place::new("rights-open");
     let (mut south, database) = primary(&place);
     let oslo = standby(&place, &south, "oslo", &[]);
@@ -151,7 +151,7 @@ fn a_member_that_is_taken_off_is_out_at_standbys_whose_stream_is_open() {
 }
 
 #[test]
-fn a_right_that_is_taken_away_ends_the_stream_that_needs_it() {
+fn revoked_right_ends_the_stream_that_needs_it() {
     let place = Place::new("rights-stream");
     let (south, database) = primary(&place);
     let reports = standby(&place, &south, "reports", &[]);
@@ -170,7 +170,7 @@ fn a_right_that_is_taken_away_ends_the_stream_that_needs_it() {
 }
 
 #[test]
-fn a_promotion_without_a_record_gets_one_at_the_next_start() {
+fn promotion_without_a_record_is_recorded_at_the_next_start() {
     let place = Place::new("rights-record");
     let (mut south, _) = primary(&place);
     let mut north = standby(&place, &south, "north", &[]);
@@ -218,7 +218,7 @@ fn change_hands(first: &str, others: &str) -> String {
 }
 
 #[test]
-fn a_new_standby_takes_its_copy_from_no_member_that_may_not_be_primary() {
+fn standby_is_not_created_from_a_host_barred_from_primary_role() {
     let place = Place::new("rights-copy");
     let (south, _) = primary(&place);
     let reports = standby(&place, &south, "reports", &["--never-primary"]);
@@ -239,7 +239,7 @@ fn a_new_standby_takes_its_copy_from_no_member_that_may_not_be_primary() {
 }
 
 #[test]
-fn a_destination_that_may_not_receive_redo_gets_none() {
+fn destination_without_the_receive_right_gets_no_redo() {
     let place = Place::new("rights-receive");
     let (south, database) = primary(&place);
     let watcher = standby(&place, &south, "watcher", &[]);
@@ -255,7 +255,7 @@ fn a_destination_that_may_not_receive_redo_gets_none() {
 }
 
 #[test]
-fn a_far_sync_passes_a_signed_promotion_on_and_needs_no_right() {
+fn far_sync_forwards_a_signed_promotion_without_any_right() {
     let place = Place::new("rights-far-sync");
     let (south, database) = primary(&place);
     let mut near = joined(&place, &south, "near", &["--far-sync"], &["--far-sync"]);
@@ -274,7 +274,7 @@ fn a_far_sync_passes_a_signed_promotion_on_and_needs_no_right() {
 }
 
 #[test]
-fn a_fence_is_lifted_by_command_and_not_while_another_primary_is_open() {
+fn fence_is_not_lifted_while_another_primary_is_open() {
     let place = Place::new("rights-lift");
     let more = [&["--on-timeout", "degrade"], &QUICK[..]].concat();
     let (mut south, mut north, database) = place.pair(&more);

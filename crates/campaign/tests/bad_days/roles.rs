@@ -78,7 +78,7 @@ fn archive(instance: &Instance) -> Vec<PathBuf> {
 }
 
 #[test]
-fn missing_logs_come_after_one_two_and_three_failovers() {
+fn missing_logs_arrive_after_one_two_and_three_failovers() {
     let place = Place::new("roles-gaps");
     let (mut south, database) = (place.instance("south"), place.database("app.db"));
     with_archivers(&mut south);

@@ -77,7 +77,7 @@ pub fn fingerprint(instance: &Instance) -> String {
 }
 
 #[test]
-fn standbys_join_with_tokens_and_after_a_failover_the_others_follow_the_new_primary() {
+fn standbys_join_with_tokens_and_follow_the_new_primary() {
     let place = Place::new("tls-failover");
     let (mut south, database) = primary(&place);
     let north = standby(&place, &south, "north", &[]);
@@ -114,7 +114,7 @@ fn contains(directory: &Path, what: &[u8]) -> bool {
 }
 
 #[test]
-fn a_token_that_is_wrong_used_or_late_opens_nothing_and_plain_tcp_is_refused_with_the_remedy() {
+fn invalid_tokens_and_plain_tcp_are_refused_with_a_remedy() {
     let place = Place::new("tls-tokens");
     let (south, _) = primary(&place);
     let address = free_address().unwrap();
@@ -157,7 +157,7 @@ fn a_token_that_is_wrong_used_or_late_opens_nothing_and_plain_tcp_is_refused_wit
 }
 
 #[test]
-fn a_host_with_a_certificate_is_told_that_its_token_was_not_used_and_the_token_stays_good() {
+fn unused_token_of_a_certified_host_is_reported_and_stays_valid() {
     let place = Place::new("tls-unused");
     let (south, _) = primary(&place);
     let address = free_address().unwrap();
@@ -178,7 +178,7 @@ fn a_host_with_a_certificate_is_told_that_its_token_was_not_used_and_the_token_s
 }
 
 #[test]
-fn certificates_are_renewed_under_load_without_a_pause_and_new_connections_use_them() {
+fn certificate_renewal_under_load_interrupts_no_stream() {
     let place = Place::new("tls-rotation");
     let (south, database) = primary(&place);
     let mut north = standby(&place, &south, "north", &[]);
@@ -205,7 +205,7 @@ fn certificates_are_renewed_under_load_without_a_pause_and_new_connections_use_t
 }
 
 #[test]
-fn a_host_that_was_taken_from_the_list_reads_nothing_and_a_reader_never_becomes_a_source() {
+fn revoked_host_is_refused_and_a_reader_never_becomes_a_source() {
     let place = Place::new("tls-listed");
     let (mut south, _) = primary(&place);
     let north = standby(&place, &south, "north", &[]);

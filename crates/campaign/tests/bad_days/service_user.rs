@@ -85,7 +85,7 @@ fn remedies(refused: &Output) -> Vec<String> {
 }
 
 #[test]
-fn root_runs_a_service_user_s_instance_only_when_told_to() {
+fn root_runs_the_instance_of_a_service_user_only_on_request() {
     if !is_root() {
         return;
     }
@@ -127,7 +127,7 @@ fn root_runs_a_service_user_s_instance_only_when_told_to() {
 
 /// Every user may create files in `/dev/shm`, and sees the names there while an instance runs.
 #[test]
-fn a_stranger_who_takes_the_name_of_the_shared_memory_keeps_no_instance_from_starting() {
+fn shared_memory_name_taken_by_another_user_prevents_no_start() {
     if !is_root() {
         return;
     }
@@ -200,7 +200,7 @@ fn of_instance(identity: &str) -> impl Iterator<Item = PathBuf> {
 }
 
 #[test]
-fn a_token_file_that_others_may_read_is_refused_and_one_of_standby_token_is_not() {
+fn token_file_must_be_private_and_standby_token_makes_it_so() {
     let place = Place::new("token-file");
     let (south, _) = primary(&place);
     let address = free_address().unwrap();

@@ -155,7 +155,7 @@ fn random_published_words_end_no_process_and_are_repaired() {
 }
 
 #[test]
-fn truncated_shared_memory_ends_neither_the_instance_nor_applications() {
+fn truncated_shared_memory_ends_no_instance_and_no_application() {
     let place = Place::new("truncated-memory");
     let (primary, mut family, segment) = primary_with_family(&place);
     family.send();
@@ -177,7 +177,7 @@ fn truncated_shared_memory_ends_neither_the_instance_nor_applications() {
 }
 
 #[test]
-fn shared_memory_that_a_stranger_made_is_not_used() {
+fn shared_memory_owned_by_another_user_is_not_used() {
     let place = Place::new("strangers-memory");
     let (mut primary, database) = place.protecting();
     // SAFETY: geteuid has no preconditions and cannot fail.

@@ -11,7 +11,7 @@ use standfast_campaign::status::Status;
 use std::path::PathBuf;
 
 #[test]
-fn a_standby_is_read_as_it_is_and_refuses_writes() {
+fn standby_serves_reads_and_refuses_writes() {
     let place = Place::new("standby-write");
     let (primary, standby, database) = place.pair(&[]);
     place.application(&database).run(INSERT);
@@ -36,7 +36,7 @@ fn a_standby_is_read_as_it_is_and_refuses_writes() {
 }
 
 #[test]
-fn a_reader_on_the_standby_keeps_its_snapshot_while_redo_is_applied() {
+fn standby_reader_keeps_its_snapshot_while_redo_is_applied() {
     let place = Place::new("standby-snapshot");
     let (primary, standby, database) = place.pair(&[]);
     let mut reader = place.foreigner(&standby.standby_database("app.db"));
@@ -60,7 +60,7 @@ fn only_a_standby_can_take_over() {
 }
 
 #[test]
-fn a_standby_takes_over_with_everything_and_the_old_primary_is_fenced() {
+fn standby_takes_over_with_everything_and_fences_old_primary() {
     let place = Place::new("failover");
     let (mut primary, mut standby, database) = place.pair(&["--on-timeout", "stall"]);
     let mut application = place.application(&database);
@@ -97,7 +97,7 @@ fn a_standby_takes_over_with_everything_and_the_old_primary_is_fenced() {
 }
 
 #[test]
-fn a_primary_that_hears_of_its_successor_while_it_opens_accepts_nothing() {
+fn primary_fenced_while_it_opens_acknowledges_nothing() {
     let place = Place::new("late-successor");
     let (mut primary, standby, database) = place.pair(&["--on-timeout", "stall"]);
     // Many databases take long to open, and the destination answers immediately.
@@ -121,7 +121,7 @@ fn a_primary_that_hears_of_its_successor_while_it_opens_accepts_nothing() {
 }
 
 #[test]
-fn what_is_protected_between_the_copy_and_the_destination_reaches_the_standby() {
+fn database_protected_after_standby_creation_reaches_it() {
     let place = Place::new("protected-between");
     let (primary, database) = place.protecting();
     let standby = place.standby_of(&primary, "north");
@@ -169,7 +169,7 @@ fn a_change_of_one_destination_does_not_interrupt_the_others() {
 }
 
 #[test]
-fn a_standby_killed_in_the_middle_of_applying_goes_on_where_it_was() {
+fn standby_killed_while_applying_resumes_where_it_stopped() {
     let place = Place::new("apply-kill");
     let (primary, mut standby, database) =
         place.pair(&["--on-timeout", "degrade", "--net-timeout-ms", "300"]);
@@ -194,7 +194,7 @@ fn a_standby_killed_in_the_middle_of_applying_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_failover_that_fails_leaves_a_standby_that_goes_on_and_can_be_failed_over_again() {
+fn failed_failover_leaves_a_working_standby_and_is_repeatable() {
     let place = Place::new("failover-fails");
     let (mut primary, standby, database) = place.pair(&["--on-timeout", "stall"]);
     let mut application = place.application(&database);
@@ -246,7 +246,7 @@ fn behind(place: &Place, faults: &str) -> (Instance, PathBuf) {
 }
 
 #[test]
-fn a_checkpoint_that_fails_once_in_a_failover_is_tried_again() {
+fn checkpoint_that_fails_once_in_a_failover_is_retried() {
     let place = Place::new("failover-checkpoint");
     let (standby, copy) = behind(&place, "database-write=ENOSPC@1");
     must(&standby, &["failover"]);
@@ -286,7 +286,7 @@ fn a_failover_is_refused_while_a_database_cannot_be_written() {
 }
 
 #[test]
-fn a_database_that_has_room_again_is_not_left_out() {
+fn database_that_has_space_again_is_not_excluded() {
     let place = Place::new("failover-room");
     // Applying it fails in the failover, and so does the first attempt to recover it.
     let (standby, copy) = behind(&place, "apply-commit=ENOSPC@1,recovery-apply=ENOSPC@2");
@@ -296,7 +296,7 @@ fn a_database_that_has_room_again_is_not_left_out() {
 }
 
 #[test]
-fn a_standby_that_dies_in_a_checkpoint_of_its_failover_fails_over_afterwards() {
+fn standby_killed_in_its_failover_checkpoint_fails_over_later() {
     let place = Place::new("failover-killed");
     let (mut standby, copy) = behind(&place, "database-write=kill@20");
     assert_ne!(standby.run(&["failover"]).unwrap().code, 0);

@@ -72,7 +72,7 @@ fn a_write_to_a_stopped_standby_stops_its_database() {
 }
 
 #[test]
-fn a_write_that_is_checkpointed_before_the_start_stops_its_database() {
+fn write_checkpointed_before_standby_start_stops_its_database() {
     let place = Place::new("checkpointed-standby");
     let (primary, mut standby, database, copy) = pair(&place);
     standby.stop().unwrap();
@@ -129,7 +129,7 @@ fn a_plain_read_of_a_stopped_standby_changes_nothing() {
 }
 
 #[test]
-fn readers_that_stay_over_a_clean_stop_are_no_writers() {
+fn readers_open_over_a_clean_stop_are_not_taken_for_writers() {
     for is_old in [false, true] {
         let place = Place::new("reader-over-stop");
         let (primary, mut standby, database, copy) = pair(&place);

@@ -15,7 +15,7 @@ fn check(instance: &standfast_campaign::instance::Instance) -> (i32, String) {
 }
 
 #[test]
-fn a_stop_of_the_primary_releases_no_commit_that_waits() {
+fn primary_stop_releases_no_waiting_commit() {
     let place = Place::new("stop-releases-nothing");
     let (mut primary, standby, database) = place.pair(&LONG);
     let attributes =
@@ -37,8 +37,28 @@ fn a_stop_of_the_primary_releases_no_commit_that_waits() {
     standby.process().unwrap().freeze(false);
 }
 
+/// A row that is changed and changed back leaves its page as it was, and the standby's WAL is empty after its stop.
 #[test]
-fn a_standby_that_is_stopped_says_so_and_delays_no_commit() {
+fn commit_that_changes_no_page_reaches_a_standby_that_was_restarted() {
+    let place = Place::new("stop-no-page");
+    let (primary, mut standby, database) = place.pair(&LONG);
+    let mut application = place.application(&database);
+    application.run("CREATE TABLE same(id INTEGER PRIMARY KEY, x)");
+    application.run("INSERT INTO same VALUES(1, 5)");
+    await_status(&primary, "the standby has applied it", Status::settled);
+    standby.stop().unwrap();
+    start(&mut standby);
+    await_status(&primary, "the standby is back", Status::streams);
+    for sql in
+        ["BEGIN", "UPDATE same SET x = 6", "UPDATE same SET x = 5", "COMMIT", "INSERT INTO same VALUES(2, 5)"]
+    {
+        application.run(sql);
+    }
+    assert_same(&primary, &standby, &database);
+}
+
+#[test]
+fn stopping_standby_announces_it_and_delays_no_commit() {
     let place = Place::new("stop-announced");
     let (primary, mut standby, database) = place.pair(&LONG);
     let mut application = place.application(&database);
@@ -58,7 +78,7 @@ fn a_standby_that_is_stopped_says_so_and_delays_no_commit() {
 }
 
 #[test]
-fn a_standby_that_is_stopped_is_waited_for_under_the_stall_policy() {
+fn stall_policy_waits_for_a_stopped_standby() {
     let place = Place::new("stop-stall");
     let (primary, mut standby, database) = place.pair(&["--on-timeout", "stall"]);
     let mut application = place.application(&database);
@@ -72,7 +92,7 @@ fn a_standby_that_is_stopped_is_waited_for_under_the_stall_policy() {
 }
 
 #[test]
-fn a_destination_that_does_not_answer_is_not_added_and_delays_nothing() {
+fn unreachable_destination_is_not_added_and_delays_no_commit() {
     let place = Place::new("add-nobody");
     let (primary, database) = place.protecting();
     let mut application = place.application(&database);
@@ -88,7 +108,7 @@ fn a_destination_that_does_not_answer_is_not_added_and_delays_nothing() {
 }
 
 #[test]
-fn a_destination_that_was_synchronised_counts_after_a_restart() {
+fn synchronised_destination_stays_required_after_a_restart() {
     let place = Place::new("counts-after-restart");
     let (mut primary, mut standby, database) = place.pair(&LONG);
     place.application(&database).run(INSERT);
@@ -104,7 +124,7 @@ fn a_destination_that_was_synchronised_counts_after_a_restart() {
 }
 
 #[test]
-fn another_instance_than_the_one_that_is_named_is_not_added() {
+fn instance_with_another_name_is_not_added_as_destination() {
     let place = Place::new("add-other");
     let (primary, _database) = place.protecting();
     let standby = place.standby_of(&primary, "north");
@@ -115,7 +135,7 @@ fn another_instance_than_the_one_that_is_named_is_not_added() {
 }
 
 #[test]
-fn a_primary_alone_and_a_standby_that_does_not_apply_are_no_ok() {
+fn status_check_fails_without_standby_or_with_apply_stopped() {
     let place = Place::new("check-alone");
     let (primary, _database) = security::primary(&place);
     let (code, line) = check(&primary);
@@ -138,7 +158,7 @@ fn a_primary_alone_and_a_standby_that_does_not_apply_are_no_ok() {
 }
 
 #[test]
-fn a_database_that_is_protected_later_has_the_role_of_the_standby_there() {
+fn database_protected_later_has_the_standby_role_at_the_standby() {
     let place = Place::new("protected-later");
     let (primary, standby, _database) = place.pair(&QUICK);
     let later = place.database("later.db");

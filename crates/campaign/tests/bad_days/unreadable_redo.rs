@@ -69,7 +69,7 @@ fn nothing_is_stopped(status: &Status) -> bool {
 }
 
 #[test]
-fn an_archived_log_that_is_missing_is_applied_when_it_is_back() {
+fn missing_archived_log_is_applied_when_it_returns() {
     let place = Place::new("redo-missing");
     let (_primary, standby, copy) = behind(&place);
     let log = archived_log(&standby, 2);
@@ -104,17 +104,17 @@ fn recovery_waits_for(test: &str, at: usize) {
 }
 
 #[test]
-fn recovery_of_a_standby_waits_for_an_archived_log_that_is_missing() {
+fn standby_recovery_waits_for_a_missing_archived_log() {
     recovery_waits_for("redo-missing-at-start", 2);
 }
 
 #[test]
-fn recovery_of_a_standby_waits_for_the_oldest_archived_log_when_that_is_missing() {
+fn standby_recovery_waits_for_a_missing_oldest_archived_log() {
     recovery_waits_for("redo-oldest-missing", 0);
 }
 
 #[test]
-fn a_failover_that_could_not_read_an_archived_log_takes_over_once_it_is_back() {
+fn failover_succeeds_once_a_missing_archived_log_is_back() {
     let place = Place::new("redo-missing-failover");
     let (mut primary, standby, copy) = behind(&place);
     let log = archived_log(&standby, 2);
@@ -140,7 +140,7 @@ fn damage(log: &Path) {
 }
 
 #[test]
-fn a_failover_does_not_end_where_redo_is_damaged() {
+fn failover_is_refused_while_redo_it_needs_is_damaged() {
     let place = Place::new("redo-damaged");
     let (mut primary, standby, copy) = behind(&place);
     let log = archived_log(&standby, 2);
@@ -156,7 +156,7 @@ fn a_failover_does_not_end_where_redo_is_damaged() {
 }
 
 #[test]
-fn redo_that_is_damaged_in_a_group_is_read_from_its_archived_log() {
+fn redo_damaged_in_a_group_is_read_from_its_archived_log() {
     let place = Place::new("redo-damaged-group");
     let (mut primary, standby, copy) = behind(&place);
     let groups = std::fs::read_dir(standby.directory.join("redo")).unwrap();
@@ -199,7 +199,7 @@ fn damage_the_end(instance: &Instance) {
 }
 
 #[test]
-fn damage_in_the_log_that_a_standby_fills_is_not_its_end_and_its_primary_mends_it() {
+fn damaged_end_of_a_standby_log_is_repaired_by_its_primary() {
     let place = Place::new("redo-damaged-end");
     let (mut primary, mut standby, database) = pair(&place);
     must(&standby, &["apply", "stop"]);
@@ -235,7 +235,7 @@ fn damage_in_the_log_that_a_standby_fills_is_not_its_end_and_its_primary_mends_i
 }
 
 #[test]
-fn a_failover_that_needs_none_of_the_damaged_redo_succeeds() {
+fn failover_that_needs_no_damaged_redo_succeeds() {
     let place = Place::new("redo-damaged-applied");
     let (mut primary, standby, database) = pair(&place);
     let mut application = place.application(&database);
@@ -252,7 +252,7 @@ fn a_failover_that_needs_none_of_the_damaged_redo_succeeds() {
 }
 
 #[test]
-fn a_primary_does_not_open_where_its_redo_log_is_damaged_unless_it_is_told_to() {
+fn primary_with_a_damaged_redo_log_opens_only_with_until_scn() {
     let place = Place::new("redo-damaged-primary");
     let (mut primary, database) = place.protecting();
     let mut application = place.application(&database);

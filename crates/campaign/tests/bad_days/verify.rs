@@ -79,7 +79,7 @@ fn a_damaged_cold_page_of_a_standby_is_named_and_repaired() {
 }
 
 #[test]
-fn a_page_that_differs_is_said_at_the_failover() {
+fn differing_page_is_reported_at_the_failover() {
     let place = Place::new("verify-failover");
     let (mut primary, standby, _) = with_damaged_page(&place);
     assert_eq!(verify(&primary, &[]).0, 1);

@@ -7,7 +7,7 @@ use standfast_campaign::status::Status;
 const SQLITE_ERROR: i32 = 1;
 
 #[test]
-fn views_answer_on_a_protected_connection_and_say_why_when_the_instance_does_not_run() {
+fn views_answer_and_fail_with_a_remedy_when_instance_is_down() {
     let (place, began) = (Place::new("views"), std::time::Instant::now());
     let (mut primary, database) = place.protecting();
     let mut application = place.application(&database);
@@ -44,7 +44,7 @@ fn views_answer_on_a_protected_connection_and_say_why_when_the_instance_does_not
 }
 
 #[test]
-fn without_a_protected_database_a_view_says_so_and_finds_one_that_is_attached() {
+fn view_fails_without_protected_database_and_finds_attached_one() {
     let place = Place::new("views-plain");
     let (_primary, database) = place.protecting();
     let mut application = place.application(&place.database("plain.db"));
@@ -121,7 +121,7 @@ fn a_standby_shows_its_lags_and_its_own_logs() {
 }
 
 #[test]
-fn queries_on_the_command_line_fail_with_the_exit_codes_of_all_commands() {
+fn sql_command_fails_with_the_common_exit_codes() {
     let place = Place::new("views-cli");
     let mut primary = place.primary("south");
     let table = must(&primary, &["sql", "SELECT name, flashback_on FROM v$database"]);

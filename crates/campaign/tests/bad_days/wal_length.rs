@@ -17,7 +17,7 @@ fn wal_bytes(database: &Path) -> u64 {
 }
 
 #[test]
-fn a_wal_that_grew_under_a_reader_is_cut_once_it_begins_again() {
+fn wal_that_grew_under_a_reader_is_truncated_once_it_restarts() {
     let place = Place::new("wal-length");
     let mut primary = place.instance("south");
     primary.configure("checkpoint", "reset_frames", RESET_FRAMES).unwrap();

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_counts_where_there_is_no_other() {
+    fn version_is_accepted_only_if_it_is_the_only_one() {
         assert_eq!(only_version(b"x\x003.53.2\x00y").as_deref(), Some("3.53.2"));
         assert_eq!(
             only_version(b"\x003.14\x00\x003.x.1\x00\x003.40.1\x00\x003.40.1\x00").as_deref(),

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mapped_files_are_told_from_everything_else() {
+    fn mapped_files_are_distinguished_from_other_mappings() {
         let maps = "\
 55d0c2a00000-55d0c2a01000 r--p 00000000 fe:00 1234                       /usr/bin/my app\n\
 55d0c2a01000-55d0c2a02000 r-xp 00001000 fe:00 1234                       /usr/bin/my app\n\

@@ -228,13 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_protected_and_opened_through_the_vfs_needs_no_advice() {
+    fn protected_database_opened_through_the_vfs_needs_no_advice() {
         let well = advise(&[found(1, true, true)], &[opened(Some("/srv/sf"), 2, 0)], Path::new("/p"));
         assert!(well.is_empty(), "{well:?}");
     }
 
     #[test]
-    fn each_way_to_be_without_protection_has_its_own_advice() {
+    fn each_cause_of_missing_protection_has_its_own_advice() {
         let protected = [opened(Some("/srv/sf"), 0, 1)];
         one(&[found(1, false, true)], &protected, "LD_PRELOAD=/lib/p.so");
         one(&[found(1, false, false)], &protected, "compiled in");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_opened_nothing_is_no_reason_for_advice() {
+    fn sqlite_copy_that_opened_nothing_causes_no_advice() {
         let unused = Found { is_used: false, ..found(2, false, true) };
         let well = advise(&[found(1, true, true), unused], &[opened(Some("/srv/sf"), 1, 0)], Path::new("/p"));
         assert!(well.is_empty(), "{well:?}");

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn opening_and_executing_is_seen_and_nothing_else() {
+    fn filter_traces_only_open_and_exec_system_calls() {
         for number in SEEN {
             assert_eq!(answer(ARCHITECTURE, number as u32), libc::SECCOMP_RET_TRACE);
             assert_eq!(answer(0x4000_0003, number as u32), libc::SECCOMP_RET_ALLOW, "32 bits");

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_nothing_reads_are_dropped_and_counted() {
+    fn alert_lines_beyond_the_queue_limit_are_dropped_and_counted() {
         let queue = Queue::default();
         let line = "x".repeat(BYTES_MAX / 4);
         let put: Vec<Put> = (0..6).map(|_| queue.put(line.clone())).collect();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_cannot_be_written_are_counted_when_one_can() {
+    fn failed_writes_are_counted_once_a_line_can_be_written() {
         let queue = Queue::default();
         for line in ["one", "two", "three", "four"] {
             queue.put(line.into());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_read_and_then_closes_is_an_error() {
+    fn write_fails_when_a_stalled_reader_closes_the_stream() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(ours));

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_known_again_after_a_rename_and_a_copy_is_not() {
+    fn directory_identity_survives_a_rename_but_not_a_copy() {
         let base = std::env::temp_dir().join(format!("standfast-home-{}", std::process::id()));
         let [one, renamed, copy] = ["one", "renamed", "copy"].map(|name| base.join(name));
         std::fs::create_dir_all(&one).unwrap();

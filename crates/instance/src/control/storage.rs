@@ -69,7 +69,7 @@ mod tests {
     use std::path::PathBuf;
 
     #[test]
-    fn a_control_file_survives_and_damage_is_found() {
+    fn control_file_is_read_back_and_damage_is_detected() {
         let control = control();
         let path = std::env::temp_dir().join(format!("standfast-control-{}", std::process::id()));
         control.store(&standfast_io::DirectDisk, &path).unwrap();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_within_the_directory_go_with_it() {
+    fn stored_paths_follow_a_renamed_instance_directory() {
         let base = std::env::temp_dir().join(format!("standfast-relative-{}", std::process::id()));
         let [one, other] = ["one", "other"].map(|name| base.join(name));
         std::fs::create_dir_all(&one).unwrap();

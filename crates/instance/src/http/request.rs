@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_read_with_its_tokens() {
+    fn http_request_is_parsed_with_its_tokens() {
         let all = request(
             "GET /api/dashboard?x=1&token=abc HTTP/1.1\r\nHost: a:1\r\nCookie: k=v; standfast_token=def\r\n\r\n",
         );
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_whole_token_opens() {
+    fn only_the_complete_token_grants_access() {
         let access = Access::Token("secret".into());
         let decide = |head: &str| access.decide(&request(head));
         assert_eq!(decide("GET / HTTP/1.1\r\n\r\n"), Decision::Unauthorized);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_token_only_requests_to_an_address_or_localhost_are_answered() {
+    fn without_token_only_ip_or_localhost_host_headers_are_allowed() {
         let decide =
             |host: &str| Access::Local.decide(&request(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")));
         for host in ["127.0.0.1:8080", "localhost:1", "LOCALHOST", "[::1]:80", "127.0.0.1"] {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_in_an_address_becomes_a_cookie_and_leaves_the_address() {
+    fn url_token_becomes_a_cookie_and_is_removed_from_the_url() {
         let answer = Answer::remember(&request("GET //evil?token=t HTTP/1.1\r\n\r\n"));
         let text = String::from_utf8(answer.bytes(true)).unwrap();
         assert!(text.contains("Location: /\r\n"), "{text}");

@@ -23,7 +23,7 @@ fn page(server: &HttpServer, path: &str) -> String {
 }
 
 #[test]
-fn pages_are_served_with_a_policy_that_runs_nothing_from_elsewhere() {
+fn pages_are_served_with_a_strict_content_security_policy() {
     let server = server();
     for (path, content) in
         [("/", "<title>Standfast"), ("/dashboard.js", "'use strict'"), ("/dashboard.css", ":root")]
@@ -38,7 +38,7 @@ fn pages_are_served_with_a_policy_that_runs_nothing_from_elsewhere() {
 }
 
 #[test]
-fn before_the_first_look_there_are_no_figures() {
+fn endpoints_return_503_before_the_first_observation() {
     let server = server();
     for path in ["/metrics", "/healthz", "/api/dashboard", "/api/observation"] {
         assert!(page(&server, path).starts_with("HTTP/1.1 503 "), "{path}");
@@ -47,7 +47,7 @@ fn before_the_first_look_there_are_no_figures() {
 }
 
 #[test]
-fn nothing_but_reading_is_answered() {
+fn only_get_and_head_requests_are_answered() {
     let server = server();
     let post = get(&server, "POST / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(post.starts_with("HTTP/1.1 405 ") && post.contains("Allow: GET, HEAD\r\n"), "{post}");
@@ -77,7 +77,7 @@ fn silent_connections_do_not_keep_a_client_out() {
 }
 
 #[test]
-fn silent_connections_take_no_place_of_one_that_is_allowed() {
+fn silent_connections_do_not_displace_an_allowed_client() {
     let latest = Arc::new(Latest::default());
     let config = HttpConfig { listen: "127.0.0.1:0".into(), anonymous: true, ..HttpConfig::default() };
     let server = HttpServer::start(&config, Path::new("."), &Weak::new(), &latest).unwrap().unwrap();
@@ -96,7 +96,7 @@ fn silent_connections_take_no_place_of_one_that_is_allowed() {
 }
 
 #[test]
-fn clients_that_do_not_read_do_not_keep_others_out() {
+fn clients_that_do_not_read_do_not_block_others() {
     let server = server();
     let _deaf: Vec<TcpStream> = (0..2 * LIMITS.authenticated)
         .map(|_| {
@@ -109,7 +109,7 @@ fn clients_that_do_not_read_do_not_keep_others_out() {
 }
 
 #[test]
-fn a_head_that_is_too_long_is_refused() {
+fn too_long_request_head_is_refused() {
     let server = server();
     let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(20_000));
     let mut stream = TcpStream::connect(server.address()).unwrap();
@@ -122,7 +122,7 @@ fn a_head_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn without_the_token_nothing_is_read_on_loopback_neither() {
+fn nothing_is_served_without_the_token_even_on_loopback() {
     let directory = std::env::temp_dir().join(format!("standfast-http-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let start = |listen: &str, token_file: &str, anonymous: bool| {
@@ -171,7 +171,7 @@ fn without_the_token_nothing_is_read_on_loopback_neither() {
 }
 
 #[test]
-fn nothing_is_served_where_nothing_is_configured() {
+fn http_server_does_not_start_without_configuration() {
     let none = HttpServer::start(&HttpConfig::default(), Path::new("."), &Weak::new(), &Arc::default());
     assert!(none.unwrap().is_none());
 }

@@ -120,7 +120,7 @@ mod tests {
     use standfast_format::page_sum;
 
     #[test]
-    fn changes_of_watched_pages_are_noted_and_no_others() {
+    fn only_changes_of_watched_pages_are_recorded() {
         let id = DatabaseId(1);
         let page = vec![7; 512];
         let mut records = Vec::new();

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_to_end_that_nobody_has_taken_is_seen() {
+    fn blocked_pending_termination_signal_is_detected() {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: the set is initialised first; the signal is blocked in this thread and sent to it alone.
         unsafe {

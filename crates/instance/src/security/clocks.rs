@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_due_after_two_thirds_by_either_clock() {
+    fn certificate_renewal_is_due_after_two_thirds_by_either_clock() {
         let info = hour();
         assert!(!is_due(&info, MADE + 2399, None) && is_due(&info, MADE + 2400, None));
         assert!(is_due(&info, MADE - DAY - 1, None), "not valid yet");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_was_unfit_when_it_came_is_not_renewed_at_once() {
+    fn certificate_invalid_on_arrival_is_not_renewed_immediately() {
         let info = hour();
         for now in [MADE + DAY, MADE - 2 * DAY] {
             assert!(!is_due(&info, now, Some((s(239), true))), "{now}");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_that_differs_is_named_with_direction() {
+    fn clock_difference_is_reported_with_its_direction() {
         let at = |now| difference(ahead(&hour(), now), "paris");
         assert_eq!(at(MADE + 200), None);
         assert_eq!(
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_is_noticed_once() {
+    fn each_clock_change_is_detected_once() {
         let began = Instant::now();
         let mut watch = ClockWatch::begin(began, MADE);
         assert_eq!(watch.moved(began + s(60), MADE + 61), None);

@@ -102,7 +102,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn secrets_are_for_their_owner_and_replaced_as_a_whole() {
+    fn secret_files_are_private_and_replaced_atomically() {
         let directory = std::env::temp_dir().join(format!("standfast-secrets-{}", std::process::id()));
         let files = Files::new(directory.clone());
         files.make_directory().unwrap();

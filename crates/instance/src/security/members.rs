@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_once_for_its_name_until_it_expires() {
+    fn token_is_valid_once_for_its_name_until_it_expires() {
         let mut members = Members::default();
         let number = issued(&mut members, "oslo", Rights::all());
         assert_eq!(members.redeem(NOW, "00", "oslo", |_| true), Err(BadToken::Unknown));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_has_the_rights_of_its_token_also_as_a_destination() {
+    fn host_keeps_its_token_rights_as_a_destination() {
         let mut members = Members::default();
         for (name, rights) in [("reports", Rights::never_primary()), ("near", Rights::far_sync())] {
             let number = issued(&mut members, name, rights.clone());
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_on_no_list_may_not_become_primary() {
+    fn destination_not_on_the_allow_list_may_not_become_primary() {
         let destinations = ["oslo".to_owned()];
         let mut members = Members::default();
         assert_eq!(members.rights("oslo", &destinations), Rights::never_primary());
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_a_member_off_raises_no_right_of_it() {
+    fn removing_a_member_never_raises_its_rights() {
         let destinations = ["reports".to_owned()];
         for rights in [Rights::never_primary(), Rights::far_sync(), Rights::status_only(), Rights::all()] {
             let (mut here, mut told) = (Members::default(), Members::default());
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_token_lists_a_member_that_was_taken_off() {
+    fn redeemed_token_lists_a_removed_member_again() {
         let mut members = Members::default();
         members.allow("oslo", Rights::all());
         members.remove("oslo");
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restriction_outlives_a_failover() {
+    fn member_restriction_survives_a_failover() {
         let mut south = Members::default();
         south.allow("reports", Rights::never_primary());
         let mut north = Members::default();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_sync_makes_no_candidate() {
+    fn far_sync_cannot_endorse_a_promotion_candidate() {
         let mut members = Members::default();
         let near = MemberRights { name: "near".into(), rights: Rights::far_sync() };
         members.vouch(&[all(&["south", "north"]), vec![near]].concat());
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failover_a_standby_takes_redo_from_whom_its_primary_vouched_for() {
+    fn standby_accepts_redo_after_failover_from_endorsed_members() {
         let mut members = Members::default();
         assert!(!may(&members, "paris", Right::Send), "no host is listed at first");
         members.vouch(&all(&["paris", "oslo", "bergen"]));
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_removed_may_do_nothing() {
+    fn removed_host_loses_all_its_rights() {
         let mut members = Members::default();
         let number = issued(&mut members, "oslo", Rights::all());
         members.redeem(NOW, &number, "oslo", |_| true).unwrap();
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_token_makes_no_proof() {
+    fn stored_token_data_cannot_produce_a_proof() {
         let mut members = Members::default();
         let token = members.issue([1; 32], "oslo", Rights::all(), NOW, HOUR).unwrap();
         let secret = &token.reveal()[token.reveal().len() - 48..];
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_an_earlier_release_is_read_and_its_keys_are_not_kept() {
+    fn older_member_list_is_read_without_keeping_its_keys() {
         let key = "01".repeat(32);
         let old = format!(
             r#"{{"tokens": {{"00ff": {{"key": "{key}", "name": "lyon", "never_primary": true, "expires": 1800000001}}}},
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_release_vouches_for_is_names() {
+    fn endorsements_of_an_older_release_are_names_only() {
         let said = as_said(&[], &["oslo".into()], "paris");
         assert_eq!((names(&said), &said[0].rights), (vec!["oslo", "paris"], &Rights::all()));
         let newer = [MemberRights { name: "near".into(), rights: Rights::far_sync() }];
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_were_not_used_are_forgotten() {
+    fn unused_tokens_are_forgotten_once_they_expire() {
         let mut members = Members::default();
         for _ in 0..TOKENS_MAX {
             issued(&mut members, "oslo", Rights::all());

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_member_that_may_become_primary_is_believed() {
+    fn only_a_promotion_of_an_eligible_member_is_trusted() {
         let (members, destinations) =
             (members(), ["reports".to_owned(), "near".to_owned(), "oslo".to_owned()]);
         let is_trusted = |word| believed(word, "south", &members, &destinations).is_ok();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_begin_an_incarnation_is_believed_with_its_record_only() {
+    fn instance_relaying_an_incarnation_needs_a_signed_record() {
         let (members, at) = (members(), Incarnation { number: 2, id: IncarnationId([2; 8]), branch: Scn(9) });
         let peer = |role| PeerIdentity {
             instance: InstanceId([1; 16]),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_counts_for_its_incarnation_and_its_member_only() {
+    fn promotion_record_holds_only_for_its_incarnation_and_member() {
         let directory = std::env::temp_dir().join(format!("standfast-promotion-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
         let keeper = Keeper::new(directory.clone(), "north");

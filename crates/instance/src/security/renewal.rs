@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_spoken_of_when_it_was_not_renewed() {
+    fn certificate_state_reports_a_missed_renewal() {
         let year = valid_for(365 * DAY);
         let at = |day: u64, failed| state(&year, NOW + day * DAY, failed);
         assert_eq!(

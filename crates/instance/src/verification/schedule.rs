@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schedule_begins_an_interval_after_the_first_look() {
+    fn verification_begins_one_interval_after_the_first_check() {
         const HOUR: u64 = 3_600_000_000;
         assert_eq!(next_run(None, 1000, HOUR), Schedule::Unknown);
         assert_eq!(next_run(Some(1000 + HOUR), 1000, HOUR), Schedule::Later);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_equal_only_when_every_page_of_the_run_was_compared() {
+    fn copy_is_equal_only_if_the_run_compared_every_page() {
         assert_eq!(outcome(&destination(100, verified(7, 50, vec![]))), Outcome::Equal);
         assert_eq!(outcome(&destination(100, verified(7, 49, vec![]))), Outcome::NotCompared);
         assert_eq!(outcome(&destination(100, verified(6, 50, vec![]))), Outcome::NotCompared);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_two_standbys_hold_alike_is_not_repaired() {
+    fn page_on_which_two_standbys_agree_is_not_repaired() {
         let one = destination(100, verified(7, 50, vec![difference(3, 9), difference(4, 9)]));
         let other = destination(100, verified(7, 50, vec![difference(3, 8), difference(4, 9)]));
         let (repair, agreed) = pages_to_repair(&[one, other], "a.db");

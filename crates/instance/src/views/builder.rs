@@ -124,7 +124,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_not_said_is_null_and_the_last_column_names_the_instance() {
+    fn missing_cells_are_null_and_last_column_names_the_instance() {
         let view = standfast_views::view("v$archive_gap").unwrap();
         let mut rows = Builder::new(view);
         rows.begin_instance("oslo");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_json_stay_numbers() {
+    fn json_numbers_stay_numbers_in_view_cells() {
         assert_eq!(cell(&json!(5)), Cell::Integer(5));
         assert_eq!(cell(&json!(u64::MAX)), Cell::Integer(i64::MAX));
         assert_eq!(cell(&json!(0.5)), Cell::Real(0.5));

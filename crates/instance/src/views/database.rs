@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failover_shows_where_it_was_and_other_roles_are_not_open() {
+    fn failover_scn_is_shown_and_a_fenced_primary_is_mounted() {
         let mut at = example::primary();
         at.catalog["incarnation"] = json!(2);
         let became = |at: &_| Shown::of("v$database", at).only(&["standby_became_primary_scn", "open_mode"]);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_alert_log_have_their_time_severity_and_destination() {
+    fn alert_log_rows_have_time_severity_and_destination() {
         let rows = Shown::of("v$dataguard_status", &example::primary()).all(&[
             "timestamp",
             "severity",
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_have_their_type_and_destinations_their_notation() {
+    fn parameters_show_types_and_destinations_as_attribute_text() {
         let shown = Shown::of("v$parameter", &example::primary());
         let columns = ["type", "value", "isdefault"];
         assert_eq!(shown.clone().with("name", "redo.groups").only(&columns), ["3", "4", "FALSE"]);

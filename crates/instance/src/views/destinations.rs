@@ -276,7 +276,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn attributes_are_shown_as_they_are_named_elsewhere() {
+    fn archive_dest_view_shows_the_destination_attributes() {
         let shown = Shown::of("v$archive_dest", &example::primary()).with("dest_id", "1");
         let columns =
             ["dest_name", "status", "transmit_mode", "affirm", "net_timeout", "db_unique_name", "valid_now"];
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_of_a_sender_is_the_status_of_its_destination() {
+    fn destination_status_follows_the_sender_state() {
         let status = |state: &str, failures: u64, configured: &str, max_failure: u64| {
             let mut at = example::primary();
             at.catalog["destinations"][0]["state"] = json!(configured);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_standby_says_of_itself_is_shown_and_without_it_nothing_is_known() {
+    fn standby_columns_show_its_own_report_and_are_null_without_it() {
         let columns = ["type", "database_mode", "recovery_mode", "standby_logfile_count", "applied_seq_no"];
         let shown = Shown::of("v$archive_dest_status", &example::family()).with("dest_id", "1");
         let mode = "MANAGED REAL TIME APPLY WITH QUERY";
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn response_times_are_those_of_each_synchronous_destination() {
+    fn response_histogram_covers_each_synchronous_destination() {
         let columns = ["dest_id", "duration", "frequency"];
         let mut at = example::primary();
         assert_eq!(Shown::of("v$redo_dest_resp_histogram", &at).all(&columns), [["1", "512", "2"]]);

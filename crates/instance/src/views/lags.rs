@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_that_has_all_is_not_behind() {
+    fn standby_with_all_redo_shows_zero_lags() {
         let rows = stats(&example::family());
         assert_eq!(rows[0], ["north", "transport lag", "+00 00:00:00", "2026-11-21 10:00:29"]);
         assert_eq!(rows[1], ["north", "apply lag", "+00 00:00:00", "2026-11-21 10:00:29"]);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn lags_are_intervals_and_unknown_ones_are_not_zero() {
+    fn lags_are_shown_as_intervals_and_unknown_lags_as_null() {
         let mut at = example::standby();
         at.status["standby"]["transport_lag_s"] = json!(3.9);
         at.status["standby"]["apply_lag_s"] = json!(86_461.0);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_standby_that_does_not_answer_its_sender_says_what_it_knows() {
+    fn sender_lags_are_shown_for_a_standby_that_does_not_answer() {
         let mut at = example::primary();
         at.status["destinations"][0]["transport_lag_s"] = json!(0.0);
         at.status["destinations"][0]["apply_lag_s"] = json!(70.5);
@@ -193,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn small_lags_are_counted_by_seconds_and_long_ones_together() {
+    fn small_lags_are_counted_by_seconds_and_long_ones_by_minutes() {
         let rows = Shown::of("v$standby_event_histogram", &example::standby())
             .all(&["name", "time", "unit", "count"]);
         assert_eq!(rows, [["apply lag", "2", "seconds", "5"], ["apply lag", "1", "minutes", "7"]]);
     }
 
     #[test]
-    fn progress_says_what_it_does_not_know() {
+    fn recovery_progress_shows_unknown_values_as_null() {
         let shown = Shown::of("v$recovery_progress", &example::standby());
         assert_eq!(shown.clone().with("item", "Active Apply Rate").only(&["sofar"]), ["-"]);
         assert_eq!(shown.clone().with("item", "Elapsed Time").only(&["sofar", "total"]), ["20", "-"]);

@@ -249,7 +249,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn groups_of_a_primary_are_online_logs_and_those_of_a_standby_are_not() {
+    fn primary_groups_are_online_logs_and_standby_groups_are_not() {
         let shown = Shown::of("v$log", &example::family());
         let rows = shown.all(&["db_unique_name", "group_no", "status", "sequence_no", "next_time"]);
         assert_eq!(rows[0], ["south", "1", "INACTIVE", "7", "2026-11-21 10:00:00"]);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_members_are_invalid() {
+    fn lost_log_members_are_shown_as_invalid() {
         let rows = Shown::of("v$logfile", &example::primary()).all(&["group_no", "status", "type", "member"]);
         assert!(rows.contains(&vec!["1".into(), "-".into(), "ONLINE".into(), "/redo/1a.log".into()]));
         assert!(rows.contains(&vec!["1".into(), "INVALID".into(), "ONLINE".into(), "/redo2/1b.log".into()]));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_nothing_follows_has_no_end_time() {
+    fn last_archived_log_has_no_end_time() {
         let mut at = example::primary();
         at.catalog["logs"] = json!(null);
         let shown = Shown::of("v$archived_log", &at).with("dest_id", "0");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn each_destination_has_a_row_of_the_logs_that_are_there() {
+    fn each_destination_has_rows_for_the_logs_it_holds() {
         let mut at = example::primary();
         at.status["destinations"][0]["hardened"] = json!(8_100);
         at.status["destinations"][0]["applied"] = json!(7_500);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_standby_has_applied_of_a_log() {
+    fn applied_column_shows_standby_progress_within_a_log() {
         let mut at = example::standby();
         let applied = |at: &_| Shown::of("v$archived_log", at).all(&["applied"]).concat();
         assert_eq!(applied(&at), ["YES", "YES"]);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gap_of_a_standby_that_does_not_answer_is_what_its_sender_knows() {
+    fn sender_gap_is_shown_for_a_standby_that_does_not_answer() {
         let mut at = example::primary();
         at.status["destinations"][0]["gap"] = json!({"low_sequence": 3, "high_sequence": 5});
         at.standbys = vec![example::silent("north")];

@@ -183,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn threads_are_shown_with_what_they_do_and_where_they_are() {
+    fn threads_are_shown_with_role_action_and_log_position() {
         let shown = Shown::of("v$dataguard_process", &example::family());
         let columns =
             ["db_unique_name", "name", "role", "action", "sequence_no", "block_no", "dest_id", "dest_mask"];
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archiver_that_fills_a_gap_is_told_apart_from_one_that_archives() {
+    fn gap_archivers_and_redo_archivers_have_different_roles() {
         let mut at = example::primary();
         at.sample.threads[0].name = "arc2-north".into();
         at.sample.threads[1].name = "arc0".into();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_view_says_the_same_in_its_own_words() {
+    fn managed_standby_view_shows_the_same_in_its_own_terms() {
         let mut at = example::standby();
         let states =
             |at: &_| Shown::of("v$managed_standby", at).all(&["process", "status", "client_process"]);

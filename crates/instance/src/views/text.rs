@@ -52,7 +52,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn times_are_those_that_sqlite_takes() {
+    fn view_times_are_in_a_format_that_sqlite_parses() {
         let text = time(1_709_210_096_789_000);
         assert_eq!(text, "2024-02-29 12:34:56");
         let sqlite = rusqlite::Connection::open_in_memory().unwrap();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_names_differ_and_never_change() {
+    fn event_ids_are_distinct_and_never_change() {
         let all = standfast_instruments::Event::ALL.iter().map(|event| id_of(event.name()));
         let unlike: std::collections::BTreeSet<u32> = all.collect();
         assert_eq!(unlike.len(), standfast_instruments::Event::ALL.len());

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_in_hundredths_of_a_second_and_in_microseconds() {
+    fn wait_times_are_in_centiseconds_and_in_microseconds() {
         let at = waited(Event::LogFileSync, &[30_000, 10_000]);
         let shown = Shown::of("v$system_event", &at).with("event", "log file sync");
         let columns = ["total_waits", "time_waited", "average_wait", "time_waited_micro", "wait_class"];
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_have_their_upper_bounds_in_both_histograms() {
+    fn both_histograms_label_buckets_by_their_upper_bound() {
         let at = waited(Event::LogFileSync, &[1, 700, 1_500, 3_000]);
         let micro = Shown::of("v$event_histogram_micro", &at).with("event", "log file sync");
         let rows = micro.all(&["wait_time_micro", "wait_time_format", "wait_count"]);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_waits_are_in_a_bucket_of_their_own() {
+    fn longest_waits_have_their_own_bucket() {
         let at = waited(Event::LogFileSync, &[1 << 40]);
         let last = |view| Shown::of(view, &at).with("event", "log file sync");
         let micro = last("v$event_histogram_micro").all(&["wait_time_micro", "wait_count"]);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_of_the_last_interval_of_each_group_and_nothing_to_divide_by_is_null() {
+    fn latest_metrics_are_shown_and_division_by_zero_is_null() {
         let at = example::primary();
         let columns = ["metric_name", "group_id", "end_time", "value"];
         let now = Shown::of("v$sysmetric", &at).all(&columns);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn who_works_waits_for_nothing() {
+    fn session_on_cpu_shows_no_wait_event() {
         let shown = Shown::of("v$active_session_history", &example::primary());
         let rows = shown.all(&["session_id", "session_type", "session_state", "event", "time_waited"]);
         assert_eq!(rows[0], ["4", "FOREGROUND", "WAITING", "log file sync", "250"]);

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_faults_is_understood() {
+    fn fault_list_skips_entries_it_cannot_parse() {
         let armed = parse("log-write=EIO@3,copy:/redo2/=sleep:5@2+,nonsense,send=kill,sync=what");
         let seen: Vec<_> = armed.iter().map(|a| (a.fault, &*a.of, a.action, a.first, a.onwards)).collect();
         assert_eq!(

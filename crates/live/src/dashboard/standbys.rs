@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_standby_catches_up_only_when_it_applies_faster_than_redo_is_made() {
+    fn standby_catches_up_only_if_apply_outpaces_redo() {
         let lag = |bytes, seconds| Lag { seconds, bytes };
         let late = lag(Some(1000), Some(60.0));
         assert_eq!(catch_up(late, Some(300.0), Some(200.0)).value, Some(10.0));

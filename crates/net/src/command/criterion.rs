@@ -127,13 +127,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_does_not_pass() {
+    fn check_without_a_measurement_does_not_pass() {
         let criterion: Criterion = "p50>1h".parse().unwrap();
         assert!(criterion.met(&Interval { latency: None, ..total() }).is_some());
     }
 
     #[test]
-    fn other_forms_are_refused() {
+    fn malformed_criterion_is_refused_with_an_example() {
         for wrong in ["p99", "p99=5", "p98>5ms", "p99>", "throughput<5ms", "p99>5kb", ">5ms"] {
             assert!(wrong.parse::<Criterion>().unwrap_err().contains("p99>5ms"), "{wrong}");
         }

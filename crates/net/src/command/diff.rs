@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn less_throughput_or_more_latency_beyond_the_tolerance_is_worse() {
+    fn lower_throughput_or_higher_latency_beyond_tolerance_is_worse() {
         let worse = |after: Value| compare(&result(100.0, 0.001), &after, 10.0).iter().any(|one| one.worse);
         assert!(!worse(result(91.0, 0.00109)));
         assert!(worse(result(89.0, 0.001)));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_earlier_report_is_replaced_and_nothing_else_is_left_behind() {
+    fn only_an_earlier_report_is_replaced_and_no_file_is_left_over() {
         let directory = directory("replaced");
         let path = directory.join("report.html");
         for number in 0..2 {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_somebody_else_are_left_alone_also_when_they_come_between() {
+    fn foreign_files_are_left_alone_even_if_created_meanwhile() {
         let directory = directory("foreign");
         let path = directory.join("thesis.html");
         for content in ["<!DOCTYPE html>\n<html>my thesis</html>", ""] {

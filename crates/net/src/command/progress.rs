@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_of_two_seconds_is_ended_and_words_begin_it_anew() {
+    fn progress_line_is_due_after_two_seconds_without_output() {
         let begun = Instant::now();
         let after = |millis| begun + Duration::from_millis(millis);
         assert!(!is_due(begun, None, after(1_999)));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_says_how_long_and_fits_the_terminal() {
+    fn progress_line_shows_elapsed_time_and_fits_the_terminal() {
         let seconds = Duration::from_secs;
         assert_eq!(
             line(seconds(12), Some(seconds(60)), "to server: 8.0 MiB/s"),

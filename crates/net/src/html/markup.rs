@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_a_foreign_text_is_taken_for_a_mark() {
+    fn foreign_text_is_escaped_in_markup() {
         let hostile = "</td><script>alert('1' & \"2\")</script>\u{0}\u{1b}[31m\u{202e}";
         let marks =
             Markup::new().element("td", &[("title", hostile), ("id", "")], text(hostile)).into_string();

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_drawn_where_its_values_are() {
+    fn plot_line_passes_through_its_values() {
         let drawn = plot(vec![(0.0, 0.0), (10.0, 50.0), (20.0, 100.0)], false);
         let frame = Frame { left: 50.0, right: 250.0, top: 20.0, bottom: 120.0 };
         assert_eq!(drawn.places(&drawn.series[0], frame), [(50.0, 120.0), (150.0, 70.0), (250.0, 20.0)]);
@@ -351,7 +351,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_was_measured_is_drawn_inside(
+        fn every_measured_point_is_drawn_inside_the_frame(
             points in prop::collection::vec((any::<f64>(), any::<f64>()), 0..80),
             logarithmic: bool
         ) {

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_round_and_have_the_digits_that_they_need() {
+    fn axis_steps_are_round_with_only_needed_digits() {
         let axis = |high: f64| Axis::from_zero("MiB/s", [high].into_iter(), 5);
         assert_eq!(names(&axis(112.3)), ["0", "50", "100", "150"]);
         assert_eq!(names(&axis(100.0)), ["0", "20", "40", "60", "80", "100"]);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_axis_begins_and_ends_at_a_tick_around_the_values() {
+    fn logarithmic_axis_starts_and_ends_at_ticks_around_the_values() {
         let axis = |values: &[f64], most| Axis::logarithmic("ms", values.iter().copied(), most, plain);
         assert_eq!(names(&axis(&[0.3, 1.2], 9)), ["0.2", "0.5", "1", "2"]);
         assert_eq!(names(&axis(&[0.013, 730.0], 6)), ["0.01", "0.1", "1", "10", "100", "1000"]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_have_a_tick_at_their_doublings() {
+    fn buffer_axis_has_ticks_at_doublings() {
         let values = [196_608.0, 2_097_152.0, 9_437_184.0];
         let name = |bytes: f64| format!("{} KiB", bytes / 1024.0);
         let axis = Axis::doublings("socket buffer", values.into_iter(), 4, name);
@@ -226,7 +226,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_axis_has_distinct_ticks_inside_and_every_value_has_a_place(
+        fn every_axis_has_distinct_ticks_and_places_every_value(
             values in prop::collection::vec(anything(), 0..12), most in 1_usize..12
         ) {
             let all = || values.iter().copied();
@@ -249,7 +249,7 @@ mod tests {
         }
 
         #[test]
-        fn greater_values_are_further_along(low in 1e-6..1e6_f64, more in 1.001..1e3_f64) {
+        fn larger_values_lie_further_along_the_axis(low in 1e-6..1e6_f64, more in 1.001..1e3_f64) {
             let values = || [low, low * more].into_iter();
             for axis in [
                 Axis::from_zero("x", values(), 5),

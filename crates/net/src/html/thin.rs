@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_keep_their_sums_and_their_worst() {
+    fn merged_intervals_keep_their_sums_and_worst_values() {
         let intervals: Vec<Interval> = (0..25).map(interval).collect();
         let (rows, each) = rows(&intervals, 10);
         assert_eq!((rows.len(), each), (9, 3));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_stays_as_it_is() {
+    fn intervals_that_fit_are_not_merged() {
         let intervals: Vec<Interval> = (0..4).map(interval).collect();
         let (rows, each) = rows(&intervals, 4);
         assert_eq!((rows.len(), each), (4, 1));

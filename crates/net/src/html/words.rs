@@ -113,7 +113,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_calendar_knows_leap_days_and_new_years() {
+    fn utc_dates_are_right_at_leap_days_and_year_ends() {
         for (seconds, said) in [
             (0, "1970-01-01 00:00:00 UTC"),
             (951_782_400, "2000-02-29 00:00:00 UTC"),

@@ -16,7 +16,7 @@ fn observation(seconds: u64) -> Observation {
 }
 
 #[test]
-fn snapshots_come_back_as_they_were_while_more_are_written() {
+fn snapshots_are_read_back_unchanged_during_writes() {
     let directory = TempDir::new("repository").unwrap();
     let mut writer = Repository::open(&at(&directory)).unwrap();
     let parameters = json!({ "redo": { "groups": 3 } });
@@ -39,7 +39,7 @@ fn snapshots_come_back_as_they_were_while_more_are_written() {
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_with_a_remedy() {
+fn unavailable_period_is_refused_with_a_remedy() {
     let directory = TempDir::new("repository").unwrap();
     let said = |error: ReportError| error.to_string();
     assert!(said(Repository::read(&at(&directory)).err().unwrap()).contains("standfast snapshot"));
@@ -56,7 +56,7 @@ fn what_cannot_be_had_is_refused_with_a_remedy() {
 }
 
 #[test]
-fn old_chains_are_removed_as_a_whole() {
+fn expired_snapshot_chains_are_removed_as_a_whole() {
     let directory = TempDir::new("repository").unwrap();
     let mut writer = Repository::open(&at(&directory)).unwrap();
     for n in 1..=3 * u64::from(CHAIN_MAX) {
@@ -69,7 +69,7 @@ fn old_chains_are_removed_as_a_whole() {
 }
 
 #[test]
-fn a_new_process_begins_a_chain_and_what_was_noted_is_there_once() {
+fn new_process_begins_a_chain_without_duplicating_history() {
     let directory = TempDir::new("repository").unwrap();
     let noted = |seconds: u64| {
         let mut observation = observation(seconds);

@@ -122,7 +122,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn commits_without_the_vfs_are_named_with_their_process_while_they_are_recent() {
+    fn recent_commits_without_the_vfs_are_reported_with_the_process() {
         let observation = |time_us: u64| Observation {
             status: json!({ "time_us": time_us, "databases": [
                 { "name": "quiet.db", "foreign_commits": 0, "foreign_seen_us": null },
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_that_still_admits_those_who_are_to_be_refused_is_named() {
+    fn database_that_still_admits_foreign_writers_is_reported() {
         let of = |writers: &str| {
             let status = json!({ "databases": [{ "name": "app.db", "foreign_writers": writers }] });
             all(&Observation { status, ..Observation::default() })
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offline_database_is_named_with_the_command_that_decides() {
+    fn offline_database_is_reported_with_the_resolve_command() {
         let status = json!({ "time_us": 1, "databases": [
             { "name": "app.db", "state": "left out", "redo_needed_from": 70, "why": "another file is at /srv/app.db\nhint: x" },
             { "name": "open.db", "state": "open" },
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn databases_that_a_standby_does_not_apply_to_are_named_there() {
+    fn databases_with_stopped_apply_are_reported_at_the_standby() {
         let stopped = |all: Value| Observation {
             status: json!({ "standby": { "stopped_databases": all } }),
             ..Observation::default()
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn unprotected_files_of_a_protected_directory_are_named() {
+    fn unprotected_files_in_a_protected_directory_are_reported() {
         let status = json!({ "unprotected_files": ["/srv/new.db"] });
         let found = all(&Observation { status, ..Observation::default() });
         assert!(found.len() == 1 && found[0].evidence.iter().any(|at| at.what == "/srv/new.db"));

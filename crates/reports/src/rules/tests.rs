@@ -47,7 +47,7 @@ fn outliers_at_standby(mean_us: f64, outlier_us: f64) -> Period {
 }
 
 #[test]
-fn nothing_is_said_of_a_healthy_pair() {
+fn healthy_pair_produces_no_findings() {
     assert_eq!(rules_of(&Load::healthy()), Vec::<&str>::new());
     let mut alone = pair(&Load::healthy());
     alone.to.observation.standbys.clear();
@@ -59,7 +59,7 @@ fn nothing_is_said_of_a_healthy_pair() {
 }
 
 #[test]
-fn every_rule_speaks_first_where_it_should_and_is_silent_beside_that() {
+fn every_rule_fires_first_on_its_case_and_stays_silent_near_it() {
     const MIB: u64 = 1 << 20;
     let cases: Vec<(&str, Load, Load)> = vec![
         (
@@ -210,7 +210,7 @@ fn every_rule_speaks_first_where_it_should_and_is_silent_beside_that() {
 }
 
 #[test]
-fn a_shared_disk_is_told_by_its_outliers() {
+fn shared_disk_is_recognised_by_its_outliers() {
     // R18
     let rules = |period: &Period| found(period).iter().map(|finding| finding.rule).collect::<Vec<_>>();
     assert_eq!(rules(&outliers_at_standby(105.0, 20_000.0)), ["R18"]);
@@ -218,7 +218,7 @@ fn a_shared_disk_is_told_by_its_outliers() {
 }
 
 #[test]
-fn a_log_writer_that_stands_still_is_first_whatever_else_there_is() {
+fn stalled_log_writer_is_always_the_first_finding() {
     let load = slow_standby_log()
         .at_end("/waiting_for", json!("log file switch (archiving needed)"))
         .at_end("/waiting_commits", json!(12));
@@ -237,7 +237,7 @@ fn a_log_writer_that_stands_still_is_first_whatever_else_there_is() {
 }
 
 #[test]
-fn a_slow_log_of_the_standby_is_told_with_its_members_and_the_network_apart() {
+fn slow_standby_log_is_reported_with_members_and_network_share() {
     let load = slow_standby_log().standby_at_end(
         "/log/groups",
         json!([{ "members": ["fast", "slow"] }, { "members": ["fast", "slow"] }]),
@@ -251,7 +251,7 @@ fn a_slow_log_of_the_standby_is_told_with_its_members_and_the_network_apart() {
 }
 
 #[test]
-fn small_buffers_are_told_from_a_thin_link() {
+fn small_buffers_are_distinguished_from_low_bandwidth() {
     let load = Load::healthy()
         .always("/destinations/0/mode", json!("async"))
         .always("/destinations/0/network_round_trip_us", json!(100_000))
@@ -264,7 +264,7 @@ fn small_buffers_are_told_from_a_thin_link() {
 }
 
 #[test]
-fn every_finding_says_what_to_do_and_what_would_refute_it() {
+fn every_finding_has_a_remedy_and_a_refutation() {
     let loads = [
         slow_standby_log(),
         waiting(Event::SwitchCompletion, 0.3),
@@ -279,7 +279,7 @@ fn every_finding_says_what_to_do_and_what_would_refute_it() {
 }
 
 #[test]
-fn rules_about_two_intervals_speak_of_what_changed() {
+fn comparison_rules_report_only_what_changed() {
     let said = |before: &Load, after: &Load| -> Vec<&'static str> {
         let (before, after) = (Interval::of(&pair(before)), Interval::of(&pair(after)));
         compared(&before, &after).iter().map(|finding| finding.rule).collect()
@@ -298,7 +298,7 @@ fn rules_about_two_intervals_speak_of_what_changed() {
 }
 
 #[test]
-fn processors_that_are_missing_explain_slow_writes_but_small_delays_of_waking_do_not() {
+fn cpu_shortage_explains_slow_writes_but_small_delays_do_not() {
     let slow =
         Load::healthy().event(Event::LogFileParallelWrite, 6_000.0).part(CommitPart::LocalWrite, 6_000.0);
     assert_eq!(rules_of(&slow.clone().part(CommitPart::Scheduling, 3_000.0)), ["R4"]);
@@ -311,7 +311,7 @@ fn processors_that_are_missing_explain_slow_writes_but_small_delays_of_waking_do
 }
 
 #[test]
-fn connections_that_break_explain_commits_that_wait_for_the_network() {
+fn broken_connections_explain_commits_waiting_for_the_network() {
     let waits = Load::healthy()
         .part(CommitPart::Network, 9_000.0)
         .always("/destinations/0/network_round_trip_us", json!(200));
@@ -320,7 +320,7 @@ fn connections_that_break_explain_commits_that_wait_for_the_network() {
 }
 
 #[test]
-fn a_link_that_loses_segments_is_named_even_when_its_round_trip_hides_it() {
+fn lossy_link_is_reported_even_if_the_round_trip_hides_it() {
     let lossy = |resent: u64| {
         Load::healthy()
             .part(CommitPart::Network, 5_000.0)

@@ -138,7 +138,7 @@ mod tests {
     use crate::synthetic::{Load, pair};
 
     #[test]
-    fn a_standby_that_says_nothing_has_dashes_and_a_reason() {
+    fn unreachable_standby_is_shown_with_dashes_and_the_reason() {
         let mut period = pair(&Load::healthy());
         period.to.observation.standbys[0].observation = None;
         period.to.observation.standbys[0].error = Some("connection refused".into());

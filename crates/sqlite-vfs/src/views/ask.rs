@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_taken_out_of_a_refusal() {
+    fn error_and_hint_are_extracted_from_a_refusal() {
         let line = r#"{"code":3,"error":"there is no view \"v$x\"","hint":"look\nhere"}"#;
         assert_eq!(json_text(line, "error").as_deref(), Some("there is no view \"v$x\""));
         assert_eq!(json_text(line, "hint").as_deref(), Some("look\nhere"));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_that_is_not_there_is_no_timeout() {
+    fn missing_instance_is_not_reported_as_a_timeout() {
         let nowhere = Path::new("/nowhere/control.sock");
         let end = Instant::now() + TIMEOUT;
         assert!(matches!(exchange(nowhere, "v$log", end), Err(Trouble::Connect(_))));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_in_time_is_given_up() {
+    fn view_query_times_out_on_a_silent_instance() {
         let path = std::env::temp_dir().join(format!("standfast-ask-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         // The listener never accepts: the connection is established, the request is sent, and no answer comes.

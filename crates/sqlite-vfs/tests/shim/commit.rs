@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_commit_returns_when_it_is_durable_and_not_before() {
+fn commit_returns_only_when_it_is_durable() {
     let (_scratch, instance, path) = protected("wait");
     let other = open(&path);
     instance.hold(true);
@@ -47,7 +47,7 @@ fn commits_of_several_connections_are_released_together() {
 }
 
 #[test]
-fn a_transaction_over_two_databases_waits_once_both_locks_are_free() {
+fn two_database_transaction_waits_after_releasing_both_locks() {
     let scratch = Scratch::new("attached");
     let (one, two) = (scratch.database("one.db"), scratch.database("two.db"));
     let instance = scratch.instance();
@@ -79,7 +79,7 @@ fn a_transaction_over_two_databases_waits_once_both_locks_are_free() {
 
 /// SQLite ignores the results of second phases when it has made a super-journal.
 #[test]
-fn a_transaction_with_two_rollback_journals_is_refused_before_it_commits() {
+fn transaction_with_two_rollback_journals_is_refused() {
     let (scratch, instance, path) = protected("super-journal");
     let plain = ["one.db", "two.db"].map(|name| scratch.path.join(name));
     for path in &plain {
@@ -108,7 +108,7 @@ fn a_transaction_with_two_rollback_journals_is_refused_before_it_commits() {
 }
 
 #[test]
-fn a_rolled_back_transaction_waits_for_nothing_and_notices_nothing() {
+fn rolled_back_transaction_does_not_wait_for_durability() {
     let (_scratch, instance, path) = protected("rollback");
     let connection = open(&path);
     insert(&connection).unwrap();
@@ -120,7 +120,7 @@ fn a_rolled_back_transaction_waits_for_nothing_and_notices_nothing() {
 }
 
 #[test]
-fn nowait_returns_at_once_and_wait_is_a_pragma_away() {
+fn nowait_commit_returns_immediately_until_wait_is_set() {
     let (_scratch, instance, path) = protected("nowait");
     let connection = open(&path);
     let pragma = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0));
@@ -138,7 +138,7 @@ fn nowait_returns_at_once_and_wait_is_a_pragma_away() {
 }
 
 #[test]
-fn batch_tells_the_instance_to_gather() {
+fn batch_mode_asks_the_instance_to_delay() {
     let (_scratch, instance, path) = protected("batch");
     let connection = open(&path);
     instance.segment.take_batch();
@@ -148,7 +148,7 @@ fn batch_tells_the_instance_to_gather() {
 }
 
 #[test]
-fn an_instance_that_vanishes_leaves_the_outcome_unknown_and_the_connection_usable() {
+fn vanished_instance_leaves_the_commit_outcome_unknown() {
     let (_scratch, mut instance, path) = protected("unknown");
     let connection = open(&path);
     insert(&connection).unwrap();
@@ -170,7 +170,7 @@ fn an_instance_that_vanishes_leaves_the_outcome_unknown_and_the_connection_usabl
 }
 
 #[test]
-fn a_commit_in_flight_survives_a_restart_of_the_instance() {
+fn commit_in_flight_survives_an_instance_restart() {
     let (_scratch, mut instance, path) = protected("restart");
     let mut connection = open(&path);
     insert(&connection).unwrap();
@@ -194,7 +194,7 @@ fn a_commit_in_flight_survives_a_restart_of_the_instance() {
 }
 
 #[test]
-fn a_failed_instance_fails_commits_in_flight_and_refuses_new_ones() {
+fn failed_database_fails_commits_in_flight_and_refuses_new_ones() {
     let (_scratch, instance, path) = protected("failed");
     let connection = open(&path);
     insert(&connection).unwrap();
@@ -212,7 +212,7 @@ fn a_failed_instance_fails_commits_in_flight_and_refuses_new_ones() {
 }
 
 #[test]
-fn a_log_that_starts_again_is_waited_for_in_its_new_generation() {
+fn commit_after_a_wal_reset_waits_in_the_new_generation() {
     let (scratch, instance, path) = protected("generation");
     let mut connection = open(&path);
     for _ in 0..20 {
@@ -254,7 +254,7 @@ fn total(connection: &rusqlite::Connection) -> i64 {
 }
 
 #[test]
-fn a_transaction_reads_its_own_frames_that_are_not_in_the_log_yet() {
+fn transaction_reads_its_own_frames_not_yet_in_the_wal() {
     let (_scratch, _instance, path) = protected("spilled");
     let connection = open(&path);
     connection
@@ -271,7 +271,7 @@ fn a_transaction_reads_its_own_frames_that_are_not_in_the_log_yet() {
 /// Frames of a transaction wait for its commit frame. Frames of a rolled-back transaction must not be written while
 /// another connection has the lock, whatever their own connection reads next.
 #[test]
-fn frames_of_a_transaction_that_was_rolled_back_never_reach_the_log() {
+fn rolled_back_frames_never_reach_the_wal() {
     let (_scratch, _instance, path) = protected("rolled-back");
     let (first, second) = (open(&path), open(&path));
     first.execute_batch("CREATE TABLE big(id INTEGER PRIMARY KEY, a BLOB); PRAGMA cache_size=4").unwrap();
@@ -288,7 +288,7 @@ fn frames_of_a_transaction_that_was_rolled_back_never_reach_the_log() {
 const LOSSES: [Loss; 2] = [Loss::Removed, Loss::OtherRelease];
 
 #[test]
-fn a_commit_begun_in_shared_memory_that_was_replaced_is_never_acknowledged() {
+fn commit_begun_in_replaced_shared_memory_is_never_acknowledged() {
     for loss in LOSSES {
         let (_scratch, instance, path) = protected(&format!("replaced-{loss:?}"));
         let connection = open(&path);
@@ -315,7 +315,7 @@ fn a_commit_begun_in_shared_memory_that_was_replaced_is_never_acknowledged() {
 }
 
 #[test]
-fn a_commit_that_waits_in_shared_memory_that_is_replaced_ends_with_a_word() {
+fn commit_waiting_in_replaced_shared_memory_ends_with_an_error() {
     for loss in LOSSES {
         let (_scratch, instance, path) = protected(&format!("replaced-wait-{loss:?}"));
         // The commit waits, however long the instance is gone.
@@ -344,7 +344,7 @@ fn a_commit_that_waits_in_shared_memory_that_is_replaced_ends_with_a_word() {
 }
 
 #[test]
-fn a_transaction_over_two_databases_is_not_acknowledged_when_one_of_them_lost_its_session() {
+fn two_database_commit_fails_when_one_lost_its_session() {
     let scratch = Scratch::new("replaced-attached");
     let (one, two) = (scratch.database("one.db"), scratch.database("two.db"));
     let instance = crate::fake::FakeInstance::start(&scratch.path.join("first"));
@@ -384,7 +384,7 @@ fn end_of_transaction(instance: &FakeInstance, commit: impl FnOnce() + Send) -> 
 }
 
 #[test]
-fn what_a_transaction_takes_behind_its_wait_is_counted_with_it() {
+fn time_after_the_commit_wait_counts_in_the_transaction() {
     let (_scratch, instance, path) = protected("ends");
     let writes = || assert_eq!(insert(&open(&path)).unwrap(), 1);
     // On a busy machine the end of a transaction may come too late to be counted as its end.

@@ -80,7 +80,7 @@ fn rows_of(connection: &Connection) -> i64 {
 }
 
 #[test]
-fn full_disk_at_any_write_of_frames_reaches_their_transaction() {
+fn full_disk_error_reaches_the_transaction_of_the_frames() {
     let (_scratch, _instance, path) = protected("full-disk");
     intercept();
     let connection = open(&path);

@@ -6,7 +6,7 @@ use standfast_sqlite_vfs::Host;
 use std::sync::atomic::Ordering::SeqCst;
 
 #[test]
-fn every_function_of_the_table_is_the_one_of_its_name() {
+fn each_api_table_entry_is_the_named_function() {
     load();
     // SAFETY: the table that SQLite passed to an initialiser; it is constant.
     let host = unsafe { Host::from_api(API.load(SeqCst)) }.unwrap();
@@ -55,7 +55,7 @@ fn every_function_of_the_table_is_the_one_of_its_name() {
 }
 
 #[test]
-fn a_host_that_is_too_old_is_refused_with_both_versions() {
+fn too_old_sqlite_host_is_refused_with_both_versions() {
     unsafe extern "C" fn old() -> std::ffi::c_int {
         3_034_001
     }

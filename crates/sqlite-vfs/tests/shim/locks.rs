@@ -43,7 +43,7 @@ fn eight_writers_on_one_database_all_progress() {
 }
 
 #[test]
-fn eight_writers_with_a_short_busy_timeout_all_get_their_turns() {
+fn eight_writers_with_a_short_busy_timeout_all_get_the_lock() {
     let (_scratch, _instance, path) = protected("short-timeout");
     eight_writers(&path, Duration::from_millis(1000), "INSERT INTO t VALUES(1)", 12_000);
     assert_eq!(count(&open(&path)), 12_000);
@@ -52,7 +52,7 @@ fn eight_writers_with_a_short_busy_timeout_all_get_their_turns() {
 /// The default busy handler counts its sleeps, not time: if a sleep in the queue were shorter than requested, the
 /// handler would give up after a few dozen sleeps.
 #[test]
-fn a_busy_timeout_is_not_used_up_by_being_woken_in_vain() {
+fn wakes_without_the_lock_do_not_use_up_the_busy_timeout() {
     let (_scratch, instance, path) = protected("timeout");
     let (holder, other) = (open(&path), open(&path));
     holder.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES(1)").unwrap();
@@ -73,7 +73,7 @@ fn a_busy_timeout_is_not_used_up_by_being_woken_in_vain() {
 }
 
 #[test]
-fn a_long_transaction_makes_others_wait_for_their_timeout_and_no_longer() {
+fn others_wait_for_a_long_transaction_only_until_their_timeout() {
     let (_scratch, instance, path) = protected("long");
     let (holder, mut other) = (open(&path), open(&path));
     holder.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES(1)").unwrap();
@@ -99,7 +99,7 @@ fn a_long_transaction_makes_others_wait_for_their_timeout_and_no_longer() {
 
 /// A writer that gave up must not stay first in the queue: the lock would be reserved for it again and again.
 #[test]
-fn a_writer_that_gave_up_does_not_slow_the_others_down() {
+fn writer_that_timed_out_does_not_slow_other_writers() {
     let (_scratch, instance, path) = protected("gave-up");
     let (holder, quitter) = (open(&path), open(&path));
     quitter.busy_timeout(Duration::from_millis(20)).unwrap();
@@ -113,7 +113,7 @@ fn a_writer_that_gave_up_does_not_slow_the_others_down() {
 }
 
 #[test]
-fn a_transaction_upgraded_from_a_stale_snapshot_is_told_so() {
+fn upgrade_from_a_stale_snapshot_returns_busy_snapshot() {
     let (_scratch, _instance, path) = protected("snapshot");
     let (reader, writer) = (open(&path), open(&path));
     reader.execute_batch("BEGIN").unwrap();
@@ -126,7 +126,7 @@ fn a_transaction_upgraded_from_a_stale_snapshot_is_told_so() {
 }
 
 #[test]
-fn a_process_that_does_not_queue_is_waited_for_by_polling() {
+fn writer_polls_while_a_nonqueuing_process_holds_the_lock() {
     let (_scratch, instance, path) = protected("foreign");
     let foreign =
         Connection::open_with_flags_and_vfs(&path, rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE, c"unix")
@@ -153,7 +153,7 @@ fn a_process_that_does_not_queue_is_waited_for_by_polling() {
 }
 
 #[test]
-fn the_gate_holds_new_transactions_until_it_opens() {
+fn checkpoint_gate_holds_new_transactions_until_it_opens() {
     let (_scratch, instance, path) = protected("gate");
     let connection = open(&path);
     connection.busy_timeout(Duration::ZERO).unwrap();
@@ -230,7 +230,7 @@ fn run_while_the_instance_writes(
 }
 
 #[test]
-fn a_connection_without_a_busy_timeout_waits_for_the_instance_alone() {
+fn connection_without_busy_timeout_waits_only_for_the_instance() {
     let (_scratch, instance, path) = protected("instance-writes");
     let mut connection = open(&path);
     run_while_the_instance_writes(&instance, &path, &mut connection, "INSERT INTO t VALUES(1)");
@@ -257,7 +257,7 @@ fn a_connection_without_a_busy_timeout_waits_for_the_instance_alone() {
 }
 
 #[test]
-fn a_transaction_of_many_gets_out_of_the_way_of_the_gate() {
+fn transaction_of_many_sessions_yields_to_the_closed_gate() {
     let (_scratch, instance, path) = protected("instance-gate");
     let (connection, other) = (open(&path), open(&path));
     insert(&other).unwrap();
@@ -271,7 +271,7 @@ fn a_transaction_of_many_gets_out_of_the_way_of_the_gate() {
 }
 
 #[test]
-fn a_stale_owner_left_by_a_killed_process_is_healed() {
+fn stale_lock_owner_of_a_dead_process_is_cleared() {
     let (_scratch, instance, path) = protected("stale");
     let dead = standfast_session::Session::attach(instance.segment, 3, 1, 1).unwrap();
     assert!(dead.try_turn());
@@ -281,7 +281,7 @@ fn a_stale_owner_left_by_a_killed_process_is_healed() {
 }
 
 #[test]
-fn sessions_come_and_go_with_connections() {
+fn session_lasts_from_the_first_write_to_close() {
     let (_scratch, instance, path) = protected("sessions");
     let connection = open(&path);
     count(&connection);
@@ -295,7 +295,7 @@ fn sessions_come_and_go_with_connections() {
 }
 
 #[test]
-fn a_connection_with_an_open_cursor_commits_time_and_again() {
+fn connection_with_an_open_cursor_commits_repeatedly() {
     let (_scratch, _instance, path) = protected("cursor");
     let (connection, other) = (open(&path), open(&path));
     connection.execute_batch("CREATE TABLE copy(x); INSERT INTO t VALUES(1),(2),(3)").unwrap();
@@ -334,7 +334,7 @@ fn methods(
 
 /// SQLite built with SQLITE_ENABLE_SETLK_TIMEOUT asks whether locks may block before it takes the write lock first.
 #[test]
-fn locks_that_block_are_not_offered_and_a_write_lock_taken_first_may_write() {
+fn blocking_locks_are_refused_and_an_early_write_lock_may_write() {
     let (_scratch, instance, path) = protected("write-first");
     let connection = open(&path);
     assert_eq!(count(&connection), 0);
@@ -362,7 +362,7 @@ fn locks_that_block_are_not_offered_and_a_write_lock_taken_first_may_write() {
 }
 
 #[test]
-fn without_a_busy_timeout_a_stale_hint_is_not_taken_for_the_lock() {
+fn stale_owner_hint_is_not_taken_for_a_held_lock() {
     let (_scratch, instance, path) = protected("stale-at-once");
     let connection = open(&path);
     insert(&connection).unwrap();

@@ -54,7 +54,7 @@ fn marks_moved(connection: &Connection, index: &WalIndex) -> u32 {
 }
 
 #[test]
-fn a_mark_is_moved_when_it_is_far_behind_and_not_for_every_transaction() {
+fn read_mark_advances_only_when_it_is_far_behind() {
     let (_scratch, _instance, path) = protected("marks");
     let connection = open(&path);
     insert(&connection).unwrap();
@@ -63,7 +63,7 @@ fn a_mark_is_moved_when_it_is_far_behind_and_not_for_every_transaction() {
 }
 
 #[test]
-fn a_mark_that_a_reader_holds_does_not_keep_others_from_newer_ones() {
+fn held_read_mark_does_not_keep_others_from_newer_marks() {
     let (_scratch, _instance, path) = protected("held");
     let (reader, writer) = (open(&path), open(&path));
     insert(&writer).unwrap();
@@ -75,7 +75,7 @@ fn a_mark_that_a_reader_holds_does_not_keep_others_from_newer_ones() {
 }
 
 #[test]
-fn a_reader_keeps_its_snapshot_with_a_mark_that_is_behind_it() {
+fn reader_with_an_older_read_mark_keeps_its_snapshot() {
     let (_scratch, _instance, path) = protected("behind");
     let (reader, writer) = (open(&path), open(&path));
     let index = WalIndex::of(&path);

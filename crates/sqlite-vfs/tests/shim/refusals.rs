@@ -55,7 +55,7 @@ fn vfs_name_of_unix(path: &std::path::Path) -> String {
 }
 
 #[test]
-fn a_standby_can_be_read_and_says_where_to_write() {
+fn standby_is_readable_and_its_status_names_the_instance() {
     let (_scratch, instance, path) = protected("standby");
     let connection = open(&path);
     insert(&connection).unwrap();
@@ -71,7 +71,7 @@ fn a_standby_can_be_read_and_says_where_to_write() {
 }
 
 #[test]
-fn what_would_end_wal_mode_is_refused_by_name() {
+fn pragmas_that_end_wal_mode_are_refused() {
     let (_scratch, _instance, path) = protected("pragmas");
     let connection = open(&path);
     insert(&connection).unwrap();
@@ -93,7 +93,7 @@ fn what_would_end_wal_mode_is_refused_by_name() {
 }
 
 #[test]
-fn exclusive_locking_of_an_attached_database_is_caught_at_the_write() {
+fn exclusive_locking_of_an_attached_database_fails_the_write() {
     let (scratch, _instance, path) = protected("exclusive");
     let plain = scratch.database("plain.db");
     let connection = open(&plain);
@@ -110,7 +110,7 @@ fn exclusive_locking_of_an_attached_database_is_caught_at_the_write() {
 }
 
 #[test]
-fn the_last_connection_to_close_leaves_the_log_in_place() {
+fn last_connection_to_close_leaves_the_wal_in_place() {
     let (_scratch, _instance, path) = protected("close");
     insert(&open(&path)).unwrap();
     let log = path.with_file_name("app.db-wal");
@@ -118,7 +118,7 @@ fn the_last_connection_to_close_leaves_the_log_in_place() {
 }
 
 #[test]
-fn without_an_instance_reading_works_and_writing_fails_after_the_wait_with_its_name() {
+fn without_an_instance_reads_work_and_writes_fail_after_a_wait() {
     let scratch = Scratch::new("later");
     let path = scratch.database("app.db");
     // The marker of an instance that has not run since the machine started: no shared memory.
@@ -148,7 +148,7 @@ fn without_an_instance_reading_works_and_writing_fails_after_the_wait_with_its_n
 }
 
 #[test]
-fn a_writer_that_waits_for_its_instance_goes_on_when_it_starts() {
+fn waiting_writer_resumes_when_its_instance_starts() {
     let (_scratch, instance, path) = protected("starting");
     let (_other_scratch, other_instance, other_path) = protected("not-starting");
     let (mut connection, other) = (open(&path), open(&other_path));
@@ -175,7 +175,7 @@ fn a_writer_that_waits_for_its_instance_goes_on_when_it_starts() {
 }
 
 #[test]
-fn a_marker_that_cannot_be_used_makes_the_database_read_only() {
+fn unusable_marker_makes_the_database_read_only() {
     let scratch = Scratch::new("marker");
     let path = scratch.database("app.db");
     insert(&open(&path)).unwrap();
@@ -191,7 +191,7 @@ fn a_marker_that_cannot_be_used_makes_the_database_read_only() {
 }
 
 #[test]
-fn a_copy_with_the_marker_of_the_original_can_be_read_but_not_written() {
+fn copy_with_the_originals_marker_is_read_only() {
     let (scratch, instance, path) = protected("copied");
     insert(&open(&path)).unwrap();
     std::fs::create_dir(scratch.path.join("other")).unwrap();
@@ -222,7 +222,7 @@ fn a_copy_with_the_marker_of_the_original_can_be_read_but_not_written() {
 }
 
 #[test]
-fn a_file_put_in_the_place_of_a_protected_one_is_refused_until_the_instance_takes_it_up() {
+fn replaced_file_is_refused_until_the_instance_restarts() {
     let (scratch, instance, path) = protected("replaced-file");
     let old = open(&path);
     insert(&old).unwrap();
@@ -248,7 +248,7 @@ fn a_file_put_in_the_place_of_a_protected_one_is_refused_until_the_instance_take
 }
 
 #[test]
-fn a_connection_that_outlives_the_protection_says_so() {
+fn connection_that_outlives_protection_fails_with_a_remedy() {
     let (_scratch, instance, path) = protected("unprotected");
     let connection = open(&path);
     insert(&connection).unwrap();
@@ -265,7 +265,7 @@ fn do_not_wait(connection: &Connection) {
 }
 
 #[test]
-fn a_file_whose_name_leaves_no_room_for_a_marker_is_not_taken_for_protected() {
+fn file_name_too_long_for_a_marker_means_unprotected() {
     let scratch = Scratch::new("long-name");
     let connection = open(&scratch.path.join("n".repeat(246)));
     connection.execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t(x)").unwrap();

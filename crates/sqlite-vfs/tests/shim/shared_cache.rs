@@ -24,7 +24,7 @@ fn insert_in_turn(connection: &Connection) {
 }
 
 #[test]
-fn a_commit_waits_while_who_opened_the_cache_last_writes_elsewhere() {
+fn commit_waits_while_another_cache_user_writes_elsewhere() {
     let scratch = Scratch::new("shared-two");
     let (one, two) = (scratch.database("one.db"), scratch.database("two.db"));
     let instance = scratch.instance();
@@ -51,7 +51,7 @@ fn a_commit_waits_while_who_opened_the_cache_last_writes_elsewhere() {
 }
 
 #[test]
-fn a_transaction_over_two_databases_of_a_cache_waits_for_both() {
+fn shared_cache_transaction_waits_for_both_databases() {
     let scratch = Scratch::new("shared-both");
     let (one, two) = (scratch.database("one.db"), scratch.database("two.db"));
     let (instance, behind) =
@@ -76,7 +76,7 @@ fn a_transaction_over_two_databases_of_a_cache_waits_for_both() {
 }
 
 #[test]
-fn threads_may_write_and_open_connections_of_one_cache_at_once() {
+fn threads_may_share_a_cache_while_writing_and_opening() {
     let (_scratch, instance, path) = protected("shared-threads");
     let keeps_the_cache = open_shared(&path);
     std::thread::scope(|scope| {
@@ -104,7 +104,7 @@ fn threads_may_write_and_open_connections_of_one_cache_at_once() {
 }
 
 #[test]
-fn a_connection_cannot_lower_the_promise_for_others_of_its_cache() {
+fn connection_cannot_weaken_durability_for_others_of_its_cache() {
     let (_scratch, instance, path) = protected("shared-settings");
     let pragma = |connection: &Connection, sql: &str| {
         connection.query_row(sql, [], |row| row.get::<_, String>(0)).map_err(|error| error.to_string())

@@ -142,7 +142,7 @@ fn register() {
 }
 
 #[test]
-fn with_a_vfs_on_top_a_database_is_protected_and_says_so() {
+fn database_below_a_stacked_vfs_is_protected() {
     let (scratch, instance, path) = protected("stacked");
     register();
     let mut shim: *mut ffi::sqlite3_file = std::ptr::null_mut();

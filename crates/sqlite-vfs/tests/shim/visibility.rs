@@ -5,7 +5,7 @@ use rusqlite::ffi;
 use standfast_session::DatabaseState;
 
 #[test]
-fn a_reader_that_asked_for_it_sees_only_what_is_durable() {
+fn durable_reader_sees_only_durable_commits() {
     let (_scratch, instance, path) = protected("durable");
     let (early, mut durable, writer) = (open(&path), open(&path), open(&path));
     let set = |value: &str| {
@@ -32,7 +32,7 @@ fn a_reader_that_asked_for_it_sees_only_what_is_durable() {
 }
 
 #[test]
-fn the_instances_default_applies_and_readers_get_through_under_load() {
+fn instance_default_applies_and_readers_progress_under_load() {
     let (_scratch, instance, path) = protected("load");
     let config = standfast_session::SegmentConfig { durable_visibility: true, ..crate::fake::CONFIG };
     instance.segment.set_running(true, &config);
@@ -72,7 +72,7 @@ fn seen(connection: &rusqlite::Connection) -> Result<i64, i32> {
 }
 
 #[test]
-fn a_durable_reader_never_sees_a_commit_that_failed() {
+fn durable_reader_never_sees_a_failed_commit() {
     let lost = Err(ffi::SQLITE_IOERR_READ);
     for state in [DatabaseState::Failed, DatabaseState::Stopped] {
         let (_scratch, instance, path) = protected(&format!("failed-commit-{state:?}"));
@@ -109,7 +109,7 @@ fn a_durable_reader_never_sees_a_commit_that_failed() {
 }
 
 #[test]
-fn a_durable_reader_of_a_stopped_instance_sees_what_is_durable() {
+fn durable_reader_of_a_stopped_instance_sees_durable_commits() {
     let (_scratch, instance, path) = protected("durable-stopped");
     insert(&open(&path)).unwrap();
     instance.segment.set_state(3, DatabaseState::Stopped);

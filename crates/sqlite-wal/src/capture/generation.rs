@@ -114,7 +114,7 @@ mod tests {
     use standfast_types::DatabaseId;
 
     #[test]
-    fn who_is_told_what_a_log_begins_with_knows_what_others_read() {
+    fn capture_given_first_pages_equals_capture_that_reads_the_wal() {
         let mut scene = Scene::moved(2);
         let application = scene.application();
         let first_pages = FirstPages::default();

@@ -194,7 +194,7 @@ mod tests {
     use standfast_types::DatabaseId;
 
     #[test]
-    fn images_of_pages_that_change_often_are_kept_and_no_others() {
+    fn only_images_of_frequently_changed_pages_are_kept() {
         let scene = Scene::moved(1);
         let application = scene.application();
         application.execute_batch("CREATE TABLE hot(n); INSERT INTO hot VALUES(0)").unwrap();

@@ -120,20 +120,20 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_waits_for_answers_it_goes_as_fast_as_it_can() {
+    fn gap_transfer_is_unthrottled_when_no_commit_waits() {
         let mut pace = Pace::default();
         assert!((0..1000).all(|n| pace.wait_ns(n * 10 * MS, PIECE) == 0));
     }
 
     #[test]
-    fn answers_as_usual_hold_nothing_back() {
+    fn usual_answer_times_do_not_throttle_gap_transfer() {
         let mut pace = Pace::default();
         let mut usual = usual(&mut pace, 10);
         assert_eq!(second(&mut pace, &mut usual, 11_000 * MS, |_| 11), 100 * PIECE);
     }
 
     #[test]
-    fn what_is_late_depends_on_the_destination() {
+    fn late_answer_threshold_depends_on_the_destination() {
         let mut pace = Pace::default();
         let (mut near, mut far) = (usual(&mut pace, 1), usual(&mut pace, 20));
         for ms in 11_000..12_000 {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn late_answers_slow_it_down_but_not_for_ever() {
+    fn late_answers_throttle_gap_transfer_until_they_recover() {
         let mut pace = Pace::default();
         let mut usual = usual(&mut pace, 10);
         let seconds: Vec<u64> = (11..18)
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn when_commits_end_it_hurries_again() {
+    fn gap_transfer_speeds_up_when_commits_end() {
         let mut pace = Pace::default();
         let mut usual = usual(&mut pace, 10);
         (11..18).for_each(|s| {

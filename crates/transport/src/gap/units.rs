@@ -127,7 +127,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn connections_share_a_log_up_to_the_limit_and_then_begin_the_next() {
+    fn connections_share_a_log_up_to_the_limit_before_the_next() {
         let mut units = Units::new([(25, false), (10, true), (30, false)], 10, 2);
         let taken: Vec<_> = std::iter::from_fn(|| units.take()).collect();
         let unit = |log, offset, bytes| Unit { log, offset, bytes };
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spoiled_log_is_fetched_from_its_start() {
+    fn log_that_fails_its_check_is_fetched_from_its_start() {
         let mut units = Units::new([(15, false)], 10, 1);
         for round in 1..3 {
             let first = units.take().unwrap();

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_tcp_is_for_those_that_want_it_wherever_the_other_end_is() {
+    fn plain_tcp_must_be_configured_for_every_address() {
         let own = |insecure| Security::with_certificates(Arc::new(NoIdentity), insecure);
         for address in [
             "127.0.0.1:1",

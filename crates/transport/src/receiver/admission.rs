@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_address_gets_in_whatever_strangers_do() {
+    fn known_address_is_admitted_despite_unauthenticated_peers() {
         let mut admission = Admission::new(LIMITS);
         let peer = admission.admit(at(0.), host(9)).unwrap().stranger;
         admission.introduced(peer);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_gets_its_rate_and_a_burst() {
+    fn address_is_limited_to_its_rate_and_a_burst() {
         let mut admission = Admission::new(LIMITS);
         let mut served =
             |now| admission.admit(now, host(1)).map(|admitted| admission.left(admitted.stranger)).is_ok();
@@ -315,14 +315,14 @@ mod tests {
     }
 
     #[test]
-    fn all_addresses_together_have_a_rate_too() {
+    fn total_rate_of_all_addresses_is_limited() {
         let mut admission = Admission::new(Limits { unauthenticated_max: 1000, rate: 20, ..LIMITS });
         let served = (1..=200).filter(|last| admission.admit(at(0.), host(*last)).is_ok()).count();
         assert_eq!(served, 20);
     }
 
     #[test]
-    fn what_is_remembered_of_addresses_is_bounded_and_old_entries_make_room() {
+    fn address_table_is_bounded_and_evicts_rested_entries() {
         let mut admission = Admission::new(Limits { unauthenticated_max: 1000, rate: 1_000_000, ..LIMITS });
         let address = |n: u32| IpAddr::from(n.to_be_bytes());
         for n in 1..=ADDRESSES_MAX as u32 * 4 {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_connection_displaces_one_of_the_address_with_most() {
+    fn first_connection_displaces_one_of_the_busiest_address() {
         let mut admission = Admission::new(LIMITS);
         for last in [1, 1, 2, 2] {
             assert_eq!(admission.admit(at(0.), host(last)).unwrap().displaces, None);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_leaves_the_rate_of_those_that_seldom_connect() {
+    fn flood_does_not_use_up_the_rate_of_rare_addresses() {
         let limits =
             Limits { unauthenticated_max: 1000, unauthenticated_per_address: 1000, rate: 20, ..LIMITS };
         let mut admission = Admission::new(limits);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_of_this_host_leave_half_to_others() {
+    fn local_unauthenticated_peers_leave_half_to_other_hosts() {
         let limits = Limits { unauthenticated_max: 8, ..LIMITS };
         let mut admission = Admission::new(limits);
         let local = |n: u8| IpAddr::from([127, 0, 0, n]);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_of_version_6_cannot_multiply_itself() {
+    fn ipv6_network_counts_as_one_address() {
         let mut admission = Admission::new(LIMITS);
         let host = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n]);
         let served = (0..10).filter(|n| admission.admit(at(0.), host(*n)).is_ok()).count();

@@ -46,7 +46,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn what_was_sent_over_earlier_connections_counts_on() {
+    fn segment_counts_continue_across_connections() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut current = Current::default();
         for round in 1..=2 {

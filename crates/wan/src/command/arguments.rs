@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_what_they_say_or_refused() {
+    fn option_values_are_parsed_exactly_or_refused() {
         assert_eq!(
             (time("500us"), time("25"), time("1.5s")),
             (Ok(500_000), Ok(25_000_000), Ok(1_500_000_000))
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_direction_of_its_own_takes_the_same_options() {
+    fn single_direction_accepts_the_same_options() {
         let (name, change) = link("b:a,delay=5ms,rate=10mbit,loss=1%").unwrap();
         assert_eq!(name.to_string(), "b:a");
         let expected = Change {

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shape_is_that_of_a_slow_standby_log_and_of_the_same_network() {
+    fn comparison_must_show_a_slow_log_and_an_unchanged_network() {
         assert_eq!(right().wrong(), 0.0);
         let by_the_network = Tables { slow_fast: compared((12.0, 1.6), (1.0, 0.3), (10.5, 1.2)), ..right() };
         assert_eq!(by_the_network.wrong(), 1.0);

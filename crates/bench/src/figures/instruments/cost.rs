@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cost_is_that_of_the_middle_pair() {
+    fn cost_is_taken_from_the_median_pair() {
         let cost = Cost { with: vec![99.0, 90.0, 100.0], without: vec![100.0, 100.0, 100.0] };
         assert!((cost.percent() - 1.0).abs() < 1e-9);
     }

@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_counts_when_it_is_the_first_and_silence_when_nothing_is_wrong() {
+    fn finding_counts_only_if_first_and_silence_only_if_no_fault() {
         let found = |(rule, title): &(&str, &str)| Found { rule: (*rule).into(), title: (*title).into() };
         let of = |expected, all: &[(&str, &str)]| Diagnosed {
             fault: "one",

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_of_what_was_said_counts_and_what_was_not_said_is_wrong() {
+    fn worst_estimate_counts_and_a_missing_estimate_is_infinite() {
         let well = (Some(2.0), Some(2.2), 2.0);
         assert!((off((Some(0.0), 0.0), well) - 10.0).abs() < 1e-9);
         assert!((off((Some(6.0), 5.0), well) - 20.0).abs() < 1e-9);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failover_of_three_that_nobody_foresaw_does_not_count_and_two_do() {
+    fn one_outlier_of_three_failovers_is_ignored_and_two_are_not() {
         let one =
             |said| Rehearsed { what: "one", loss_s: (Some(0.0), 0.0), took_s: (Some(said), Some(2.0), 2.0) };
         assert!((super::off(&[one(2.2), one(9.0), one(2.2)]) - 10.0).abs() < 1e-9);

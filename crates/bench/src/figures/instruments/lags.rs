@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lag_may_be_off_by_a_second_or_a_tenth() {
+    fn lag_may_be_off_by_one_second_or_ten_percent() {
         assert_eq!(right().wrong(), 0.0);
         let mut late = right();
         late.cut.extend([(Some(2.9), 1.5), (Some(50.0), 44.0), (None, 9.0)]);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lag_that_stays_after_all_and_one_that_is_claimed_to_be_known_are_wrong() {
+    fn lingering_lag_and_lag_falsely_claimed_as_known_are_wrong() {
         assert_eq!(Lags { healed: Some(3.0), ..right() }.wrong(), 1.0);
         assert_eq!(Lags { healed: None, ..right() }.wrong(), 1.0);
         assert_eq!(Lags { idle: vec![None, Some(0.0)], ..right() }.wrong(), 1.0);

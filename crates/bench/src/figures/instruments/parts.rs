@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_add_up_to_less_than_the_stopwatch_are_apart() {
+    fn sum_of_parts_below_the_stopwatch_time_counts_as_difference() {
         let found = vec![anatomy(100.0, 60.0, 38.0), anatomy(100.0, 60.0, 39.0), anatomy(100.0, 10.0, 0.0)];
         let commits = Commits { clients: 1, rtt_ms: 0.0, found };
         assert!((commits.apart() - 2.0).abs() < 1e-9);
     }
 
     #[test]
-    fn a_delay_that_is_shown_in_another_part_is_stray() {
+    fn delay_shown_in_another_part_counts_as_stray() {
         let delayed = |with| Delayed {
             place: "network",
             part: CommitPart::Network,
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_is_the_largest_and_nothing_when_one_is_not_known() {
+    fn worst_is_the_largest_value_or_nan_if_one_is_unknown() {
         assert_eq!(worst(&[1.0, 5.0, 2.0], |one| *one), 5.0);
         assert!(worst(&[1.0, f64::NAN, 2.0], |one| *one).is_nan());
     }

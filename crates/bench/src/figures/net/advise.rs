@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_verdict_is_a_failure_and_a_skipped_link_only_does_not_count() {
+    fn wrong_verdict_fails_and_a_skipped_link_is_not_counted() {
         let skipped = || of(Err(Missing::Skipped("no root".into())));
         assert_eq!(right(&[of(Ok(None)), skipped(), of(Ok(None))]), Ok(2.0));
         assert_eq!(right(&[skipped()]), Err(Missing::Skipped("no root".into())));

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_link_takes_its_time_for_the_bits_of_a_message() {
+    fn true_round_trip_includes_the_bits_of_a_message() {
         let truth = true_round_trip(&link(1.0, 10.0));
         // 84 and 116 bytes at 10 Mbit/s.
         assert!((truth - 0.001_16).abs() < 1e-9, "{truth}");

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_truth_of_a_link_is_what_its_settings_say() {
+    fn true_values_of_a_link_follow_from_its_settings() {
         let settings = link(25.0, 1000.0);
         assert_eq!((settings.delay, settings.rate), (12_500_000, Some(1_000_000_000)));
         assert!((round_trip(&settings) - 0.025).abs() < 1e-12);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ceiling_moves_the_other_sizes_only_when_they_exceed_it() {
+    fn buffer_ceiling_lowers_other_sizes_only_if_they_exceed_it() {
         assert_eq!(with_ceiling("4096\t131072\t6291456\n", 32 << 10), "4096 32768 32768");
         assert_eq!(with_ceiling("4096 16384 4194304", 8 << 20), "4096 16384 8388608");
     }

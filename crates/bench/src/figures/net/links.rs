@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_grade_a_missing_cause_and_one_too_many_are_named() {
+    fn wrong_grade_and_missing_or_extra_cause_are_named() {
         let far = LINKS.iter().find(|link| link.name == "far").unwrap();
         let right = [
             ("ASYNC", "PASS", &[][..]),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_trouble_has_a_link_and_so_has_none() {
+    fn every_cause_and_the_faultless_case_have_a_link() {
         assert!(LINKS.len() >= LEAST_LINKS);
         for cause in ["bandwidth", "distance", "loss", "buffers", "far_disk", "queueing"] {
             let named = |link: &&Link| link.expected.iter().any(|(_, causes)| causes.contains(&cause));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_differs_only_where_the_table_says_so() {
+    fn return_path_differs_only_where_the_table_defines_it() {
         let back = |name: &str| LINKS.iter().find(|link| link.name == name).unwrap().settings().1;
         assert_eq!(back("good"), Change::default());
         assert_eq!(back("slow towards the standby only").rate, Some(Some(1_000_000_000)));

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_difference_is_that_of_the_medians_in_percent_of_the_other() {
+    fn difference_is_that_of_the_medians_in_percent_of_the_other() {
         let against = Against { ours: vec![9.0, 90.0, 11.0], other: vec![10.0, 1.0, 10.0] };
         assert!((against.ratio() - 1.1).abs() < 1e-12);
         assert!((against.percent_apart() - 10.0).abs() < 1e-9);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_changes_and_a_failure_ends_it() {
+    fn order_of_the_programs_alternates_and_a_failure_ends_it() {
         let order = std::cell::RefCell::new(Vec::new());
         let note = |who: char, value: f64| {
             order.borrow_mut().push(who);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_difference_is_the_largest_and_an_unknown_one_is_worse_than_any() {
+    fn worst_difference_is_the_largest_or_nan_if_one_is_unknown() {
         assert_eq!(worst([1.0, 3.0, 2.0]), 3.0);
         assert!(worst([1.0, f64::NAN, 2.0]).is_nan());
         assert!(worst([]).is_nan());

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_of_iperf3_received_counts() {
+    fn iperf3_rate_is_what_the_server_received() {
         let output = r#"{"start": {}, "end": {"sum_sent": {"bits_per_second": 9e9},
             "sum_received": {"bits_per_second": 8e9, "bytes": 1}}}"#;
         assert_eq!(iperf3_rate(output).unwrap(), 1e9);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_a_full_round_trip_of_sockperf_is_found_among_its_percentiles() {
+    fn sockperf_median_is_read_only_from_full_round_trips() {
         let output = "sockperf: Summary: Round trip is 24.407 usec\n\
             sockperf: Total 100 observations; each percentile contains 1.00 observations\n\
             sockperf: ---> <MAX> observation = 901.5\n\
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_there_of_qperf_is_half_a_round_trip() {
+    fn qperf_latency_is_half_a_round_trip() {
         let output = "tcp_lat:\n    latency   =     10118 ns\n    msg_rate  =     98834 /sec\n";
         assert!((qperf_mean(output).unwrap() - 20.236e-6).abs() < 1e-12);
         // Another unit is another number.
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listening_socket_is_told_from_a_connected_one() {
+    fn listening_socket_is_distinguished_from_a_connected_one() {
         let line = |local: &str, state: &str| format!("   0: 0100007F:{local} 00000000:0000 {state} 0 0\n");
         let table = line("14B5", "0A") + &line("14B6", "01");
         assert!(has_listener(&table, 0x14b5));

@@ -85,7 +85,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_a_document_lacks_is_named() {
+    fn missing_field_of_a_document_is_named() {
         let document = json!({ "summary": { "bytes_per_second": 1.5, "limited_by": "path" } });
         assert_eq!(bytes_per_second(&document).unwrap(), 1.5);
         assert_eq!(limit(&document).unwrap(), "path");

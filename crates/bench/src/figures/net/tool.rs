@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_document_is_told() {
+    fn output_that_is_not_json_is_quoted_in_the_error() {
         assert!(parse("error: refused").unwrap_err().to_string().contains("refused"));
     }
 }

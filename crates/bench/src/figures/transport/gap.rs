@@ -83,7 +83,7 @@ mod tests {
     use crate::statistics::LatencySummary;
 
     #[test]
-    fn the_tail_while_the_gap_is_resolved_is_compared_with_the_one_before() {
+    fn p99_during_gap_resolution_is_compared_with_p99_before() {
         let of = |p99_us| LoadResult {
             commits_per_second: 1.0,
             latency: LatencySummary { p99_us, ..crate::statistics::Latencies::default().summary() },

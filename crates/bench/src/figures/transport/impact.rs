@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_impact_is_what_is_missing_of_the_commits_without_a_standby() {
+    fn impact_is_the_drop_from_the_rate_without_a_standby() {
         let impact = Impact {
             rtt_ms: 10.0,
             offered: Offered { rate: 1e6, bytes: 1000, sessions: 1 },
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_hundred_may_be_worse() {
+    fn almost_worst_ignores_one_value_of_a_hundred() {
         let mut values: Vec<f64> = (1..=100).map(f64::from).collect();
         assert_eq!(almost_worst(&mut values), 99.0);
         assert_eq!(almost_worst(&mut [7.0]), 7.0);

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_drawn_and_what_was_not_is_left_out() {
+    fn only_measured_results_are_drawn_as_plots() {
         let nothing = || TransportResult {
             goodput: [skipped(), skipped()],
             asynchronous: [skipped(), skipped()],

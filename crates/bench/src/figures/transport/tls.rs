@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_that_while_redo_comes() {
+    fn rate_covers_only_the_time_while_redo_arrives() {
         let begun = Instant::now();
         let seen: Vec<_> = [(0, 5.0), (1, 5.0), (2, 25.0), (3, 45.0), (4, 65.0), (9, 70.0)]
             .map(|(s, hardened)| (begun + Duration::from_secs(s), hardened))

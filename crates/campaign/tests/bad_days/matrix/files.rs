@@ -114,7 +114,7 @@ fn in_copy(host: &Host, actor: Actor, path: &Path) -> &'static str {
 }
 
 #[test]
-fn every_file_takes_the_operations_that_the_matrix_says() {
+fn every_file_allows_the_operations_in_the_matrix() {
     if !is_root() {
         return;
     }

@@ -109,7 +109,7 @@ fn ask_the_test_server(host: &Host, tried: &mut Tried) {
 }
 
 #[test]
-fn every_listener_lets_in_whom_the_matrix_says() {
+fn every_listener_admits_the_users_in_the_matrix() {
     if !is_root() {
         return;
     }

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_behind_the_host_is_told_from_an_address_of_colons_and_nothing_is_guessed() {
+    fn host_with_port_is_distinguished_from_an_ipv6_address() {
         let of = |name: &str, port| Ok(Host { name: name.into(), port });
         assert_eq!(host("far.example"), of("far.example", None));
         assert_eq!(host("far.example:7"), of("far.example", Some(7)));

@@ -52,7 +52,7 @@ fn a_name_in_a_message_is_printable_and_bounded() {
 }
 
 #[test]
-fn a_stranger_has_no_words_of_its_own_in_the_log() {
+fn unauthenticated_peer_cannot_put_its_text_into_the_alert_log() {
     let (service, receiver) = listening(Security::insecure());
     let refusal = serde_json::json!({"code": "diverged", "message": "FENCED: all is lost | hint: run this"});
     says(&receiver, FrameKind::Refuse, 0, refusal.to_string().as_bytes());
@@ -60,7 +60,7 @@ fn a_stranger_has_no_words_of_its_own_in_the_log() {
 }
 
 #[test]
-fn a_stranger_with_many_reasons_has_few_lines() {
+fn unauthenticated_peer_gets_few_log_lines_for_many_errors() {
     let (service, receiver) = listening(Security::insecure());
     for version in 100..220 {
         says(&receiver, FrameKind::Hello, version, b"{}");
@@ -90,7 +90,7 @@ fn ask_without_a_certificate(receiver: &Receiver, name: &str) {
 }
 
 #[test]
-fn strangers_do_not_silence_what_is_said_of_a_member() {
+fn unauthenticated_peers_do_not_suppress_reports_on_a_member() {
     let (service, receiver) = listening(member("oslo", true));
     for kind in 0..120_u8 {
         let mut stream = TcpStream::connect(receiver.local_addr()).unwrap();
@@ -109,7 +109,7 @@ fn strangers_do_not_silence_what_is_said_of_a_member() {
 }
 
 #[test]
-fn strangers_do_not_silence_the_address_of_a_member() {
+fn unauthenticated_peers_do_not_suppress_a_members_address() {
     let service = Service::standby("oslo", &[incarnation(1, 4096)]);
     let config = ReceiverConfig {
         listen: "127.0.0.1:0".into(),
@@ -138,7 +138,7 @@ fn no_certificate_is_given_over_plain_tcp() {
 }
 
 #[test]
-fn the_address_with_most_strangers_gives_a_place_up() {
+fn new_peer_displaces_one_of_the_busiest_address() {
     let limits = Limits { unauthenticated_max: 4, unauthenticated_per_address: 2, ..Limits::default() };
     let config = ReceiverConfig {
         listen: "127.0.0.1:0".into(),
@@ -172,7 +172,7 @@ fn answering(kind: FrameKind, version: u64, payload: &serde_json::Value) -> Sock
 }
 
 #[test]
-fn what_the_other_end_answers_is_printable_and_bounded() {
+fn peer_answer_in_a_message_is_printable_and_bounded() {
     let evil = format!("\x1b[2J\n2026-01-01T00:00:00.000Z forged\u{202e}{}", "x".repeat(50_000));
     for (kind, version, payload) in [
         (FrameKind::Refuse, 0, serde_json::json!({"code": "diverged", "message": evil})),

@@ -34,7 +34,7 @@ fn listen_everywhere(instance: &mut Instance) {
 }
 
 #[test]
-fn a_local_user_gets_no_copy_from_the_set_up_of_the_readme() {
+fn other_local_user_gets_no_copy_from_the_readme_setup() {
     let place = Place::new("stranger-copy");
     let (mut south, _) = primary(&place);
     listen_everywhere(&mut south);
@@ -56,7 +56,7 @@ fn a_local_user_gets_no_copy_from_the_set_up_of_the_readme() {
 }
 
 #[test]
-fn who_has_a_copy_and_no_certificate_sends_no_redo_and_fences_no_primary() {
+fn copy_without_certificate_sends_no_redo_and_fences_no_primary() {
     let place = Place::new("stranger-redo");
     let (south, database) = primary(&place);
     let north = standby(&place, &south, "north", &[]);
@@ -95,7 +95,7 @@ fn pair_of_before(place: &Place) -> (Instance, Instance, std::path::PathBuf) {
 }
 
 #[test]
-fn a_pair_that_was_plain_on_loopback_is_told_how_to_join_and_that_works() {
+fn plain_loopback_pair_is_shown_how_to_join_and_can_join() {
     let place = Place::new("plain-before");
     let (mut south, mut north, database) = pair_of_before(&place);
     south.stop().unwrap();
@@ -113,7 +113,7 @@ fn a_pair_that_was_plain_on_loopback_is_told_how_to_join_and_that_works() {
 }
 
 #[test]
-fn plain_tcp_at_both_ends_works_and_each_says_that_it_is_insecure() {
+fn plain_tcp_at_both_ends_works_and_both_report_it_as_insecure() {
     let place = Place::new("plain-wanted");
     let (mut south, mut north, database) = pair_of_before(&place);
     // It is refused at one end, and both ends report it.

@@ -93,7 +93,7 @@ fn changes(path: &Path) -> i64 {
 }
 
 #[test]
-fn a_log_is_written_anew_again_and_again_and_stays_short() {
+fn wal_is_rewritten_repeatedly_and_stays_short() {
     let place = Place::new("anew");
     let mut primary = place.instance("south");
     shortly(&primary);
@@ -120,7 +120,7 @@ fn a_log_is_written_anew_again_and_again_and_stays_short() {
 }
 
 #[test]
-fn a_checkpoint_and_a_stop_write_a_log_anew_that_would_have_to_be_synced_as_it_is() {
+fn checkpoint_and_stop_rewrite_the_wal_instead_of_syncing_it() {
     let place = Place::new("anew-checkpoint");
     let mut primary = place.instance("south");
     shortly(&primary);
@@ -148,7 +148,7 @@ fn a_checkpoint_and_a_stop_write_a_log_anew_that_would_have_to_be_synced_as_it_i
 }
 
 #[test]
-fn a_log_whose_instance_dies_while_it_writes_it_anew_is_whole_for_who_has_it_open() {
+fn open_connections_read_everything_after_kill_in_wal_rewrite() {
     for moment in MOMENTS {
         let place = Place::new("anew-open");
         let (mut primary, database) = primary_struck_at(&place, moment, "kill");
@@ -166,7 +166,7 @@ fn a_log_whose_instance_dies_while_it_writes_it_anew_is_whole_for_who_has_it_ope
 }
 
 #[test]
-fn nobody_takes_what_is_left_of_a_log_for_the_database_when_all_died_while_it_was_written_anew() {
+fn interrupted_wal_rewrite_is_not_read_after_all_processes_died() {
     for moment in MOMENTS {
         let place = Place::new("anew-all");
         let (mut primary, database) = primary_struck_at(&place, moment, "kill");
@@ -196,7 +196,7 @@ fn nobody_takes_what_is_left_of_a_log_for_the_database_when_all_died_while_it_wa
 }
 
 #[test]
-fn nor_when_the_shared_memory_that_would_have_said_so_is_lost_as_well() {
+fn interrupted_wal_rewrite_is_not_read_without_shared_memory() {
     let place = Place::new("anew-memory");
     let (mut primary, database) = primary_struck_at(&place, 2, "kill");
     let mut writer = place.application(&database);
@@ -218,7 +218,7 @@ fn nor_when_the_shared_memory_that_would_have_said_so_is_lost_as_well() {
 
 /// Connections that have the database open read everything through the wal-index; so do new ones.
 #[test]
-fn a_log_that_cannot_be_written_anew_for_an_error_of_the_disk_is_read_on_and_repaired_by_a_restart() {
+fn wal_of_a_failed_rewrite_is_readable_and_repaired_by_restart() {
     for moment in MOMENTS {
         let place = Place::new("anew-error");
         let (mut primary, database) = primary_struck_at(&place, moment, "EIO");
@@ -256,7 +256,7 @@ fn a_log_that_cannot_be_written_anew_for_an_error_of_the_disk_is_read_on_and_rep
 
 /// The limits of a standby are fixed: its WAL is rewritten only after about 16,000 frames.
 #[test]
-fn a_standby_that_dies_while_it_writes_a_log_anew_catches_up() {
+fn standby_killed_in_a_wal_rewrite_catches_up() {
     for moment in MOMENTS {
         let place = Place::new("anew-standby");
         let mut primary = place.instance("south");
@@ -289,7 +289,7 @@ fn a_standby_that_dies_while_it_writes_a_log_anew_catches_up() {
 
 /// Only one connection writes: no work of the instance on the WAL may cause SQLITE_BUSY.
 #[test]
-fn an_application_alone_without_a_busy_timeout_never_finds_its_database_locked() {
+fn lone_writer_without_a_busy_timeout_never_gets_sqlite_busy() {
     const ROUNDS: i64 = 1_500;
     let place = Place::new("alone-without-timeout");
     let mut primary = place.instance("south");
