@@ -6,6 +6,7 @@ use crate::support::{
     must, refuses, rows, start,
 };
 use standfast_campaign::instance::Instance;
+use standfast_campaign::process::await_condition;
 use standfast_campaign::status::Status;
 use std::path::{Path, PathBuf};
 
@@ -61,6 +62,18 @@ fn kept(instance: &Instance) -> Vec<PathBuf> {
         serde_json::from_str(&must(instance, &["database", "kept", "--json"])).unwrap();
     let files = answer["kept"].as_array().unwrap();
     files.iter().map(|file| PathBuf::from(file["path"].as_str().unwrap())).collect()
+}
+
+/// As [`kept`], once there is a file: it is listed after the change that replaced it can be read.
+#[track_caller]
+fn await_kept(instance: &Instance) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    await_condition("a kept file is listed", TIMEOUT, || {
+        files = kept(instance);
+        Ok(if files.is_empty() { Err(instance.alerts()) } else { Ok(()) })
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    files
 }
 
 /// Asserts that both ends have the expected rows and take more.
@@ -455,8 +468,7 @@ fn keep_file_ships_it_to_the_standby_which_keeps_its_own() {
             status.database_state("app.db") == "open" && status.settled()
         });
         await_alert(&standby, "what was here is kept as");
-        let files = kept(&standby);
-        assert!(!files.is_empty(), "{}", standby.alerts());
+        let files = await_kept(&standby);
         assert_eq!(files[0].parent(), copy.parent());
         assert!(files.iter().any(|file| rows(file) == 1 + 2 * HALF), "all that was acknowledged is there");
         assert_goes_on(&place, &primary, &standby, &database, 1 + HALF);
@@ -490,7 +502,7 @@ fn full_image_waits_until_the_replaced_copy_can_be_kept() {
     start(&mut standby);
     await_status(&primary, "the standby is connected", Status::streams);
     await_rows(&copy, 1 + HALF);
-    assert_eq!(rows(&kept(&standby)[0]), 1 + 2 * HALF);
+    assert_eq!(rows(&await_kept(&standby)[0]), 1 + 2 * HALF);
     assert_goes_on(&place, &primary, &standby, &database, 1 + HALF);
 }
 
@@ -525,7 +537,7 @@ fn plain_write_on_an_earlier_state_can_be_discarded_or_kept() {
             _ => {
                 application.iter_mut().for_each(|application| drop(application.run(INSERT)));
                 await_rows(&standby.standby_database("app.db"), 3 + HALF);
-                (3 + HALF, kept(&standby))
+                (3 + HALF, await_kept(&standby))
             }
         };
         assert_goes_on(&place, &primary, &standby, &database, expected);

@@ -11,7 +11,7 @@ use standfast_campaign::process::await_condition;
 use standfast_campaign::status::Status;
 use std::net::{TcpListener, TcpStream};
 
-const NOT_BELIEVED: &str = "is not believed: `reports` may not become primary";
+const NOT_ACCEPTED: &str = "which is not accepted: `reports` may not become primary";
 
 /// Fails over an instance although its family does not allow it, as its operator or an attacker there could.
 fn seize(instance: &Instance, name: &str) {
@@ -31,8 +31,8 @@ fn host_barred_from_the_primary_role_fences_no_primary() {
     refuses(&reports, &["failover"], 3, &["may not become primary", "fail over another standby"]);
     seize(&reports, "reports");
     // The primary connects to it.
-    await_alert(&south, NOT_BELIEVED);
-    await_alert(&reports, NOT_BELIEVED);
+    await_alert(&south, NOT_ACCEPTED);
+    await_alert(&reports, NOT_ACCEPTED);
     // It connects to the primary and to a standby.
     add_destination(&reports, &south, &["--mode", "async", "--no-wait"]);
     add_destination(&reports, &north, &["--mode", "async", "--no-wait"]);
@@ -116,7 +116,7 @@ fn restriction_reaches_hosts_behind_an_open_stream() {
     reports.run(&["failover", "--wait", "0"]).unwrap();
     await_status(&reports, "it is a primary", |status| status.text("/role") == "primary");
     std::fs::rename(place.path("identity"), &identity).unwrap();
-    await_alert(&north, NOT_BELIEVED);
+    await_alert(&north, NOT_ACCEPTED);
     place.application(&database).run(INSERT);
     assert_same(&south, &north, &database);
     assert_eq!(south.status().unwrap().text("/state"), "open");

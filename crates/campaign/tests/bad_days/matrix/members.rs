@@ -219,7 +219,7 @@ fn claim(family: &mut Family, actor: Actor, tried: &mut Tried) {
     take_over(family, &mut evil, Some(name));
     if actor == FAR_SYNC {
         // It may send redo, but may not begin the incarnation.
-        await_alert(&evil, "is not believed: `near` may not become primary");
+        await_alert(&evil, "which is not accepted: `near` may not become primary");
         tried.note(SENDS, actor, "of its source");
     } else {
         await_alert(&evil, "`reports` may not send redo at `north`");
