@@ -56,7 +56,7 @@ fn sees(reader: &mut Client, acknowledged: i64) -> i64 {
 
 /// Asserts that the database, with `so_often` changes, takes commits after a start of the instance and has lost none.
 #[track_caller]
-fn goes_on(primary: &mut Instance, writer: &mut Client, database: &Path, so_often: i64) {
+fn resumes(primary: &mut Instance, writer: &mut Client, database: &Path, so_often: i64) {
     (0..200).for_each(|_| _ = writer.run(CHANGE));
     assert_eq!(changes(database), so_often + 200);
     must(primary, &["checkpoint"]);
@@ -94,7 +94,7 @@ fn changes(path: &Path) -> i64 {
 
 #[test]
 fn wal_is_rewritten_repeatedly_and_stays_short() {
-    let place = Place::new("anew");
+    let place = Place::new("rewrite");
     let mut primary = place.instance("south");
     shortly(&primary);
     start(&mut primary);
@@ -102,7 +102,7 @@ fn wal_is_rewritten_repeatedly_and_stays_short() {
     must(&primary, &["protect", &database.to_string_lossy()]);
     let mut application = place.application(&database);
     let mut changed = 0;
-    await_status(&primary, "the log was written anew ten times", |status| {
+    await_status(&primary, "the WAL was rewritten ten times", |status| {
         (0..20).for_each(|_| {
             application.run(CHANGE);
             changed += 1;
@@ -121,7 +121,7 @@ fn wal_is_rewritten_repeatedly_and_stays_short() {
 
 #[test]
 fn checkpoint_and_stop_rewrite_the_wal_instead_of_syncing_it() {
-    let place = Place::new("anew-checkpoint");
+    let place = Place::new("rewrite-checkpoint");
     let mut primary = place.instance("south");
     shortly(&primary);
     start(&mut primary);
@@ -131,7 +131,7 @@ fn checkpoint_and_stop_rewrite_the_wal_instead_of_syncing_it() {
     let rewrites = || primary.status().unwrap().number("/checkpoints/rewrites");
     // Whether the WAL qualifies for a rewrite when the command comes depends on the progress of the checkpointer.
     let (mut changed, mut lengths) = (0, (1..=40).cycle());
-    await_status(&primary, "a checkpoint wrote a log anew", |_| {
+    await_status(&primary, "a checkpoint rewrote a WAL", |_| {
         let times = lengths.next().unwrap_or_default();
         (0..times).for_each(|_| _ = application.run(CHANGE));
         changed += times;
@@ -147,10 +147,46 @@ fn checkpoint_and_stop_rewrite_the_wal_instead_of_syncing_it() {
     assert_eq!(changes(&database), changed + 25);
 }
 
+/// Reads of some milliseconds that overlap, so that there is hardly a moment without one.
+#[test]
+fn checkpoint_resets_the_wal_under_overlapping_short_reads() {
+    const READ: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)
+                        SELECT count(*) FROM n, (SELECT n FROM t LIMIT 1)";
+    let place = Place::new("overlapping-reads");
+    let mut primary = place.instance("south");
+    start(&mut primary);
+    let database = database(&place);
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let mut writer = place.application(&database);
+    (0..50).for_each(|_| _ = writer.run(CHANGE));
+    let is_over = AtomicBool::new(false);
+    let readers = [(); 3].map(|()| place.application(&database));
+    // `mxFrame` of the wal-index.
+    let frames = || {
+        let index = std::fs::read(place.path("app.db-shm")).unwrap();
+        u32::from_ne_bytes(index[16..20].try_into().unwrap())
+    };
+    assert!(frames() > 0);
+    std::thread::scope(|scope| {
+        for mut reader in readers {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while !is_over.load(SeqCst) {
+                    reader.run(READ);
+                }
+            });
+        }
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| must(&primary, &["checkpoint"])));
+        is_over.store(true, SeqCst);
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    assert_eq!(frames(), 0);
+}
+
 #[test]
 fn open_connections_read_everything_after_kill_in_wal_rewrite() {
     for moment in MOMENTS {
-        let place = Place::new("anew-open");
+        let place = Place::new("rewrite-open");
         let (mut primary, database) = primary_struck_at(&place, moment, "kill");
         let (mut writer, mut reader) = (place.application(&database), place.application(&database));
         reader.run("SELECT n FROM t");
@@ -160,7 +196,7 @@ fn open_connections_read_everything_after_kill_in_wal_rewrite() {
         start(&mut primary);
         // The answer to the commit that waited.
         writer.answer();
-        goes_on(&mut primary, &mut writer, &database, acknowledged + 1);
+        resumes(&mut primary, &mut writer, &database, acknowledged + 1);
         assert_eq!(reader.run("SELECT n FROM t WHERE id = 1")[0][0], acknowledged + 201);
     }
 }
@@ -168,7 +204,7 @@ fn open_connections_read_everything_after_kill_in_wal_rewrite() {
 #[test]
 fn interrupted_wal_rewrite_is_not_read_after_all_processes_died() {
     for moment in MOMENTS {
-        let place = Place::new("anew-all");
+        let place = Place::new("rewrite-all");
         let (mut primary, database) = primary_struck_at(&place, moment, "kill");
         let mut writer = place.application(&database);
         let acknowledged = commit_until_dead(&mut writer, &primary);
@@ -191,13 +227,13 @@ fn interrupted_wal_rewrite_is_not_read_after_all_processes_died() {
         primary.faults = None;
         start(&mut primary);
         let seen = sees(&mut next, acknowledged);
-        goes_on(&mut primary, &mut next, &database, seen);
+        resumes(&mut primary, &mut next, &database, seen);
     }
 }
 
 #[test]
 fn interrupted_wal_rewrite_is_not_read_without_shared_memory() {
-    let place = Place::new("anew-memory");
+    let place = Place::new("rewrite-memory");
     let (mut primary, database) = primary_struck_at(&place, 2, "kill");
     let mut writer = place.application(&database);
     let acknowledged = commit_until_dead(&mut writer, &primary);
@@ -213,14 +249,14 @@ fn interrupted_wal_rewrite_is_not_read_without_shared_memory() {
     primary.faults = None;
     start(&mut primary);
     let seen = sees(&mut next, acknowledged);
-    goes_on(&mut primary, &mut next, &database, seen);
+    resumes(&mut primary, &mut next, &database, seen);
 }
 
 /// Connections that have the database open read everything through the wal-index; so do new ones.
 #[test]
 fn wal_of_a_failed_rewrite_is_readable_and_repaired_by_restart() {
     for moment in MOMENTS {
-        let place = Place::new("anew-error");
+        let place = Place::new("rewrite-error");
         let (mut primary, database) = primary_struck_at(&place, moment, "EIO");
         let mut writer = place.application(&database);
         let mut acknowledged = 0;
@@ -250,7 +286,7 @@ fn wal_of_a_failed_rewrite_is_readable_and_repaired_by_restart() {
         }
         primary.faults = None;
         start(&mut primary);
-        goes_on(&mut primary, &mut next, &database, seen);
+        resumes(&mut primary, &mut next, &database, seen);
     }
 }
 
@@ -258,7 +294,7 @@ fn wal_of_a_failed_rewrite_is_readable_and_repaired_by_restart() {
 #[test]
 fn standby_killed_in_a_wal_rewrite_catches_up() {
     for moment in MOMENTS {
-        let place = Place::new("anew-standby");
+        let place = Place::new("rewrite-standby");
         let mut primary = place.instance("south");
         start(&mut primary);
         let path = place.database("app.db");
