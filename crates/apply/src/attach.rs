@@ -52,13 +52,13 @@ impl Apply {
         let history = self.journal.history();
         let bound =
             history.bound(id, position, |frame| file.frame_checksum(position.salts, frame).ok().flatten());
-        let known = if is_proven { bound.scn.max(history.durable_scn(id)) } else { bound.scn };
+        // The WAL that was synced may have been removed since.
+        let is_wal_gone = position == WalPosition::default() && !is_proven;
+        let durable = if is_wal_gone { history.file_scn(id) } else { history.durable_scn(id) };
+        let known = if is_proven { bound.scn.max(durable) } else { bound.scn };
         let known = known.filter(|known| *known >= start.scn);
         let (resume_scn, state) = known.map_or((start.redo_from, start.scn), |known| (known, known));
-        let durable_scn = history
-            .durable_scn(id)
-            .filter(|durable_scn| *durable_scn >= start.scn)
-            .unwrap_or(start.redo_from);
+        let durable_scn = durable.filter(|durable| *durable >= start.scn).unwrap_or(start.redo_from);
         let stopped = history.stopped(id);
         let suspects = if verdict != Verdict::Unknown || stopped.is_some() {
             Default::default()
@@ -69,7 +69,6 @@ impl Apply {
         database.durable_scn = durable_scn;
         database.file_scn =
             history.file_scn(id).map_or(start.redo_from, |file_scn| file_scn.max(start.redo_from));
-        database.lacks_wal = position == WalPosition::default() && !is_proven;
         database.keeps_replaced = true;
         (database.begin, database.begin_state) = (start.redo_from, start.scn);
         (database.suspects, database.is_generation_unknown) = (suspects, bound.known_upto == 0);

@@ -86,9 +86,6 @@ pub struct Database {
     /// File SCN: the database file alone, without its WAL, durably holds everything before, and the journal has
     /// recorded that.
     pub file_scn: Scn,
-    /// The database had no WAL when it was attached after a crash: it is unknown whether the file holds the synced
-    /// content.
-    pub lacks_wal: bool,
     /// `durable_scn` and `resume_scn` at the last call of [`Database::is_to_be_synced`], and the number of calls since `durable_scn` last
     /// moved.
     asked: (Scn, Scn, u32),
@@ -150,7 +147,6 @@ impl Database {
             begin_state: state,
             durable_scn: resume_scn,
             file_scn: Scn::ZERO,
-            lacks_wal: false,
             asked: (Scn::ZERO, Scn::ZERO, 0),
             unsynced: true,
             unnoted: false,
@@ -446,7 +442,6 @@ impl Database {
         self.revived = true;
         self.condition = mode.takes();
         (self.read, self.resume_scn, self.state, self.durable_scn) = (scn, scn, scn, scn);
-        self.lacks_wal = false;
     }
 
     /// Returns the start of the oldest change record of a transaction whose commit has not arrived.

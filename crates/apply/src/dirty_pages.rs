@@ -161,7 +161,7 @@ mod tests {
         }
         dirty_pages.cut(6);
         assert!(dirty_pages.find(9).is_none() && dirty_pages.find(7).is_none());
-        assert!(dirty_pages.touch(9, 0, Scn(2)).is_err(), "a page that was cut starts anew");
+        assert!(dirty_pages.touch(9, 0, Scn(2)).is_err(), "a truncated page has no image");
         dirty_pages.sort();
         let pages: Vec<_> =
             dirty_pages.slots().iter().map(|slot| (slot.page_no, dirty_pages.image(*slot)[0])).collect();

@@ -59,7 +59,6 @@ impl Apply {
             if database.condition == Condition::Recovering
                 && database.resume_scn < oldest
                 && database.durable_scn >= oldest
-                && !database.lacks_wal
             {
                 // Synced content is there; earlier redo could only have shown which process wrote it.
                 (database.resume_scn, database.state, database.read) =

@@ -30,8 +30,8 @@ impl StandbyFile {
     /// Repairs an inconsistent WAL; see [`Guard::repair_inconsistent_wal`](standfast_sqlite_wal::guard::Guard::mend_torn_log).
     pub(crate) fn repair_inconsistent_wal(&mut self) -> Result<(), ApplyError> {
         let mut wal = self.open_wal()?;
-        let mended = self.guard()?.repair_inconsistent_wal(&mut wal, self.plan.page_size);
-        mended.map_err(|error| self.unusable_log(error))?;
+        let repaired = self.guard()?.repair_inconsistent_wal(&mut wal, self.plan.page_size);
+        repaired.map_err(|error| self.unusable_log(error))?;
         self.wal = Some(wal);
         Ok(())
     }

@@ -216,17 +216,21 @@ impl Apply {
     ///
     /// # Errors
     /// When the journal cannot be written; errors of one database are in the report.
-    pub fn move_before(&mut self, scn: Scn, pace: &Pace, report: &mut ApplyReport) -> Result<(), ApplyError> {
+    pub fn backfill_before(
+        &mut self,
+        scn: Scn,
+        pace: &Pace,
+        report: &mut ApplyReport,
+    ) -> Result<(), ApplyError> {
         let behind =
             |database: &&mut Database| database.condition == Condition::Live && database.file_scn < scn;
-        let mut any = false;
-        for database in self.databases.values_mut().filter(behind) {
+        let mut behind = self.databases.values_mut().filter(behind).peekable();
+        if behind.peek().is_none() {
+            return Ok(());
+        }
+        for database in behind {
             database.file.end_deferral();
             database.due = Due::Passive;
-            any = true;
-        }
-        if !any {
-            return Ok(());
         }
         self.do_what_is_due(pace, report)?;
         self.journal.sync().map_err(|source| self.journal_error(source))

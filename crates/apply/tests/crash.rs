@@ -68,12 +68,12 @@ impl Scene {
             rng: Rng::new(seed),
             synced: Default::default(),
         };
-        scene.go_on(1);
+        scene.advance(1);
         scene
     }
 
     /// Adds transactions and applies them, in batches that end at random records.
-    fn go_on(&mut self, batches: u32) {
+    fn advance(&mut self, batches: u32) {
         for _ in 0..batches {
             for primary in &mut self.primaries {
                 history(primary, &mut self.stream, 1 + self.rng.below(4) as u32, &mut self.rng);
@@ -118,7 +118,7 @@ fn killed_standby_resumes_where_it_stopped() {
     for seed in 0..4 {
         let mut scene = Scene::new(seed);
         for _ in 0..6 {
-            scene.go_on(3);
+            scene.advance(3);
             let files = killed(&scene.standby);
             scene.apply = None;
             scene.resume(files);
@@ -131,7 +131,7 @@ fn wal_that_lost_its_end_is_replayed() {
     for seed in 0..6 {
         let mut scene = Scene::new(100 + seed);
         for _ in 0..6 {
-            scene.go_on(3);
+            scene.advance(3);
             let files = killed(&scene.standby);
             scene.apply = None;
             for (at, name) in NAMES.into_iter().enumerate() {
@@ -151,7 +151,7 @@ fn removed_wal_that_was_synced_is_rebuilt() {
     for seed in 0..6 {
         let mut scene = Scene::new(300 + seed);
         for _ in 0..4 {
-            scene.go_on(3);
+            scene.advance(3);
             scene.apply.as_mut().unwrap().sync(&mut Default::default()).unwrap();
             let files = killed(&scene.standby);
             scene.apply = None;
@@ -169,17 +169,17 @@ fn removed_wal_takes_no_commit_whose_redo_is_gone() {
         let mut scene = Scene::new(400 + seed);
         let mut reader = None;
         for round in 0..4 {
-            scene.go_on(3);
+            scene.advance(3);
             if round == 2 {
                 let held = Connection::open(scene.standby.join("a.db")).unwrap();
                 held.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
                 reader = Some(held);
-                scene.go_on(2);
+                scene.advance(2);
             }
             let mut report = Default::default();
             let apply = scene.apply.as_mut().unwrap();
             let given_up = apply.sync(&mut report).unwrap();
-            apply.move_before(given_up, &Pace::AtOnce, &mut report).unwrap();
+            apply.backfill_before(given_up, &Pace::AtOnce, &mut report).unwrap();
             assert!(report.errors.is_empty(), "{report:?}");
             let files = killed(&scene.standby);
             (scene.apply, reader) = (None, reader.filter(|_| round == 2));
@@ -212,7 +212,7 @@ fn journal_that_lost_facts_only_lengthens_the_replay() {
     for seed in 0..6 {
         let mut scene = Scene::new(200 + seed);
         for round in 0..4 {
-            scene.go_on(3);
+            scene.advance(3);
             let files = killed(&scene.standby);
             scene.apply = None;
             let journal = files.join("apply.journal");
@@ -233,7 +233,7 @@ fn journal_that_lost_facts_only_lengthens_the_replay() {
 #[test]
 fn replay_is_atomic_for_readers_and_ends_at_the_confirmed_scn() {
     let mut scene = Scene::new(7);
-    scene.go_on(5);
+    scene.advance(5);
     let files = killed(&scene.standby);
     scene.apply = None;
     std::fs::remove_file(files.join("apply.journal")).unwrap();
@@ -278,7 +278,7 @@ fn recovery_reads_no_further_than_the_horizon() {
 #[test]
 fn nothing_is_replayed_after_a_clean_resume() {
     let mut scene = Scene::new(9);
-    scene.go_on(4);
+    scene.advance(4);
     let files = killed(&scene.standby);
     scene.apply = None;
     let [a, b] = &scene.primaries;
@@ -344,7 +344,7 @@ const FOREIGN: &str = "INSERT INTO t(body) VALUES('of another process')";
 #[test]
 fn commit_without_changed_pages_applies_to_an_empty_wal() {
     let mut scene = Scene::new(34);
-    scene.go_on(2);
+    scene.advance(2);
     let rests = scene.apply.take().unwrap().rest(&mut Default::default()).unwrap();
     assert!(rests.iter().all(|(_, rest)| rest.wal.is_none()), "{rests:?}");
     let [a, b] = &mut scene.primaries;
@@ -366,7 +366,7 @@ fn writes_to_a_stopped_standby_are_detected() {
         (25, "PRAGMA user_version=7", false),
     ] {
         let mut scene = Scene::new(seed);
-        scene.go_on(4);
+        scene.advance(4);
         let rests = scene.apply.take().unwrap().rest(&mut Default::default()).unwrap();
         assert!(rests.iter().all(|(_, rest)| rest.wal.is_none()), "{rests:?}");
         let other = Connection::open(scene.standby.join("a.db")).unwrap();
@@ -398,9 +398,9 @@ fn foreign_frames_after_those_of_a_killed_standby_are_detected() {
         [(30, FOREIGN), (31, "PRAGMA user_version=7"), (32, "CREATE TABLE foreign_table(x)")]
     {
         let mut scene = Scene::new(seed);
-        scene.go_on(2);
+        scene.advance(2);
         let oldest = scene.stream.end();
-        scene.go_on(1);
+        scene.advance(1);
         let files = killed(&scene.standby);
         scene.apply = None;
         let other = Connection::open(files.join("a.db")).unwrap();
@@ -422,10 +422,10 @@ fn frames_without_fact_or_redo_are_no_proof_of_a_writer() {
     const POSITION: u8 = 1;
     for seed in 40..44 {
         let mut scene = Scene::new(seed);
-        scene.go_on(3);
+        scene.advance(3);
         scene.apply.as_mut().unwrap().sync(&mut Default::default()).unwrap();
         let oldest = scene.stream.end();
-        scene.go_on(1);
+        scene.advance(1);
         let files = killed(&scene.standby);
         scene.apply = None;
         // A power loss has taken the positions, and the redo of the frames before them is gone.
@@ -446,7 +446,7 @@ fn reader_that_keeps_the_wal_over_a_stop_is_not_a_writer() {
     let mut scene = Scene::new(33);
     let reader = Connection::open(scene.standby.join("a.db")).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
-    scene.go_on(3);
+    scene.advance(3);
     let rests = scene.apply.take().unwrap().rest(&mut Default::default()).unwrap();
     assert!(rests.iter().any(|(_, rest)| rest.wal.is_some()), "{rests:?}");
     assert!(after_stop(&scene.standby, &scene, &rests, Scn::START).is_empty());

@@ -142,7 +142,11 @@ fn new_copy_catches_up_with_the_other_databases() {
     std::fs::copy(pair.a.connection.path().unwrap(), &file).unwrap();
     pair.a.run(&mut pair.stream, &insert(50, 100));
     pair.b.run(&mut pair.stream, &insert(50, 100));
-    assert_eq!(follow(&mut pair.apply, &pair.stream).errors.len(), 1, "its redo is reported as nobody's");
+    assert_eq!(
+        follow(&mut pair.apply, &pair.stream).errors.len(),
+        1,
+        "its redo is reported as that of no database"
+    );
     pair.apply.attach_copy(pair.a.id, "a.db", pair.a.page_size, StartPoint::copy_at(at)).unwrap();
     assert_eq!(pair.apply.resume_scn(), Some(at));
     let mut redo = RedoInMemory { first: Scn::START, bytes: &pair.stream.bytes };

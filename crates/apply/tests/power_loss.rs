@@ -164,7 +164,7 @@ fn live(
         }
         if rng.chance(20) {
             let promised = apply.sync(&mut report).map_err(failed)?;
-            apply.move_before(promised, &Pace::AtOnce, &mut report).map_err(failed)?;
+            apply.backfill_before(promised, &Pace::AtOnce, &mut report).map_err(failed)?;
             well(&report)?;
             outside.promised = outside.promised.max(promised);
         }

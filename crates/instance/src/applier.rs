@@ -235,13 +235,21 @@ impl Applier {
         let wait = waiting(Event::DbFileSync);
         let durable = self.apply.sync_lazily(&self.pace(), &mut report)?;
         drop(wait);
-        if let Some(freed) = freed(&self.shared, durable) {
-            let wait = waiting(Event::DbFileParallelWrite);
-            self.apply.move_before(freed, &self.pace(), &mut report)?;
-            drop(wait);
+        let freed = freed(&self.shared, durable);
+        if let Some(freed) = freed {
+            let _wait = waiting(Event::DbFileParallelWrite);
+            self.apply.backfill_before(freed, &self.pace(), &mut report)?;
         }
         self.note(&report);
-        forget_before(&self.environment, &self.shared, durable)
+        freed.map_or(Ok(()), |freed| self.free_logs_before(freed))
+    }
+
+    /// Lets the standby logs before `freed` be reused. The control file is written when a log becomes free, not every
+    /// second.
+    fn free_logs_before(&self, freed: Scn) -> Result<(), InstanceError> {
+        self.environment.update_control(|control| control.checkpoint = control.checkpoint.max(freed))?;
+        self.shared.log.set_checkpoint(freed);
+        Ok(())
     }
 
     /// Retries databases that failed.
@@ -260,7 +268,7 @@ impl Applier {
 
     /// Whether a database stopped for a reason that may pass: its disk was full or failed once, or it could not be
     /// opened. A database with wrong pages does not count.
-    pub fn may_go_on(&self) -> bool {
+    pub fn may_resume(&self) -> bool {
         let databases = self.apply.databases();
         self.shared.stopped.all().iter().filter(|stopped| stopped.database != ALL).any(|stopped| {
             let known = databases.iter().find(|database| database.name == stopped.database);
@@ -541,20 +549,6 @@ impl standfast_apply::RedoSource for FromLog<'_> {
         }
         Ok(())
     }
-}
-
-/// Allows standby logs before `durable` to be reused.
-fn forget_before(
-    environment: &Environment,
-    shared: &StandbyShared,
-    durable: Scn,
-) -> Result<(), InstanceError> {
-    // The control file is written when a log becomes free, not every second.
-    if let Some(freed) = freed(shared, durable) {
-        environment.update_control(|control| control.checkpoint = control.checkpoint.max(freed))?;
-        shared.log.set_checkpoint(freed);
-    }
-    Ok(())
 }
 
 /// Returns the first SCN of the oldest log to keep once the redo before `durable` is not needed any more; `None` when
