@@ -177,6 +177,28 @@ mod tests {
     }
 
     #[test]
+    fn apply_delay_is_not_reported_as_a_lag_by_either_end() {
+        let reported = |delay_s: u64| {
+            let lag = json!({ "name": "oslo", "state": "streaming", "connected": true, "transport_lag_bytes": 0,
+                "transport_lag_s": 0.0, "apply_lag_bytes": 7, "apply_lag_s": 3600.0, "delay_s": delay_s });
+            let (mut at_primary, mut at_standby) = (Watch::default(), Watch::default());
+            let mut lines = Vec::new();
+            for second in 1000..1060 {
+                let time_us = second * 1_000_000;
+                let primary = json!({ "role": "primary", "time_us": time_us, "destinations": [lag] });
+                let standby = json!({ "role": "standby", "time_us": time_us, "standby": lag });
+                lines.extend(at_primary.look("paris", &Status::of(&primary), &Thresholds::default()));
+                lines.extend(at_standby.look("oslo", &Status::of(&standby), &Thresholds::default()));
+            }
+            lines
+        };
+        assert_eq!(reported(3600), [""; 0]);
+        let without = reported(0);
+        assert_eq!(without.len(), 2, "{without:?}");
+        assert!(without.iter().all(|line| line.starts_with("THRESHOLD oslo: apply lag")), "{without:?}");
+    }
+
+    #[test]
     fn lag_oscillating_around_its_threshold_is_reported_once() {
         let mut scene = Scene::new();
         let mut said = scene.looks(10, "streaming", json!(11.0));

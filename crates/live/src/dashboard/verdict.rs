@@ -41,10 +41,15 @@ impl Verdict {
             _ if status.role.is_none() => "the state of the instance is unknown".into(),
             Some(target) => {
                 let loss = match estimate.loss {
-                    Lag { seconds: Some(0.0), bytes: Some(0) } => "no data lost".to_owned(),
+                    Lag::NONE => "no data lost".to_owned(),
+                    Lag { seconds: None, bytes: None } => "data loss unknown".to_owned(),
                     _ => format!("{} / {} lost", loss_time.text, loss_bytes.text),
                 };
-                format!("If you fail over to {target} now: {loss}, about {} of downtime", failover.text)
+                let downtime = match failover.value {
+                    Some(_) => format!("about {} of downtime", failover.text),
+                    None => "downtime unknown".to_owned(),
+                };
+                format!("If you fail over to {target} now: {loss}, {downtime}")
             }
             None => "no standby is known: a failover is not possible".into(),
         };
