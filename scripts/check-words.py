@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Words of this project that the field has other words for must not come back.
 
-Checks documents, and comments and help texts of Rust files. Not checked is what is in backticks (identifiers, messages
-of the program) or in code blocks, and docs/reference, which is made of the program's texts.
+Checks documents, and Rust files: comments, help texts, messages and the parts of identifiers. Not checked is what is in
+backticks or code blocks of prose, and docs/reference, which is made of the program's texts.
 """
 
 import re
@@ -11,21 +11,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # The word, and what to write instead (docs/glossary.md).
-WORDS = {
+EVERYWHERE = {
     "afresh": "again, from scratch",
     "anew": "again; rewritten (a WAL)",
-    "at leisure": "throttled",
     "buried": "reaped",
     "bury": "reap",
     "calm": "quiescent",
     "crowd": "yield threshold",
-    "go on": "continue, resume",
-    "goes on": "continues, resumes",
-    "he": "the operator, the process, it",
-    "in good order": "cleanly",
-    "in vain": "without success",
-    "introduced": "authenticated",
-    "little by little": "incrementally",
     "mend": "repair, fix",
     "mended": "repaired, fixed",
     "nobody": "no process, no connection, no user",
@@ -34,41 +26,71 @@ WORDS = {
     "somebody": "a process, a connection, a user",
     "stranger": "unauthenticated peer, other local user",
     "strangers": "unauthenticated peers, other local users",
-    "surplus": "divergent suffix",
-    "under way": "in progress, in flight",
     "vouch": "endorse",
+    "vouched": "endorsed",
     "vouches": "endorses",
     "whoever": "the process, the user",
+}
+# Identifiers are not checked for these.
+IN_SENTENCES = {
+    "at leisure": "throttled",
+    "go on": "continue, resume",
+    "goes on": "continues, resumes",
+    "in good order": "cleanly",
+    "in vain": "without success",
+    "little by little": "incrementally",
+    "under way": "in progress, in flight",
     "written anew": "rewritten",
 }
-FOUND = re.compile(r"\b(" + "|".join(sorted(map(re.escape, WORDS), key=len, reverse=True)) + r")\b", re.IGNORECASE)
+# Only in comments and documents.
+IN_PROSE = {
+    "he": "the operator, the process, it",
+    "introduced": "authenticated",
+    "surplus": "divergent suffix",
+}
+# A name of Unix, and a key of a file format.
+ALLOWED = re.compile(r'"nobody"|postgres or nobody|"vouched"')
+
+
+def pattern(words):
+    return re.compile(r"\b(" + "|".join(sorted(map(re.escape, words), key=len, reverse=True)) + r")\b", re.IGNORECASE)
+
+
+PROSE = pattern({**EVERYWHERE, **IN_SENTENCES, **IN_PROSE})
+CODE = pattern({**EVERYWHERE, **IN_SENTENCES})
 COMMENT = re.compile(r"\s*//")
 
 
-def prose(path):
-    """The lines that are checked, with their numbers."""
+def parts(code):
+    """The same line with `OneWord` and `one_word` as words of their own."""
+    return re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", code).replace("_", " ")
+
+
+def lines(path):
+    """The lines of a file as they are checked, each with its number and the pattern of its words."""
     is_document, in_block = path.suffix == ".md", False
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        if is_document:
-            if line.startswith("```"):
-                in_block = not in_block
-            if in_block:
-                continue
-            line = re.sub(r"\]\([^)]*\)", "]", line)
-        elif not COMMENT.match(line):
+        if is_document and line.startswith("```"):
+            in_block = not in_block
+        if is_document and in_block:
             continue
-        yield number, re.sub(r"`[^`]*`", "", line)
+        if is_document or COMMENT.match(line):
+            line = re.sub(r"`[^`]*`", "", re.sub(r"\]\([^)]*\)", "]", line))
+            yield number, line, PROSE
+        else:
+            yield number, parts(ALLOWED.sub("", line)), CODE
 
 
 PATTERNS = ("*.md", "docs/*.md", "docs/decisions/*.md", "crates/**/*.rs", "fuzz/fuzz_targets/**/*.rs")
-checked = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
+INSTEAD = {**EVERYWHERE, **IN_SENTENCES, **IN_PROSE}
+checked = sorted(path for glob in PATTERNS for path in ROOT.glob(glob))
 found = [
     (path.relative_to(ROOT), number, match.group(1))
     for path in checked
-    for number, line in prose(path)
-    for match in FOUND.finditer(line)
+    for number, line, words in lines(path)
+    for match in words.finditer(line)
 ]
 for path, number, word in found:
-    print(f"{path}:{number}: `{word}`: {WORDS[word.lower()]}")
+    print(f"{path}:{number}: `{word}`: {INSTEAD[word.lower()]}")
 print(f"{len(checked)} files, {len(found)} words that are not the field's")
 sys.exit(1 if found else 0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the installed files into target/package (or the given directory): programs without fault points, unit, user,
 # manual pages, bill of materials. Only the packages that are installed are selected, which excludes fault points: see
-# docs/decisions/0059-what-strangers-may-cause.md.
+# docs/decisions/0059-limits-for-unauthenticated-peers.md.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -123,7 +123,7 @@ pub(crate) fn await_other(
     let end = Instant::now() + limit;
     while !ready()? {
         if Instant::now() >= end {
-            return Err(waited_in_vain(what, format!("not so after {} s", limit.as_secs())));
+            return Err(waited_without_success(what, format!("not so after {} s", limit.as_secs())));
         }
         pause(ASK_EVERY)?;
     }
@@ -150,13 +150,13 @@ pub(crate) fn await_amount(
             (most, grew) = (now, Instant::now());
         } else if grew.elapsed() >= limit {
             let stands = format!("stands at {most} for {} s, {enough} were awaited", limit.as_secs());
-            return Err(waited_in_vain(what, stands));
+            return Err(waited_without_success(what, stands));
         }
         pause(ASK_EVERY.max(asked.elapsed() * 19))?;
     }
 }
 
-fn waited_in_vain(what: &str, problem: String) -> BenchError {
+fn waited_without_success(what: &str, problem: String) -> BenchError {
     BenchError::Program { program: what.to_owned(), problem, output: String::new() }
 }
 

@@ -139,7 +139,7 @@ pub enum Command {
     },
     /// Show or change the protection mode of a primary.
     #[command(
-        after_help = "Examples:\n  standfast protection-mode -D /srv/sf\n  standfast protection-mode -D /srv/sf maximum-protection\n\nmaximum-performance: nothing is promised beyond this machine. maximum-availability: commits wait for every\nsynchronous standby that keeps up, and go on, loudly, when none does. maximum-protection: no commit returns that is\nnot on disk at a second machine; when the last such standby is lost, the primary stalls, then stops.\nTakes effect at once. The level is what commits get now; RESYNCHRONIZATION: no standby is synchronised.\nExit codes: 0 ok, 3 refused (no standby can carry the mode), 4 the instance does not run."
+        after_help = "Examples:\n  standfast protection-mode -D /srv/sf\n  standfast protection-mode -D /srv/sf maximum-protection\n\nmaximum-performance: nothing is promised beyond this machine. maximum-availability: commits wait for every\nsynchronous standby that keeps up, and continue, loudly, when none does. maximum-protection: no commit returns that is\nnot on disk at a second machine; when the last such standby is lost, the primary stalls, then stops.\nTakes effect at once. The level is what commits get now; RESYNCHRONIZATION: no standby is synchronised.\nExit codes: 0 ok, 3 refused (no standby can carry the mode), 4 the instance does not run."
     )]
     ProtectionMode {
         /// The new mode; without it the mode and the level are printed.
@@ -447,7 +447,7 @@ pub enum StandbyCommand {
     ///
     /// Its redo logs are sized by the rule: as large as the online logs of the primary, and one group more.
     #[command(
-        after_help = "Examples:\n  standfast standby create -D /srv/sf-b --from 10.0.0.1:7411 --name oslo --listen 10.0.0.2:7411 --token-file token\n  standfast standby create -D /srv/sf-n --from 10.0.0.1:7411 --name near --listen 10.0.0.3:7411 --token-file token2 --far-sync\n\nThe new host needs a token of the primary (`standfast standby token`), unless both are insecure. The primary goes on meanwhile. A standby that a far sync or another standby is to feed is made from the primary as well,\nafter the one that feeds it. Exit codes: 0 ok, 1 failed, 3 refused by the primary or by what is in the directory."
+        after_help = "Examples:\n  standfast standby create -D /srv/sf-b --from 10.0.0.1:7411 --name oslo --listen 10.0.0.2:7411 --token-file token\n  standfast standby create -D /srv/sf-n --from 10.0.0.1:7411 --name near --listen 10.0.0.3:7411 --token-file token2 --far-sync\n\nThe new host needs a token of the primary (`standfast standby token`), unless both are insecure. The primary continues meanwhile. A standby that a far sync or another standby is to feed is made from the primary as well,\nafter the one that feeds it. Exit codes: 0 ok, 1 failed, 3 refused by the primary or by what is in the directory."
     )]
     Create {
         /// Address of the primary, HOST:PORT.

@@ -196,7 +196,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             }
             eprintln!("next: standfast start -D {}", directory.display());
             let (name, listen) = (&config.instance.name, &config.instance.listen);
-            let by = if far_sync { "the primary" } else { "the primary or whoever is to feed it" };
+            let by = if far_sync { "the primary" } else { "the primary or the instance that is to feed it" };
             eprintln!("then, at {by}: standfast destination add -D DIR {name} {listen}");
         }
         Command::Destination { command } => destination::destination(&directory, command)?,
@@ -227,7 +227,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         Command::Register { command: RegisterCommand::Logfile { file } } => {
             let path = std::path::absolute(&file).unwrap_or(file);
             let answer = server::ask(&directory, &Request::RegisterLogfile { path })?;
-            println!("log {} registered; the redo goes on to SCN {}", answer["sequence"], answer["end"]);
+            println!("log {} registered; the redo continues to SCN {}", answer["sequence"], answer["end"]);
         }
         Command::SwitchLogfile => {
             let answer = server::ask(&directory, &Request::SwitchLogfile)?;

@@ -253,7 +253,7 @@ fn standby(standby: &Value) {
             "source: {} ({}), which gets its redo from {}; it had redo up to {}",
             text(&source["name"]),
             text(&source["role"]),
-            if via.is_empty() { "nobody".into() } else { via.join(" > ") },
+            if via.is_empty() { "no instance".into() } else { via.join(" > ") },
             text(&standby["source_end"]),
         );
     }

@@ -19,7 +19,7 @@ Examples:
 --repair sends the pages that differ to the standbys, whole. It takes the pages here to be right: it is refused for a
 database that `PRAGMA quick_check` finds damaged here, and for pages that two standbys hold alike. Ending this command
 does not end the comparison. Exit codes: 0 everything is equal, 1 something differs or was not compared, 3 refused (no
-standby, or a comparison is under way), 4 the instance does not run.";
+standby, or a comparison is in progress), 4 the instance does not run.";
 
 #[derive(Debug, clap::Args)]
 pub struct VerifyArgs {

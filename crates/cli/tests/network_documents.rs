@@ -23,7 +23,7 @@ fn document(command: &mut Command) -> (Value, i32) {
 }
 
 /// A host on which no process listens.
-const NOBODY: &str = "127.0.0.1:1";
+const NO_SERVER: &str = "127.0.0.1:1";
 
 #[test]
 fn a_test_of_every_mode_and_direction_prints_a_result() {
@@ -103,14 +103,14 @@ fn searches_and_advice_have_the_published_format() {
         assert!(result[direction]["fastsync"]["p50"].as_f64().unwrap() > 0.0, "{result}");
     }
     for (verb, words) in [("sweep", ""), ("advise", "--peak-redo 1m")] {
-        let (result, code) = document(&mut standfast(&format!("net {verb} {NOBODY} {words} --json")));
+        let (result, code) = document(&mut standfast(&format!("net {verb} {NO_SERVER} {words} --json")));
         follows(verb, &result);
         assert_eq!(
             (code, &result["status"], &result["error"]["code"]),
             (1, &"failed".into(), &"connect".into())
         );
     }
-    let (result, code) = document(&mut standfast(&format!("net client {NOBODY} --json")));
+    let (result, code) = document(&mut standfast(&format!("net client {NO_SERVER} --json")));
     follows("result", &result);
     assert_eq!((code, &result["error"]["code"]), (1, &"connect".into()));
 }

@@ -109,7 +109,7 @@ fn unwritable_repository_does_not_affect_the_instance() {
     assert!(said.contains("repository.db") && said.contains("hint:"), "{said}");
     instance.says(0, "status");
     std::fs::remove_dir(&repository).unwrap();
-    assert_eq!(instance.says(0, "snapshot"), "1\n", "it is tried anew");
+    assert_eq!(instance.says(0, "snapshot"), "1\n", "it is tried again");
     instance.stop();
     instance.says(4, "diagnose");
 }

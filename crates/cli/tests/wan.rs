@@ -295,8 +295,8 @@ fn unprivileged(words: &str) -> Output {
     use std::os::unix::process::CommandExt;
     let mut command = standfast(words);
     // Runs in `/`, because other users may have no access to the current directory.
-    let nobody = 65_534;
-    command.current_dir("/").uid(nobody).gid(nobody).output().unwrap()
+    let unprivileged = 65_534;
+    command.current_dir("/").uid(unprivileged).gid(unprivileged).output().unwrap()
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn segment(seeds: &mut Seeds) -> std::io::Result<()> {
             let mut header = vec![length];
             header.extend(magic);
             header.extend(version.to_le_bytes());
-            header.extend(b"of nobody at alX");
+            header.extend(b"of no instance!X");
             seeds.put_whole(&header)?;
             header.resize(4097, 0xff);
             seeds.put_whole(&header)?;
@@ -359,7 +359,7 @@ fn instance_files(seeds: &mut Seeds) -> std::io::Result<()> {
         let mut segment = vec![length];
         segment.extend(b"SFSHM001");
         segment.extend([2, 0, 0, 0, 0, 0, 0, 0]);
-        segment.extend(b"of nobody at alX");
+        segment.extend(b"of no instance!X");
         seeds.put(6, &segment)?;
     }
     seeds.put(

@@ -157,7 +157,7 @@ fn one_line(message: &str) -> String {
 }
 
 const STDERR_STANDS_STILL: &str =
-    "whoever reads stderr of this instance does not read: lines are dropped there and stay in the alert log";
+    "the reader of stderr of this instance does not read: lines are dropped there and stay in the alert log";
 
 fn stderr_fails(error: &Error) -> String {
     format!("stderr of this instance cannot be written: {error}; its lines stay in the alert log")

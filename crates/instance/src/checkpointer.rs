@@ -349,8 +349,10 @@ impl Checkpointer {
             let moved = passive(&connection, &Pace::AtOnce);
             self.judge(database, moved);
         }
-        let calm = wait_until(start + limit, || !segment.owned(id) && !segment.has_commit_waiters(id));
-        let may = calm && database.failure().is_none() && fault::check(Fault::CheckpointReset).is_ok();
+        let is_quiescent =
+            wait_until(start + limit, || !segment.owned(id) && !segment.has_commit_waiters(id));
+        let may =
+            is_quiescent && database.failure().is_none() && fault::check(Fault::CheckpointReset).is_ok();
         let done = if may { reset(&connection, database, &segment) } else { Ok(false) };
         segment.open_gate(id);
         let done = self.judge(database, done);

@@ -68,7 +68,7 @@ fn moves_protection(event: &SenderEvent) -> bool {
         | ArchiveUnusable { .. }
         | Disconnected { .. }
         | ApplyStopped(_)
-        | ApplyGoesOn { .. }
+        | ApplyResumes { .. }
         | PagesDiffer { .. }
         | PagesAgree { .. }
         | Refused(_) => false,

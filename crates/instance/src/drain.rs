@@ -78,7 +78,7 @@ pub fn text(drained: Drained, source: &str, waited: Duration) -> String {
         Drained::NoStream => format!(
             "NOT KNOWN whether its source, `{source}`, has more redo: no stream from it for {seconds:.1} s. Commits that were \
              acknowledged may be missing here | hint: if `{source}` can be started again, look at `hardened` in its status \
-             and compare before applications go on here"
+             and compare before applications continue here"
         ),
         Drained::Behind(bytes) => format!(
             "NOT EVERYTHING that its source, `{source}`, has is here: {bytes} bytes were missing after {seconds:.1} s | hint: \

@@ -148,12 +148,12 @@ pub fn become_primary(
 fn try_again(environment: &Environment, mut applier: Applier) -> Result<Applier, InstanceError> {
     let until = Instant::now() + TRY_AGAIN;
     let mut said = false;
-    while applier.may_go_on() {
+    while applier.may_resume() {
         if !std::mem::replace(&mut said, true) {
             environment.alert.say("failover: databases to which redo is not applied are tried again");
         }
         applier = applier.opened_again()?;
-        if Instant::now() >= until || !applier.may_go_on() {
+        if Instant::now() >= until || !applier.may_resume() {
             break;
         }
         std::thread::park_timeout(TRY_EVERY);
@@ -223,7 +223,7 @@ pub fn take_over(
     let (from, began) = (applier.shared().applied(), Instant::now());
     let mut branch = applier.apply_everything()?;
     redo_is_read(environment, applier.shared());
-    if applier.may_go_on() {
+    if applier.may_resume() {
         applier = try_again(environment, applier)?;
         branch = applier.apply_everything()?;
     }

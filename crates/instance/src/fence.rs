@@ -146,7 +146,7 @@ fn plan(control: &Control, by: Option<&FencedBy>) -> Vec<String> {
     match by {
         Some(FencedBy { peer, incarnation }) => {
             lines.push(format!(
-                "this {role} goes on with its own incarnation {}; incarnation {}, which left it at SCN {} and of which `{peer}` \
+                "this {role} continues with its own incarnation {}; incarnation {}, which left it at SCN {} and of which `{peer}` \
                  spoke, counts for nothing here any more",
                 control.incarnation().number,
                 incarnation.number,
@@ -159,7 +159,7 @@ fn plan(control: &Control, by: Option<&FencedBy>) -> Vec<String> {
             ));
         }
         None => lines.push(format!(
-            "this {role} goes on with its own incarnation {}; by which one it was fenced was not noted by the release that did \
+            "this {role} continues with its own incarnation {}; by which one it was fenced was not noted by the release that did \
              it, so an instance that follows that one fences it again when they meet",
             control.incarnation().number
         )),

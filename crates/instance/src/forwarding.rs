@@ -80,7 +80,7 @@ impl RedoSource for ForwardingSource {
     }
 
     fn members(&self) -> Vec<MemberRights> {
-        self.environment.vouched_for(true)
+        self.environment.endorsed_for(true)
     }
 
     fn rights_version(&self) -> u64 {

@@ -54,8 +54,8 @@ impl Notes {
             }
         }
         self.activity.extend(look.activity);
-        let surplus = self.activity.len().saturating_sub(ACTIVITY_KEPT);
-        self.activity.drain(..surplus);
+        let excess = self.activity.len().saturating_sub(ACTIVITY_KEPT);
+        self.activity.drain(..excess);
         for (name, seconds) in look.lags {
             let seconds = seconds as u64;
             // Rounded as it is shown, so that the list stays short however long a lag grows.

@@ -130,7 +130,7 @@ impl Known {
             ),
             Known::NotWaitedFor => format!(
                 "NOT KNOWN whether everything is here: commits of `{source}` did not wait for this standby when it was last heard, \
-                 or go on without it as soon as the connection is lost (max_failure, a group). Those that it acknowledged alone \
+                 or continue without it as soon as the connection is lost (max_failure, a group). Those that it acknowledged alone \
                  since are missing | hint: {compare}"
             ),
             Known::Silent(silent) => format!(

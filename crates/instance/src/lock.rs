@@ -161,10 +161,10 @@ pub(crate) mod tests {
     fn read_lock_from_before_the_upgrade_is_reported_with_a_remedy() {
         let paths = paths("reader");
         std::fs::write(&paths.lock, "").unwrap();
-        let stranger = File::open(&paths.lock).unwrap();
+        let other = File::open(&paths.lock).unwrap();
         let read_lock = libc::flock { l_type: libc::F_RDLCK as i16, ..whole_lock() };
         // SAFETY: an open descriptor and a valid lock structure.
-        assert_eq!(unsafe { libc::fcntl(stranger.as_raw_fd(), libc::F_OFD_SETLK, &read_lock) }, 0);
+        assert_eq!(unsafe { libc::fcntl(other.as_raw_fd(), libc::F_OFD_SETLK, &read_lock) }, 0);
         let said = lock_directory(&paths).unwrap_err().to_string();
         assert!(said.contains("no instance") && said.contains("rm "), "{said}");
         std::fs::remove_file(&paths.lock).unwrap();

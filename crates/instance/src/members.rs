@@ -62,12 +62,12 @@ fn alert(notice: &MemberNotice) -> String {
                  `standfast log member drop` gives it up"
             )
         }
-        MemberNotice::Mended { path, blocks, damaged: true } => format!(
+        MemberNotice::Repaired { path, blocks, damaged: true } => format!(
             "redo log member {} was damaged: {blocks} blocks were taken from another member | hint: nothing is lost; look \
              after its device",
             path.display()
         ),
-        MemberNotice::Mended { path, blocks, damaged: false } => {
+        MemberNotice::Repaired { path, blocks, damaged: false } => {
             format!(
                 "redo log member {} was behind: {blocks} blocks were taken from another member",
                 path.display()

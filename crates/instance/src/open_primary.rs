@@ -440,10 +440,11 @@ fn reconcile_database(
                 "end all processes that have the database open, so that the WAL is read again, and restart the instance",
             ));
         }
-        let known = sessions_confirm && segment.vouches(record.id.0, header.raw_salts());
+        let known = sessions_confirm && segment.sessions_saw(record.id.0, header.raw_salts());
         let bare = bare_salts(&mut database.wal_file()?, &header)
             .map_err(InstanceError::io("read the write-ahead log of", &record.path))?;
-        let found = Found { position: header.position(), bare, vouched_for: known.then_some(header.salts()) };
+        let found =
+            Found { position: header.position(), bare, seen_by_sessions: known.then_some(header.salts()) };
         let (position, pages, image_reason) = match recovery.plan(&connection, &control, &header, &found)? {
             // The WAL also restarts after a bare header (a WAL file without frames).
             Plan::Capture(anchor) if bare.is_some() => (header.position(), anchor.database_pages, None),

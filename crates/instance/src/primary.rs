@@ -24,7 +24,7 @@ use crate::database::Database;
 use crate::error::InstanceError;
 use crate::foreign_commits::ForeignCommits;
 use crate::now_us;
-use chunks::{Then, UnderWay};
+use chunks::{InFlight, Then};
 use standfast_format::{Attach, RecordBuilder};
 use standfast_instruments::{Event, Statistic, waiting};
 use standfast_log::{LogSwitch, LogWriter, SwitchBlocked, WriteCounts};
@@ -137,7 +137,7 @@ pub struct Primary {
     retry: DirtySet,
     out: Vec<u8>,
     marks: Vec<CommitMark>,
-    under_way: VecDeque<UnderWay>,
+    in_flight: VecDeque<InFlight>,
     heal_after: Duration,
     round_bytes: usize,
     anchors_due: bool,
@@ -164,7 +164,7 @@ impl Primary {
             retry: DirtySet::default(),
             out: Vec::new(),
             marks: Vec::new(),
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             heal_after: HEAL_AFTER,
             round_bytes: ROUND_BYTES,
             anchors_due: false,
@@ -394,7 +394,7 @@ impl Primary {
             let more = std::mem::take(&mut self.left_over);
             let _wait = more.then(|| waiting(Event::LogBufferSpace));
             let commits = self.marks.len();
-            self.write_out(if more { Then::GoOn } else { Then::Wait })?;
+            self.write_out(if more { Then::Resume } else { Then::Wait })?;
             return Ok(Step::Wrote { commits });
         }
         self.end_writes()?;

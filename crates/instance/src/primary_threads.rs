@@ -32,7 +32,7 @@ const LAST_CAPTURE: Duration = Duration::from_secs(2);
 /// Yield threshold: after an iteration with this many commits the log writer yields the CPU, so that sessions that
 /// commit meanwhile share its next write. With fewer commits a yield would only delay that write. See
 /// `docs/decisions/0025-yield-between-rounds.md`.
-const CROWD: usize = 6;
+const YIELD_THRESHOLD: usize = 6;
 const CHECKPOINT_ROUND: Duration = Duration::from_millis(2);
 const QUIET_ROUND: Duration = Duration::from_millis(500);
 /// Interval at which the database writer checks what to write to disk.
@@ -304,7 +304,7 @@ fn run_log_writer(
                 if quiet.load(SeqCst) && quiet.swap(false, SeqCst) {
                     let _ = wake.send(CheckpointOrder::WakeUp);
                 }
-                if commits >= CROWD {
+                if commits >= YIELD_THRESHOLD {
                     std::thread::yield_now();
                 }
             }

@@ -43,12 +43,12 @@ impl ReceivedLog {
         identity: LogIdentity,
     ) -> Result<OpenedGap, InstanceError> {
         let history = self.environment.control().incarnations;
-        let stranger = gap
+        let foreign = gap
             .logs
             .iter()
             .find(|log| !is_of_history(&history, log.incarnation_id, log.first_scn, log.next_scn));
-        if let Some(stranger) = stranger {
-            let text = format!("log {} of the gap is not of this stream", stranger.sequence);
+        if let Some(foreign) = foreign {
+            let text = format!("log {} of the gap is not of this stream", foreign.sequence);
             return Err(InstanceError::Failed(text));
         }
         let crc = self.writer.stream_crc();
@@ -259,7 +259,7 @@ impl ReceivedLog {
     }
 
     /// Removes fetched logs beyond the end that do not belong to the stream now followed.
-    pub(crate) fn forget_strangers(&self) -> Result<(), InstanceError> {
+    pub(crate) fn forget_foreign_logs(&self) -> Result<(), InstanceError> {
         let (end, history) = (self.writer.position(), self.environment.control().incarnations);
         self.remove_archived(&|header| {
             let next = header.next_scn.unwrap_or(Scn(u64::MAX));

@@ -82,7 +82,7 @@ impl ReceivedLog {
             has_archiver: false,
             upstream: None,
         };
-        received.forget_strangers()?;
+        received.forget_foreign_logs()?;
         received.lead_on()?;
         Ok(received)
     }
@@ -257,7 +257,7 @@ impl StandbyLog for ReceivedLog {
 
     fn cut(&mut self, at: Scn) -> Result<(), StageError> {
         let shared = self.shared.clone();
-        let _streams_begin_anew = shared.begin_epoch();
+        let _streams_begin_again = shared.begin_epoch();
         self.writer.cut(at, self.shared.confirmed())?;
         *self.shared.buffer() = Arc::new(LogBuffer::new(at, BUFFER_BYTES));
         self.note_end(Scn::ZERO);
@@ -323,7 +323,7 @@ impl StandbyLog for ReceivedLog {
             return Ok(());
         }
         let shared = self.shared.clone();
-        let _streams_begin_anew = shared.begin_epoch();
+        let _streams_begin_again = shared.begin_epoch();
         self.environment.update_control(|control| {
             if !equal {
                 control.incarnations = incarnations;
@@ -333,7 +333,7 @@ impl StandbyLog for ReceivedLog {
                 control.superseded_by = None;
             }
         })?;
-        Ok(self.forget_strangers()?)
+        Ok(self.forget_foreign_logs()?)
     }
 
     fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StageError> {

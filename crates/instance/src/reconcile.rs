@@ -343,14 +343,14 @@ fn note(histories: &mut BTreeMap<DatabaseId, History>, record: &Record<'_>, star
     }
 }
 
-/// Result of SQLite's own recovery of a database, and what endorses it.
+/// Result of SQLite's own recovery of a database, and what confirms it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub position: WalPosition,
     /// Salts of a WAL that consists only of its header, where SQLite found no WAL.
     pub bare: Option<WalSalts>,
     /// Current WAL generation, if sessions saw it and every generation since the redo's last one under the write lock.
-    pub vouched_for: Option<WalSalts>,
+    pub seen_by_sessions: Option<WalSalts>,
 }
 
 impl Found {
@@ -408,7 +408,7 @@ pub fn decide(history: &History, found: &Found, begin: Scn) -> Plan {
         return Plan::FindOut("its write-ahead log ends before what the redo has of it");
     }
     let is_next = found.position.salts.is_rewritten_of(last.position.salts);
-    if found.bare.is_none() && (is_next || found.vouched_for == Some(found.position.salts)) {
+    if found.bare.is_none() && (is_next || found.seen_by_sessions == Some(found.position.salts)) {
         // The WAL was reset or rewritten after everything before was captured and was in the database file or in the
         // new WAL; the redo lacks only the record of the new generation.
         let position = WalPosition { salts: found.position.salts, frame: 0 };
@@ -501,7 +501,7 @@ mod tests {
     }
 
     fn found(salts: WalSalts, frame: u32) -> Found {
-        Found { position: WalPosition { salts, frame }, bare: None, vouched_for: None }
+        Found { position: WalPosition { salts, frame }, bare: None, seen_by_sessions: None }
     }
 
     #[test]
@@ -511,7 +511,7 @@ mod tests {
         assert_eq!(
             decide(&history, &found(A, 9), Scn(50)),
             Plan::Capture(anchor(A, 4, 200)),
-            "surplus is captured"
+            "the frames beyond are captured"
         );
     }
 
@@ -569,10 +569,10 @@ mod tests {
     #[test]
     fn unknown_wal_is_captured_only_if_sessions_endorse_it() {
         let history = history(&[anchor(A, 4, 200)]);
-        let vouched = Found { vouched_for: Some(B), ..found(B, 7) };
-        assert_eq!(decide(&history, &vouched, Scn(50)), Plan::Capture(anchor(B, 0, 200)));
+        let seen = Found { seen_by_sessions: Some(B), ..found(B, 7) };
+        assert_eq!(decide(&history, &seen, Scn(50)), Plan::Capture(anchor(B, 0, 200)));
         assert!(matches!(decide(&history, &found(B, 7), Scn(50)), Plan::FindOut(_)));
-        let other = Found { vouched_for: Some(A), ..found(B, 7) };
+        let other = Found { seen_by_sessions: Some(A), ..found(B, 7) };
         assert!(matches!(decide(&history, &other, Scn(50)), Plan::FindOut(_)));
     }
 
@@ -595,8 +595,8 @@ mod tests {
             Plan::Reapply(anchor(B, 0, 210)),
             "it had no log before"
         );
-        let vouched = Found { vouched_for: Some(none), ..bare };
-        assert!(matches!(decide(&history(&[anchor(A, 4, 200)]), &vouched, Scn(50)), Plan::FindOut(_)));
+        let seen = Found { seen_by_sessions: Some(none), ..bare };
+        assert!(matches!(decide(&history(&[anchor(A, 4, 200)]), &seen, Scn(50)), Plan::FindOut(_)));
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Running {
         }
         let registered = registered?;
         self.environment.alert.say(format!(
-            "log {} registered from {}: the redo goes on to SCN {}",
+            "log {} registered from {}: the redo continues to SCN {}",
             registered.sequence,
             path.display(),
             registered.end

@@ -594,7 +594,7 @@ impl Running {
         }
         Err(InstanceError::refused(
             format!("{} is open in {}", record.path.display(), found.join(", ")),
-            "end these programs, or have them close the database, and try again: they would go on with the file that is set \
+            "end these programs, or have them close the database, and try again: they would continue with the file that is set \
              aside",
         ))
     }

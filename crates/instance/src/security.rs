@@ -231,7 +231,7 @@ impl Keeper {
         };
         let authorities = files::read(&self.files.authorities).map_err(failed)?.unwrap_or_default();
         let endorsements = self.endorsements_by(&authority, &authorities).map_err(failed)?;
-        let members = self.members().map_err(failed)?.vouched_for(&self.name, destinations, true);
+        let members = self.members().map_err(failed)?.endorsed_for(&self.name, destinations, true);
         Ok(CertificateGrant {
             certificate,
             authorities,
@@ -246,7 +246,7 @@ impl Keeper {
     ///
     /// # Errors
     /// When the list cannot be written.
-    pub fn vouched(&self, source: &str, said: &[MemberRights]) -> Result<(), InstanceError> {
+    pub fn endorsed(&self, source: &str, said: &[MemberRights]) -> Result<(), InstanceError> {
         self.change_members(|members| members.endorse_as(source, said))
     }
 

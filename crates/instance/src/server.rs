@@ -528,11 +528,11 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
 /// # Errors
 /// `NotRunning`, or the error that the instance answered.
 pub fn ask(directory: &Path, request: &Request) -> Result<Value, InstanceError> {
-    Ok(ask_and_go_on(directory, request)?.0)
+    Ok(ask_and_continue(directory, request)?.0)
 }
 
 /// Does [`ask`] and also returns the reader for what follows the answer.
-pub(crate) fn ask_and_go_on(
+pub(crate) fn ask_and_continue(
     directory: &Path,
     request: &Request,
 ) -> Result<(Value, BufReader<UnixStream>), InstanceError> {

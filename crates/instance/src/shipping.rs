@@ -149,7 +149,7 @@ impl RedoSource for PrimarySource {
     }
 
     fn members(&self) -> Vec<MemberRights> {
-        self.environment.vouched_for(false)
+        self.environment.endorsed_for(false)
     }
 
     fn rights_version(&self) -> u64 {
@@ -474,7 +474,7 @@ pub(crate) fn report_left_behind(
         if let (Some(lacks), false) = (&lacks, *told) {
             environment.alert.say(format!(
                 "destination {}: LEFT BEHIND: archived logs before {oldest} are removed (archive_bytes_max), and \
-                 {lacks} | hint: put the removed logs back from a backup, or create the standby anew with \
+                 {lacks} | hint: put the removed logs back from a backup, or create the standby again with \
                  `standfast standby create`",
                 sender.status().name
             ));

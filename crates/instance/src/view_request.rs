@@ -21,7 +21,7 @@ pub fn rows(running: &Running, name: &str) -> Result<Vec<u8>, InstanceError> {
     let Some(view) = standfast_views::view(name) else {
         return Err(InstanceError::refused(
             format!("there is no view {name}"),
-            "docs/reference/views.md lists the views; this instance may be of an older release than whoever asks",
+            "docs/reference/views.md lists the views; this instance may be of an older release than the program that asks",
         ));
     };
     let observation = observe(running, view.needs_history, true);
@@ -33,7 +33,7 @@ pub fn rows(running: &Running, name: &str) -> Result<Vec<u8>, InstanceError> {
 /// # Errors
 /// `NotRunning`, or the error that the instance answered.
 pub fn ask(directory: &Path, name: &str) -> Result<Table, InstanceError> {
-    let (_, rest) = server::ask_and_go_on(directory, &Request::View { name: name.to_owned() })?;
+    let (_, rest) = server::ask_and_continue(directory, &Request::View { name: name.to_owned() })?;
     let mut bytes = Vec::new();
     let broken = |why: String| {
         InstanceError::Failed(format!("the rows of {name} did not come whole: {why}\nhint: try again"))

@@ -435,7 +435,7 @@ mod tests {
     use std::path::PathBuf;
 
     /// A user that is neither root nor the one of the tests.
-    const STRANGER: u32 = 60_001;
+    const OTHER_USER: u32 = 60_001;
 
     struct Place(PathBuf);
 
@@ -461,7 +461,7 @@ mod tests {
         fn with_link(&self, name: &str) -> bool {
             std::fs::set_permissions(self.at("secret"), PermissionsExt::from_mode(0o640)).unwrap();
             symlink(self.at("secret"), self.at(name)).unwrap();
-            let given = std::os::unix::fs::lchown(self.at(name), Some(STRANGER), None);
+            let given = std::os::unix::fs::lchown(self.at(name), Some(OTHER_USER), None);
             if given.is_err() {
                 eprintln!("skipped: links of other users take root");
             }
@@ -502,7 +502,7 @@ mod tests {
         std::fs::create_dir(place.at("elsewhere")).unwrap();
         for (name, is_his) in [("his", true), ("ours", false)] {
             symlink(place.at("elsewhere"), place.at(name)).unwrap();
-            if is_his && std::os::unix::fs::lchown(place.at(name), Some(STRANGER), None).is_err() {
+            if is_his && std::os::unix::fs::lchown(place.at(name), Some(OTHER_USER), None).is_err() {
                 eprintln!("skipped: links of other users take root");
                 return;
             }
@@ -567,7 +567,7 @@ mod tests {
         assert_eq!(std::fs::read(place.at("secret")).unwrap(), b"new");
         write_result(Path::new("/dev/null"), b"nothing").unwrap();
         write_result(&place.at("app/fresh"), b"fresh").unwrap();
-        if std::os::unix::fs::chown(place.at("app/fresh"), Some(STRANGER), None).is_ok() {
+        if std::os::unix::fs::chown(place.at("app/fresh"), Some(OTHER_USER), None).is_ok() {
             let error = write_result(&place.at("app/fresh"), b"x").unwrap_err();
             assert!(error.to_string().contains("belongs to uid 60001"), "{error}");
         }

@@ -172,7 +172,7 @@ impl RedoLog {
         }
         let (Some(header), Some(end)) = (header, copied.end) else { return Ok(0) };
         let mut blocks = Blocks::new(Source { members, header, cuts: Vec::new() })?;
-        blocks.go_on_at(end);
+        blocks.resume_at(end);
         let mut piece = AlignedBuf::new(PIECE_BYTES);
         let (mut used, mut at, mut bytes) = (0, end.0, 0);
         loop {

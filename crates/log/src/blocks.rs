@@ -252,7 +252,7 @@ impl Blocks {
     }
 
     /// Continues where another reader ended, see [`Blocks::end`].
-    pub fn go_on_at(&mut self, end: (u32, Scn, StreamCrc)) {
+    pub fn resume_at(&mut self, end: (u32, Scn, StreamCrc)) {
         (self.number, self.expected, self.crc) = end;
     }
 

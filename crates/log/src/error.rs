@@ -67,7 +67,7 @@ pub enum LogError {
     },
     /// Redo that was written to the log being filled can no longer be read.
     #[error(
-        "redo log {path} is damaged: redo from SCN {from} to SCN {to} was written to it and cannot be read\nhint: a standby waits until its primary, or who else feeds it, has sent that again; where a primary cannot read its own log, fail over to a standby, which has the redo, or go on without it: `standfast start --until-scn {from}`"
+        "redo log {path} is damaged: redo from SCN {from} to SCN {to} was written to it and cannot be read\nhint: a standby waits until its primary, or who else feeds it, has sent that again; where a primary cannot read its own log, fail over to a standby, which has the redo, or continue without it: `standfast start --until-scn {from}`"
     )]
     LostEnd {
         path: PathBuf,
@@ -88,7 +88,7 @@ pub enum LogError {
     },
     /// A file holds newer redo than all groups of the layout.
     #[error(
-        "redo log {path} holds newer redo than all groups that the control file names\nhint: the control file is older than the redo log; bring back the one that belongs to it, or create the instance anew"
+        "redo log {path} holds newer redo than all groups that the control file names\nhint: the control file is older than the redo log; bring back the one that belongs to it, or create the instance again"
     )]
     Unlisted { path: PathBuf },
     /// A group without readable members was to be read.

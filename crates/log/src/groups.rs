@@ -142,7 +142,7 @@ pub enum MemberNotice {
         living: PathBuf,
     },
     /// The member did not hold what its group holds, and was repaired.
-    Mended {
+    Repaired {
         path: PathBuf,
         /// Number of blocks written to it.
         blocks: u32,

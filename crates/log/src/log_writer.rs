@@ -6,15 +6,16 @@
 //! cannot be recorded, this process never writes the log again. See `docs/decisions/0014-lost-members.md`.
 
 mod holes;
+mod in_flight;
 mod losses;
 mod places;
-mod under_way;
 
 pub use self::places::MemberPlace;
 use crate::error::LogError;
 use crate::groups::{Cut, LogIdentity, LogSwitch, Member, RedoLog, SwitchBlocked, header_for};
-use crate::members::{MemberWriters, UNDER_WAY_MAX};
+use crate::members::{IN_FLIGHT_MAX, MemberWriters};
 use crate::unreachable::Unreachable;
+use in_flight::{InFlight, pieces, sole, total};
 use standfast_format::{BlockWriter, LogKind, StreamCrc, decode_block, encode_void, incarnation_tag};
 use standfast_instruments::{Event, Waiting, waiting};
 use standfast_io::AlignedBuf;
@@ -22,7 +23,6 @@ use standfast_types::Scn;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use under_way::{UnderWay, pieces, sole, total};
 
 /// Bytes of redo in an extent of a large write: enough for the device's full speed.
 const PIECE_BYTES: usize = 1 << 20;
@@ -55,10 +55,10 @@ pub struct LogWriter {
     members: MemberWriters,
     /// The end of the durable redo.
     writer: BlockWriter,
-    under_way: VecDeque<UnderWay>,
+    in_flight: VecDeque<InFlight>,
     blocks_per_group: u32,
     /// The first one serves single writes; writes in flight use all of them in rotation.
-    buffers: [Arc<AlignedBuf>; UNDER_WAY_MAX],
+    buffers: [Arc<AlignedBuf>; IN_FLIGHT_MAX],
     /// Number of writes begun so far of those that may be in flight together.
     begun: usize,
     poisoned: Option<(Scn, String)>,
@@ -90,7 +90,7 @@ impl LogWriter {
             targets,
             members,
             writer,
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             blocks_per_group,
             buffers: std::array::from_fn(|_| Arc::new(AlignedBuf::new(config.block_bytes))),
             begun: 0,
@@ -142,7 +142,7 @@ impl LogWriter {
 
     /// Where the next write starts: after the writes in flight.
     fn ahead(&self) -> &BlockWriter {
-        self.under_way.back().map_or(&self.writer, |write| &write.writer)
+        self.in_flight.back().map_or(&self.writer, |write| &write.writer)
     }
 
     /// Returns whether nothing has been written to the current group.
@@ -202,7 +202,7 @@ impl LogWriter {
             return Ok(());
         }
         let written_to = self.targets.clone();
-        self.go_on_without(&written_to, failures)
+        self.continue_without(&written_to, failures)
     }
 
     fn wait_for_write(&self, first_block: u32) -> Waiting {

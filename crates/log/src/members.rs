@@ -1,7 +1,7 @@
 //! Writes buffers to all members of a group in parallel; a write ends with the slowest member.
 //!
 //! The caller makes a single write to the first member, and a helper thread makes it to each other one. Writes can also
-//! be begun one behind the other, up to [`UNDER_WAY_MAX`], so that the caller fills the next buffer meanwhile. Helpers
+//! be begun one behind the other, up to [`IN_FLIGHT_MAX`], so that the caller fills the next buffer meanwhile. Helpers
 //! then write to all members, in two alternating lanes: while one write is made, the next one is handed to the device.
 //! Such writes begin in order and may end in any order; the caller receives their results in order. After a power loss
 //! any of the writes in flight may be on disk, as may any part of a single write.
@@ -21,7 +21,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum number of writes that are begun and not awaited.
-pub const UNDER_WAY_MAX: usize = 3;
+pub const IN_FLIGHT_MAX: usize = 3;
 
 /// Number of begun writes that are made at the same time.
 const LANES: usize = 2;
@@ -119,7 +119,7 @@ impl MemberWriters {
         self.in_turns.is_some() || self.members.iter_mut().all(ready)
     }
 
-    /// Begins a write behind those in flight, of which there must be fewer than [`UNDER_WAY_MAX`].
+    /// Begins a write behind those in flight, of which there must be fewer than [`IN_FLIGHT_MAX`].
     pub fn begin(&mut self, members: &[Member], data: &Arc<AlignedBuf>, bytes: usize, offset: u64) {
         match &mut self.in_turns {
             Some(in_turns) => {
@@ -247,8 +247,8 @@ struct Helper {
 
 impl Helper {
     fn spawn(failed: &Arc<Failed>) -> Result<Helper> {
-        let (jobs, incoming) = sync_channel::<Job>(UNDER_WAY_MAX);
-        let (outgoing, results) = sync_channel(UNDER_WAY_MAX);
+        let (jobs, incoming) = sync_channel::<Job>(IN_FLIGHT_MAX);
+        let (outgoing, results) = sync_channel(IN_FLIGHT_MAX);
         let failed = failed.clone();
         std::thread::Builder::new().name("lgwr-member".into()).spawn(move || {
             for job in incoming {

@@ -78,11 +78,11 @@ impl RedoLog {
     fn recover(
         disk: Arc<dyn Disk>,
         config: LogConfig,
-        mend: bool,
+        repair: bool,
         hole: Option<Hole>,
     ) -> Result<(Arc<RedoLog>, Scan, Recovered), LogError> {
         let mut opened = open_groups(disk.as_ref(), &config)?;
-        if mend {
+        if repair {
             bring_in_line(&mut opened, config.block_bytes)?;
             sync(&mut opened)?;
         }

@@ -30,7 +30,7 @@ pub(crate) fn bring_in_line(opened: &mut Opened, block_bytes: usize) -> Result<(
             open.distrusted = false;
             if progress.written > 0 && progress.failure.is_none() {
                 let (path, blocks) = (open.member.path.clone(), progress.written);
-                notices.push(MemberNotice::Mended { path, blocks, damaged: progress.damaged });
+                notices.push(MemberNotice::Repaired { path, blocks, damaged: progress.damaged });
             }
         }
         let mut failures = progress.into_iter().map(|progress| progress.failure);

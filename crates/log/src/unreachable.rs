@@ -47,7 +47,7 @@ pub(crate) fn look_behind(
     end: (u32, Scn, StreamCrc),
 ) -> Result<Option<Unreachable>, LogError> {
     let mut blocks = Blocks::new(source.clone())?;
-    blocks.go_on_at(end);
+    blocks.resume_at(end);
     let behind = blocks.owned_behind(LOOK_BEHIND_BYTES);
     let last = behind.last().map_or(end.0, |block| block.number + 1);
     let path = source.members.first().map(|member| member.path.clone()).unwrap_or_default();

@@ -306,7 +306,7 @@ fn failed_member_is_restored_while_the_log_is_written() {
         site.write(&mut open, 10).unwrap();
         assert!(!open.log.dropped_members().is_empty());
         assert!(!site.survives_without("/sim/m0"), "what is left lacks redo");
-        site.machine.mend_directories();
+        site.machine.repair_directories();
         let mut new = open.log.make_member::<Failed>(Path::new("/sim/m1")).unwrap();
         open.log.fill(&mut new).unwrap();
         site.write(&mut open, seed % 8).unwrap();
@@ -333,7 +333,7 @@ fn dropped_or_resized_group_forgets_its_stale_members() {
         while Control::load(&open.disk).stale.len() < 3 {
             site.write(&mut open, 1).unwrap();
         }
-        site.machine.mend_directories();
+        site.machine.repair_directories();
         change(&mut site, &mut open).unwrap();
         let stale = Control::load(&open.disk).stale;
         assert_eq!(stale.len(), 2);

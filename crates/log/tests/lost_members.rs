@@ -122,7 +122,7 @@ impl MemberKeeper for Memory {
 impl Memory {
     fn paths(&self) -> Vec<PathBuf> {
         let path = |notice: &MemberNotice| match notice {
-            MemberNotice::Dropped { path, .. } | MemberNotice::Mended { path, .. } => path.clone(),
+            MemberNotice::Dropped { path, .. } | MemberNotice::Repaired { path, .. } => path.clone(),
         };
         self.lost.lock().unwrap().iter().map(path).collect()
     }
@@ -156,7 +156,7 @@ fn failed_member_is_recorded_before_the_write_is_committed() {
         let lost = member(&rig, 1, failing);
         assert_eq!(memory.paths(), std::slice::from_ref(&lost));
         let told_at = memory.at.lock().unwrap()[0];
-        assert!(told_at < rig.end(), "nobody had heard of the write when it was remembered");
+        assert!(told_at < rig.end(), "the write was reported before it was recorded");
         assert_eq!((log.dropped_members(), log.groups()[0].members.len()), (vec![lost], members - 1));
         // The next group has members of its own, and drops its own.
         writer.switch(7).unwrap().unwrap();
@@ -355,13 +355,13 @@ impl Site {
 
 #[test]
 fn returned_member_loses_nothing_and_is_not_trusted_alone() {
-    let (mut refused, mut mended, mut dropped) = (0, 0, 0);
+    let (mut refused, mut repaired, mut dropped) = (0, 0, 0);
     for seed in 1..61 {
         let mut rng = Rng::new(seed);
         let mut site = Site::new(rng.next_u64());
         for _ in 0..4 {
             let Ok((log, mut writer)) = site.open() else { panic!("seed {seed}: it does not open") };
-            mended += log.notices().len();
+            repaired += log.notices().len();
             if rng.chance(70) {
                 let place = *rng.pick(&CrashPlace::ALL).unwrap();
                 site.machine.crash_at(rng.between(1, 60), place);
@@ -370,7 +370,7 @@ fn returned_member_loses_nothing_and_is_not_trusted_alone() {
             dropped += log.dropped_members().len();
             drop((log, writer));
             site.machine.power_loss(Loss::Random, &mut rng);
-            site.machine.mend_directories();
+            site.machine.repair_directories();
             // Check what is left of the log when one of the directories is away.
             for directory in &site.config.member_directories {
                 let trial = site.machine.copy(rng.next_u64());
@@ -399,7 +399,7 @@ fn returned_member_loses_nothing_and_is_not_trusted_alone() {
         }
         assert!(read == site.stream, "seed {seed}: other bytes");
     }
-    assert!(refused > 30 && mended > 30 && dropped > 30, "{refused} {mended} {dropped}");
+    assert!(refused > 30 && repaired > 30 && dropped > 30, "{refused} {repaired} {dropped}");
 }
 
 fn record(byte: u8) -> Vec<u8> {
@@ -430,7 +430,7 @@ fn redo_held_only_by_a_returned_member_is_voided() {
     drop((log, writer));
     site.machine.install(&second, &torn);
     let (log, mut writer) = site.open().unwrap();
-    assert_eq!(writer.position(), first, "the log does not go on behind what one member has alone");
+    assert_eq!(writer.position(), first, "the log does not continue behind what one member has alone");
     assert!(log.dropped_members().is_empty());
     // The same bytes come again, as from a primary.
     writer.write(&[&record(2)], Scn::ZERO).unwrap();

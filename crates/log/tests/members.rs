@@ -69,14 +69,14 @@ impl Rig {
     }
 }
 
-fn mended(notices: &[MemberNotice]) -> Vec<(String, u32, bool)> {
-    let mended = |notice: &MemberNotice| match notice {
-        MemberNotice::Mended { path, blocks, damaged } => {
+fn repaired(notices: &[MemberNotice]) -> Vec<(String, u32, bool)> {
+    let repaired = |notice: &MemberNotice| match notice {
+        MemberNotice::Repaired { path, blocks, damaged } => {
             Some((path.file_name().unwrap().to_string_lossy().into_owned(), *blocks, *damaged))
         }
         MemberNotice::Dropped { .. } => None,
     };
-    notices.iter().filter_map(mended).collect()
+    notices.iter().filter_map(repaired).collect()
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn damaged_block_of_one_member_is_taken_from_the_other() {
             rig.damage(member, block);
             let notices = rig.expect_everything();
             let name = ["online_1a.log", "online_1b.log"][member].to_owned();
-            assert_eq!(mended(&notices), [(name, 1, block < 8)]);
+            assert_eq!(repaired(&notices), [(name, 1, block < 8)]);
             rig.assert_equal_members();
         }
     }
@@ -101,7 +101,7 @@ fn members_damaged_in_different_places_still_give_all_redo() {
         .for_each(|(member, block)| rig.damage(member, block));
     rig.change(0, 10, &[0xEE; 5]);
     let notices = rig.expect_everything();
-    assert_eq!(mended(&notices), [("online_1a.log".into(), 4, true), ("online_1b.log".into(), 2, true)]);
+    assert_eq!(repaired(&notices), [("online_1a.log".into(), 4, true), ("online_1b.log".into(), 2, true)]);
     rig.assert_equal_members();
 }
 
@@ -129,7 +129,7 @@ fn write_that_reached_one_member_is_copied_to_the_other() {
     drop(writer);
     std::fs::write(rig.member(1, 0), before).unwrap();
     let notices = rig.expect_everything();
-    assert_eq!(mended(&notices), [("online_1a.log".into(), 3, false)]);
+    assert_eq!(repaired(&notices), [("online_1a.log".into(), 3, false)]);
     rig.assert_equal_members();
 }
 
@@ -226,7 +226,7 @@ fn returned_member_is_not_trusted_until_it_is_resynced() {
         rig.check_reads(&looked, Scn::START);
         let (log, _, _) = rig.reopen();
         assert_eq!(log.dropped_members(), Vec::<PathBuf>::new());
-        assert_eq!(mended(log.notices()).len(), 1, "{:?}", log.notices());
+        assert_eq!(repaired(log.notices()).len(), 1, "{:?}", log.notices());
         rig.config.distrusted.clear();
         rig.assert_equal_members();
         std::fs::remove_dir_all(&other).unwrap();
@@ -271,7 +271,7 @@ fn inspecting_the_log_writes_nothing() {
 
 #[test]
 fn new_log_starts_without_a_member_that_cannot_be_created() {
-    let rig = Rig::filled("anew", 8);
+    let rig = Rig::filled("replaced", 8);
     std::fs::remove_dir_all(&rig.config.member_directories[0]).unwrap();
     assert_eq!(RedoLog::create_living_files(&DirectDisk, &rig.config).len(), 3);
     let identity = LogIdentity { incarnation: 2, incarnation_id: IncarnationId([7; 8]), ..IDENTITY };

@@ -161,11 +161,11 @@ fn two_concurrent_writes_are_committed_in_order() {
     let first = begin(&mut rig, &mut writer, 2);
     let second = begin(&mut rig, &mut writer, 3);
     writer.end_those_done().unwrap();
-    assert!(writer.is_under_way());
+    assert!(writer.is_in_flight());
     assert!(writer.room() < room && writer.position() <= first);
     assert!([before, first].contains(&writer.position()), "the second one does not count before the first");
     writer.end_all().unwrap();
-    assert_eq!((writer.position(), writer.is_under_way()), (second, false));
+    assert_eq!((writer.position(), writer.is_in_flight()), (second, false));
     drop(writer);
     let (log, _, recovered) = rig.reopen();
     assert_eq!((recovered.end, recovered.lost), (rig.end(), None));
@@ -181,7 +181,7 @@ fn block_after_a_failed_write_is_neither_redo_nor_damage() {
     begin(&mut rig, &mut writer, 2);
     begin(&mut rig, &mut writer, 3);
     assert!(matches!(writer.end_all(), Err(LogError::Poisoned { .. })));
-    assert_eq!((writer.position(), writer.is_under_way()), (end, false));
+    assert_eq!((writer.position(), writer.is_in_flight()), (end, false));
     assert!(matches!(writer.begin_write(&[&[0; 9]], Scn(3)), Err(LogError::Poisoned { .. })));
     drop(writer);
     rig.stream.truncate(held);

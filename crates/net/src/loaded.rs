@@ -69,8 +69,8 @@ pub fn run_loaded(
         Extent::Time(time) => time.min(IDLE),
         _ => IDLE,
     };
-    let calm = Plan { duration: Extent::Time(time), omit: Duration::ZERO, ..probe.clone() };
-    let idle = run(target, &calm, stop, &mut |_| {})?;
+    let unloaded = Plan { duration: Extent::Time(time), omit: Duration::ZERO, ..probe.clone() };
+    let idle = run(target, &unloaded, stop, &mut |_| {})?;
     if let Some(error) = idle.trouble {
         return Err(error);
     }

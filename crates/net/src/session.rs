@@ -88,7 +88,7 @@ pub fn serve(
 impl Session<'_> {
     /// Returns an error when the test was aborted, so that a sender that never pauses does not keep this side from
     /// ending.
-    fn go_on(&self) -> Result<()> {
+    fn resume(&self) -> Result<()> {
         match self.link.abort.load(Ordering::Relaxed) {
             true => Err(NetError::Interrupted { doing: "receiving a test" }),
             false => Ok(()),
@@ -126,7 +126,7 @@ impl Session<'_> {
         let mut buffer = vec![0; PIECE];
         let mut framer = Framer::new(self.length);
         while !framer.finished {
-            self.go_on()?;
+            self.resume()?;
             let bytes = self.receive_timed(&mut buffer)?;
             let (payload, messages) = (framer.payload, framer.messages);
             framer.feed(&buffer[..bytes]).map_err(garbled)?;
@@ -208,7 +208,7 @@ impl Session<'_> {
         };
         let mut end = START;
         loop {
-            self.go_on()?;
+            self.resume()?;
             while end < ALIGNMENT {
                 end += self.receive(&mut buffer[end..most])?;
             }

@@ -335,7 +335,7 @@ mod tests {
         let (far, _) = listener.accept().unwrap();
         let mut out = [0; 8];
         std::io::Write::write_all(&mut near, b"abc").unwrap();
-        assert_eq!(receive_waking(&far, &mut out).unwrap(), (3, 0), "nobody has asked");
+        assert_eq!(receive_waking(&far, &mut out).unwrap(), (3, 0), "no wake-up was requested");
         note_arrivals(&far).unwrap();
         // The age lies between the time since the send returned and the time since it began. The kernel starts to
         // timestamp after a delay, so that the first ages may be wrong.

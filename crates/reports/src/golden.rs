@@ -97,7 +97,7 @@ fn is_as_kept(name: &str, kept: &str, now: &str) {
     if std::env::var_os("STANDFAST_BLESS").is_some() {
         std::fs::write(format!("{}/src/golden/{name}", env!("CARGO_MANIFEST_DIR")), now).unwrap();
     } else {
-        assert_eq!(now, kept, "{name} is another one now: STANDFAST_BLESS=1 writes it anew");
+        assert_eq!(now, kept, "{name} is another one now: STANDFAST_BLESS=1 writes it again");
     }
 }
 

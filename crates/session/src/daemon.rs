@@ -214,7 +214,7 @@ impl Segment {
     /// Whether the generation with `salts` is one that a session or the instance has begun, and every session that took
     /// the write lock since found the generation that the session before it had left. What sessions report is a hint:
     /// the pages decide what the files hold.
-    pub fn vouches(&self, database: u16, salts: [u32; 2]) -> bool {
+    pub fn sessions_saw(&self, database: u16, salts: [u32; 2]) -> bool {
         let line = &self.database(database).lock;
         let of_sessions = [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)];
         (of_sessions == salts || self.epoch(database).1 == salts) && line.foreign.load(SeqCst) == 0

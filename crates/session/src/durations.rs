@@ -62,7 +62,7 @@ pub struct WaitCounts {
 
 /// The wait within which another one began; usually none.
 #[derive(Debug)]
-#[must_use = "it goes on when the inner wait ends"]
+#[must_use = "it continues when the inner wait ends"]
 pub struct OuterWait {
     what: u32,
     since_ns: u64,
@@ -112,7 +112,7 @@ impl Slot {
 }
 
 /// Value of [`Slot::posted_ns`] when no commit waits whose release the instance should report.
-pub(crate) const NOBODY_WAITS: u64 = u64::MAX;
+pub(crate) const NO_WAITERS: u64 = u64::MAX;
 
 impl Slot {
     /// Called when the commit that waits, if one does, may continue: `posted` gets the time of its notification and the

@@ -247,11 +247,11 @@ impl Marker {
         match foreign {
             Foreign::Unnamed => format!(
                 "its marker {marker} does not say for which file it was written, as those of older releases. Restart \
-                 instance {name} ({directory}), which writes it anew, or remove it if that does not protect {shown}"
+                 instance {name} ({directory}), which writes it again, or remove it if that does not protect {shown}"
             ),
             Foreign::Replaced => format!(
                 "its marker {marker} was written for another file, in whose place this one was put. Restart instance \
-                 {name} ({directory}), which then tells whether it can go on with this one"
+                 {name} ({directory}), which then tells whether it can continue with this one"
             ),
             Foreign::Copy => format!(
                 "its marker {marker} was written for {original}, and {shown} is a copy of that, which nothing \
@@ -443,7 +443,7 @@ mod tests {
         let check = |path: &str, device, inode| marker.check(Path::new(path), FileId { device, inode });
         assert_eq!(check("/srv/app.db", 3, 9), Ok(()));
         assert_eq!(check("/moved/app.db", 3, 9), Ok(()), "a directory was renamed, or mounted elsewhere too");
-        assert_eq!(check("/srv/app.db", 4, 9), Ok(()), "the machine started anew");
+        assert_eq!(check("/srv/app.db", 4, 9), Ok(()), "the machine was restarted");
         assert_eq!(check("/srv/app.db", 3, 8), Err(Foreign::Replaced));
         assert_eq!(check("/copy/app.db", 3, 8), Err(Foreign::Copy));
         assert_eq!(check("/copy/app.db", 4, 9), Err(Foreign::Copy), "on another file system");

@@ -289,7 +289,7 @@ mod tests {
         let [quick, slow] = sessions("passed");
         assert_eq!(pass(quick, slow), BYPASSES_MAX + 1);
         turn(slow);
-        assert_eq!(pass(quick, slow), BYPASSES_MAX + 1, "it begins anew");
+        assert_eq!(pass(quick, slow), BYPASSES_MAX + 1, "the count begins again");
     }
 
     #[test]

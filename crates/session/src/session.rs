@@ -1,6 +1,6 @@
 //! The application's side: a slot, the commit notification and the wait for durability.
 
-use crate::durations::{NOBODY_WAITS, SessionWait};
+use crate::durations::{NO_WAITERS, SessionWait};
 use crate::futex;
 use crate::layout::{BUCKET_SESSIONS, DatabaseState, PublishedDatabase, RELEASE_STALL_MS, SESSIONS_MAX};
 use crate::monotonic_ns;
@@ -108,7 +108,7 @@ impl Session {
                 slot.commit_word.store(WORD_IDLE, SeqCst);
                 slot.target.store(0, SeqCst);
                 slot.noticed_ns.store(0, SeqCst);
-                slot.posted_ns.store(NOBODY_WAITS, SeqCst);
+                slot.posted_ns.store(NO_WAITERS, SeqCst);
                 slot.wait.forget();
                 slot.lock.word.store(WORD_IDLE, SeqCst);
                 slot.lock.queued.store(0, SeqCst);
@@ -228,7 +228,7 @@ impl Session {
         slot.wait.end(outer);
         // Durable and never posted: it was durable before its notification, because another session's notification had
         // preceded it, and nothing was waited for.
-        let posted = slot.posted_ns.swap(NOBODY_WAITS, SeqCst);
+        let posted = slot.posted_ns.swap(NO_WAITERS, SeqCst);
         if posted != 0 || outcome != WaitOutcome::Durable {
             slot.record(SessionWait::LogFileSync, now.saturating_sub(noticed));
         }

@@ -20,7 +20,7 @@ const CONFIG: SegmentConfig =
     SegmentConfig { commit_mode: 0, durable_visibility: false, write_wait_ms: 100, commit_wait_ms: 100 };
 const SALTS: [u32; 2] = [11, 12];
 /// A user without an account.
-const STRANGER: u32 = 60_001;
+const OTHER_USER: u32 = 60_001;
 
 /// Shared memory of a test; removed at the end.
 struct Memory {
@@ -197,7 +197,7 @@ fn published_memory_cannot_be_written_by_applications() {
     );
     // Not even another process of the same user can.
     let name = CString::new(path.as_os_str().as_bytes()).unwrap();
-    let opened = as_user(STRANGER, &path, || {
+    let opened = as_user(OTHER_USER, &path, || {
         // SAFETY: a C string.
         unsafe { (libc::open(name.as_ptr(), libc::O_RDWR) >= 0, libc::truncate(name.as_ptr(), 0) == 0) }
     });
@@ -236,7 +236,7 @@ fn as_user(user: u32, path: &Path, work: impl FnOnce() -> (bool, bool)) -> (bool
 
 #[test]
 fn applications_refuse_a_segment_of_another_user() {
-    let memory = Memory::new("stranger");
+    let memory = Memory::new("other process");
     let instance = memory.instance();
     let published = published_path(&memory.path);
     let open = || Segment::open(&memory.path, INSTANCE, &[own_user()]);
@@ -253,10 +253,10 @@ fn applications_refuse_a_segment_of_another_user() {
         return;
     }
     for path in [&published, &memory.path] {
-        chown(path, Some(STRANGER), None).unwrap();
+        chown(path, Some(OTHER_USER), None).unwrap();
         assert!(matches!(open(), Err(SegmentError::Untrusted { .. })), "{}", path.display());
     }
-    assert!(Segment::open(&memory.path, INSTANCE, &[STRANGER]).is_ok(), "their own instance");
+    assert!(Segment::open(&memory.path, INSTANCE, &[OTHER_USER]).is_ok(), "their own instance");
     drop(std::fs::remove_file(&published));
     symlink(memory.path.with_extension("elsewhere"), &published).unwrap();
     assert!(open().is_err());
@@ -281,7 +281,7 @@ fn instance_reuses_only_a_published_file_of_its_own() {
         }),
         ("another user's", &|| {
             lay();
-            chown(&published, Some(STRANGER), None).unwrap();
+            chown(&published, Some(OTHER_USER), None).unwrap();
         }),
         ("with a second name", &|| {
             lay();
@@ -304,7 +304,7 @@ fn instance_reuses_only_a_published_file_of_its_own() {
         let _ = std::fs::remove_file(memory.path.with_extension("second"));
     }
     let (_, is_new) = Segment::create(&memory.path, INSTANCE, 0o600).unwrap();
-    assert!(!is_new, "its own it goes on with");
+    assert!(!is_new, "its own it continues with");
 }
 
 #[test]

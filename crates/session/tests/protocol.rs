@@ -115,13 +115,13 @@ fn lock_grants_reach_every_session() {
     let (lock, start) = (Mutex::new(()), Barrier::new(SESSIONS));
     let turns: [AtomicU64; SESSIONS] = Default::default();
     let all = || turns.each_ref().map(|turns| turns.load(Relaxed));
-    let goes_on = || {
+    let resumes = || {
         let (all, begun) = (all(), all().iter().sum::<u64>());
         begun < TURNS || begun < TURNS_MAX && all.iter().any(|turns| *turns <= FAIR)
     };
     let take_turns = &|session: Session, turns: &AtomicU64| {
         start.wait();
-        while goes_on() {
+        while resumes() {
             if session.try_turn() {
                 let guard = lock.try_lock().expect("two owners at once");
                 session.lock_taken();
@@ -168,7 +168,7 @@ fn lock_taken_without_a_grant_is_not_granted_to_another() {
 
 #[test]
 fn a_dead_session_leaves_nothing_behind() {
-    let (segment, path) = segment("bury");
+    let (segment, path) = segment("reap");
     // SAFETY: the child only takes a session and ends; no other thread of this process holds a lock that it needs.
     let child = unsafe { libc::fork() };
     if child == 0 {

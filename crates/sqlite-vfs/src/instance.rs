@@ -129,7 +129,7 @@ mod tests {
         };
         assert!(!alive(&marker), "no lock file");
         let file = File::create(directory.join("lock")).unwrap();
-        assert!(!alive(&marker), "nobody holds it");
+        assert!(!alive(&marker), "no process holds it");
         let mut lock = libc::flock {
             l_type: libc::F_WRLCK as libc::c_short,
             l_whence: libc::SEEK_SET as libc::c_short,

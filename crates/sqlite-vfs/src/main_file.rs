@@ -74,12 +74,12 @@ impl Database {
             return Ok(marker);
         }
         let path = &self.path;
-        let anew =
+        let remedy =
             || format!("Run `standfast protect {path}` at its instance, or restart that, to write it again");
         let marker = match read_marker(&self.file) {
             Ok(Some(marker)) => marker,
             Ok(None) => return Err("it is no longer protected: close and reopen it to write to it".into()),
-            Err(why) => return Err(format!("{why}. {}", anew())),
+            Err(why) => return Err(format!("{why}. {}", remedy())),
         };
         let Some(opened) = self.opened.or_else(|| FileId::of(&self.file)) else {
             return Err("what file it is cannot be found out: close and reopen it".into());
@@ -487,8 +487,8 @@ impl MainFile {
                 Cause::Down,
                 *result,
                 format!(
-                    "database {path} cannot be read: its instance {name} ({directory}) died while it wrote the write-ahead \
-                     log anew, and so did all who had the database open; what the log holds by itself is an earlier \
+                    "database {path} cannot be read: its instance {name} ({directory}) died while it rewrote the WAL, and so did \
+                     all processes that had the database open; the WAL by itself holds an earlier \
                      state. Start the instance with `standfast start -D {directory}`, which applies the rest"
                 ),
             ),
@@ -621,7 +621,7 @@ fn unreachable(marker: &Marker, error: SegmentError) -> Refusal {
     }
     Refusal::Down(match &error {
         SegmentError::Io(cause) if cause.kind() == ErrorKind::NotFound && instance::alive(marker) => format!(
-            "it runs, but its shared memory {} is gone: somebody has removed it (systemd does when the last session \
+            "it runs, but its shared memory {} is gone: another process has removed it (systemd does when the last session \
              of its user ends, unless RemoveIPC=no), or it is still starting; if it stays away, restart the instance",
             marker.segment.display()
         ),

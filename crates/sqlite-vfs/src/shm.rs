@@ -379,9 +379,9 @@ impl MainFile {
                     self.write_lock_released();
                 }
                 // A rebuilt wal-index can show commits that a killed process wrote but did not publish.
-                let anew = || if held == WriteLock::Held { self.attach() } else { None };
+                let attached_again = || if held == WriteLock::Held { self.attach() } else { None };
                 if committed.is_some()
-                    && let Some(session) = session.or_else(anew)
+                    && let Some(session) = session.or_else(attached_again)
                 {
                     session.notice(false);
                 }

@@ -77,7 +77,7 @@ thread_local! {
     static MISSED: Cell<Option<Missed>> = const { Cell::new(None) };
     static SLEPT: Cell<Slept> = const { Cell::new(Slept::Nothing) };
     /// Consecutive sleeps that have ended without a taken lock.
-    static IN_VAIN: Cell<u32> = const { Cell::new(0) };
+    static UNSUCCESSFUL: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Records that the write lock of `file` is busy, in a transaction that began at `began_ns`.
@@ -108,9 +108,9 @@ pub(crate) fn sleep(limit: Duration, alone: &mut dyn FnMut()) -> bool {
         return false;
     }
     let Missed { file, session, began_ns, wakes, .. } = missed;
-    let in_vain = IN_VAIN.get();
-    let limit = if in_vain < LEAST_SLEEPS { limit.max(LEAST) } else { limit };
-    IN_VAIN.set(in_vain.saturating_add(1));
+    let unsuccessful = UNSUCCESSFUL.get();
+    let limit = if unsuccessful < LEAST_SLEEPS { limit.max(LEAST) } else { limit };
+    UNSUCCESSFUL.set(unsuccessful.saturating_add(1));
     let outer = session.begin_wait(SessionWait::WriteLock, began_ns);
     if !wakes {
         alone();
@@ -153,7 +153,7 @@ pub(crate) fn take(file: u64) -> Turn {
 
 /// Records that the write lock is taken: the next wait is another one.
 pub(crate) fn taken() {
-    IN_VAIN.set(0);
+    UNSUCCESSFUL.set(0);
 }
 
 /// Returns when the sleep of `file` ended whose next attempt is in progress.

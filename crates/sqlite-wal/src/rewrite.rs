@@ -186,14 +186,14 @@ impl Guard<'_> {
             if frame > moved {
                 let sum = FrameHead::of(&old).sum;
                 // An earlier attempt got this far, and wrote what would be written now.
-                let is_mended = sum == whole.frame_checksum();
+                let is_repaired = sum == whole.frame_checksum();
                 let follows = sum_before.is_none_or(|before| frame_sum(before, &old) == sum);
                 let is_end = frame < header.frames() || sum == header.frame_checksum();
                 let is_as_it_was = follows && is_end;
-                if !is_mended && !is_as_it_was {
+                if !is_repaired && !is_as_it_was {
                     return Err(is_not_what_it_was(frame));
                 }
-                sum_before = (!is_mended).then_some(sum);
+                sum_before = (!is_repaired).then_some(sum);
             }
             if frame == header.frames() || whole.bytes().len() >= REPAIRED_AT_ONCE {
                 let bytes = whole.take_bytes();
@@ -201,7 +201,7 @@ impl Guard<'_> {
                 offset += bytes.len() as u64;
             }
         }
-        let mended = NewHeader {
+        let repaired = NewHeader {
             frames: header.frames(),
             database_pages: header.database_pages(),
             frame_checksum: whole.frame_checksum(),
@@ -210,7 +210,7 @@ impl Guard<'_> {
         // The header of the file shows that the WAL is inconsistent, so it is written last, after everything that it
         // covers.
         wal.sync_first(offset)?;
-        regions.publish_header(&header, &mended);
+        regions.publish_header(&header, &repaired);
         wal.write_durably(whole.head(), 0)?;
         Ok(())
     }
@@ -417,7 +417,7 @@ mod tests {
         scene.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
         let mark = Mark { header: guard.wal_header().unwrap(), scn: Scn(7) };
         application.execute_batch("BEGIN IMMEDIATE").unwrap();
-        assert_eq!(Tail::behind(&guard, &[mark], 1000), None, "somebody writes");
+        assert_eq!(Tail::behind(&guard, &[mark], 1000), None, "a connection writes");
         application.execute_batch("UPDATE t SET n = n + 1; COMMIT").unwrap();
         assert!(guard.wal_header().unwrap().raw_salts() != mark.header.raw_salts());
         assert!(!guard.set_backfilled(&mark.header, mark.header.frames() - 1));
@@ -440,14 +440,14 @@ mod tests {
             assert_eq!(total(&application), 150);
             (scene, application, mark)
         };
-        let goes_on = |application: &Connection| {
+        let resumes = |application: &Connection| {
             application.execute_batch("UPDATE t SET n = n + 1 WHERE id = 1; COMMIT").unwrap();
             assert_eq!(total(application), 151);
         };
         let (mut rewritten, application, mark) = scene();
         assert!(Tail::behind(&rewritten.guard(), &[mark], 1000).is_some());
-        assert_eq!(rewritten.rewrite(), None, "somebody reads");
-        goes_on(&application);
+        assert_eq!(rewritten.rewrite(), None, "a connection reads");
+        resumes(&application);
 
         let (reset, application, _) = scene();
         let truncate = || {
@@ -455,8 +455,8 @@ mod tests {
             result.unwrap_or(1)
         };
         reset.instance.busy_timeout(TIMEOUT).unwrap();
-        assert_eq!(truncate(), 1, "somebody reads");
-        goes_on(&application);
+        assert_eq!(truncate(), 1, "a connection reads");
+        resumes(&application);
         assert_eq!((truncate(), reset.frames()), (0, 0));
         // The instance's own connection resets the WAL when it writes, as any connection does that reads the file
         // alone.
@@ -609,7 +609,7 @@ mod tests {
         reader.execute_batch("BEGIN").unwrap();
         assert_eq!(total(&reader), 200);
         scene.change_all(&application, 1);
-        assert_eq!(scene.rewrite(), None, "somebody reads");
+        assert_eq!(scene.rewrite(), None, "a connection reads");
         assert_eq!((total(&reader), total(&application)), (200, 250));
         reader.execute_batch("COMMIT").unwrap();
         // As left by a checkpoint that could not write all pages into the file.

@@ -120,7 +120,7 @@ mod tests {
         log.close();
         assert!(log.file.is_none());
         assert_eq!(grow(&mut log, 20), (0, false), "few of a new log");
-        assert_eq!(grow(&mut log, piece), (piece, true), "all of them: the log began anew");
+        assert_eq!(grow(&mut log, piece), (piece, true), "all of them: the WAL was restarted");
         log.close();
         std::fs::remove_file(&wal).unwrap();
         assert_eq!(grow(&mut log, 3 * piece), (2 * piece, false), "no file is no error");

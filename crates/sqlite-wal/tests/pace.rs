@@ -148,7 +148,7 @@ fn each_checkpoint_has_its_own_pace() {
     let (rig, hurry) = (Rig::new(), Arc::default());
     for _ in 0..2 {
         let portions = rig.fill();
-        assert_eq!(rig.syncs_at(&throttled_until(&hurry)), ALWAYS + portions, "portions begin anew");
+        assert_eq!(rig.syncs_at(&throttled_until(&hurry)), ALWAYS + portions, "portions begin again");
         rig.fill();
         assert_eq!(rig.syncs(), ALWAYS, "one of which nothing was said");
     }

@@ -293,6 +293,6 @@ fn redo_continues_after_any_power_loss_during_wal_rewrites() {
         rewritten += times;
         torn += u32::from(is_torn);
     }
-    println!("{rewritten} logs written anew, {torn} torn");
+    println!("{rewritten} rewritten WALs, {torn} inconsistent");
     assert!(all.end - all.start < 1000 || (rewritten > 100 && torn > 5), "{rewritten} {torn}");
 }

@@ -31,7 +31,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Direction {
     /// Chunks in flight: step of arrival, ascending, and bytes.
-    under_way: VecDeque<(u64, Vec<u8>)>,
+    in_flight: VecDeque<(u64, Vec<u8>)>,
     arrived: VecDeque<u8>,
     closed: bool,
     reader_gone: bool,
@@ -60,16 +60,16 @@ impl MemoryLink {
         let state = &mut *lock(&self.state);
         state.cut = true;
         for direction in &mut state.directions {
-            let rest: Vec<u8> = direction.under_way.drain(..).flat_map(|(_, bytes)| bytes).collect();
+            let rest: Vec<u8> = direction.in_flight.drain(..).flat_map(|(_, bytes)| bytes).collect();
             let survives = state.rng.below(rest.len() as u64 + 1) as usize;
             direction.arrived.extend(&rest[..survives]);
         }
     }
 
     /// Number of bytes in both directions that were written and have not arrived.
-    pub fn under_way(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         let state = lock(&self.state);
-        state.directions.iter().flat_map(|direction| &direction.under_way).map(|(_, bytes)| bytes.len()).sum()
+        state.directions.iter().flat_map(|direction| &direction.in_flight).map(|(_, bytes)| bytes.len()).sum()
     }
 }
 
@@ -81,7 +81,7 @@ impl State {
     fn deliver(&mut self) {
         let now = self.now;
         for direction in &mut self.directions {
-            while let Some((_, bytes)) = direction.under_way.pop_front_if(|(at, _)| *at <= now) {
+            while let Some((_, bytes)) = direction.in_flight.pop_front_if(|(at, _)| *at <= now) {
                 direction.arrived.extend(bytes);
             }
         }
@@ -91,9 +91,9 @@ impl State {
         let mut rest = data;
         while !rest.is_empty() {
             let (piece, tail) = rest.split_at(self.rng.between(1, rest.len() as u64) as usize);
-            let earliest = self.directions[direction].under_way.back().map_or(self.now, |(at, _)| *at);
+            let earliest = self.directions[direction].in_flight.back().map_or(self.now, |(at, _)| *at);
             let at = earliest.max(self.now + self.rng.between(0, self.delay_max));
-            self.directions[direction].under_way.push_back((at, piece.to_vec()));
+            self.directions[direction].in_flight.push_back((at, piece.to_vec()));
             rest = tail;
         }
         self.deliver();
@@ -117,7 +117,7 @@ impl Read for LinkEnd {
         if direction.arrived.is_empty() && !out.is_empty() {
             return match () {
                 () if cut => Err(ErrorKind::ConnectionReset.into()),
-                () if direction.closed && direction.under_way.is_empty() => Ok(0),
+                () if direction.closed && direction.in_flight.is_empty() => Ok(0),
                 () => Err(ErrorKind::WouldBlock.into()),
             };
         }
@@ -173,7 +173,7 @@ mod tests {
         let (link, mut one, mut two) = MemoryLink::pair(1, 5);
         let sent = Rng::new(9).bytes(1000);
         one.write_all(&sent).unwrap();
-        assert!(link.under_way() > 0);
+        assert!(link.in_flight() > 0);
         let (mut received, end) = drain(&mut two);
         assert_eq!(end, Some(ErrorKind::WouldBlock));
         for _ in 0..5 {

@@ -249,7 +249,7 @@ impl SimMachine {
     }
 
     /// Makes the devices of all directories work again, with their content.
-    pub fn mend_directories(&self) {
+    pub fn repair_directories(&self) {
         self.lock().broken.clear();
     }
 

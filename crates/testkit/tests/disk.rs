@@ -187,7 +187,7 @@ fn a_lying_disk_loses_durable_writes() {
     file.write_durable(&block(1), 0).unwrap();
     file.sync().unwrap();
     machine.disk().replace(control(), b"x").unwrap();
-    assert_eq!(machine.disk().read(control()).unwrap(), b"x", "nobody notices while the power is on");
+    assert_eq!(machine.disk().read(control()).unwrap(), b"x", "nothing shows it while the power is on");
     machine.power_loss(Loss::DropUnsynced, &mut Rng::new(1));
     assert_eq!(machine.contents(log()).unwrap()[..4096], block(0)[..]);
     assert_eq!(machine.contents(control()), None);

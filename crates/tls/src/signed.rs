@@ -94,7 +94,7 @@ pub fn grown(
     let what = "the authorities' certificates";
     let mut known = certificates(trusted, what)?;
     let offered = certificates(offered, what)?;
-    let vouches = |by: &CertificateDer<'_>, of: &CertificateDer<'_>| {
+    let endorses = |by: &CertificateDer<'_>, of: &CertificateDer<'_>| {
         let (by_print, of_print) = (hex(&fingerprint(by)), hex(&fingerprint(of)));
         endorsements.iter().any(|one| {
             one.by == by_print
@@ -103,7 +103,7 @@ pub fn grown(
         })
     };
     loop {
-        let next = offered.iter().find(|of| !known.contains(of) && known.iter().any(|by| vouches(by, of)));
+        let next = offered.iter().find(|of| !known.contains(of) && known.iter().any(|by| endorses(by, of)));
         match next {
             Some(next) => known.push(next.clone()),
             None => break,

@@ -84,8 +84,8 @@ fn members_of_a_family_know_each_other_by_name() {
 #[test]
 fn authority_with_the_same_name_is_not_trusted() {
     let (ours, theirs) = (authority(), authority());
-    let (paris, stranger) = (member(&ours, "paris", NOW), member(&theirs, "paris", NOW));
-    let (_, _, [client, _]) = connect(paris.client(), &stranger);
+    let (paris, foreign) = (member(&ours, "paris", NOW), member(&theirs, "paris", NOW));
+    let (_, _, [client, _]) = connect(paris.client(), &foreign);
     let no_member = |error: Option<String>| {
         let error = error.unwrap();
         assert!(error.contains("UnknownIssuer") || error.contains("BadSignature"), "{error}");
@@ -192,22 +192,22 @@ fn debug_output_shows_no_secret_key() {
 #[test]
 fn authority_is_trusted_only_when_a_trusted_one_endorses_it() {
     let (old, new, foreign) = (authority(), authority(), Authority::create("evil", NOW).unwrap());
-    let vouched = endorse(old.certificate_pem(), &old.key_pem(), new.certificate_pem()).unwrap();
+    let endorsed = endorse(old.certificate_pem(), &old.key_pem(), new.certificate_pem()).unwrap();
     let all = format!("{}{}{}", new.certificate_pem(), old.certificate_pem(), foreign.certificate_pem());
-    let (trusted, refused) = grown(old.certificate_pem(), &all, std::slice::from_ref(&vouched)).unwrap();
+    let (trusted, refused) = grown(old.certificate_pem(), &all, std::slice::from_ref(&endorsed)).unwrap();
     assert_eq!(trusted, format!("{}{}", new.certificate_pem(), old.certificate_pem()));
     assert_eq!(refused.len(), 1);
     assert!(refused[0].name.contains("evil"), "{refused:?}");
     // Without the old authority's endorsement the new one is not trusted, and neither is one that endorses itself or
     // lies.
     let own = endorse(foreign.certificate_pem(), &foreign.key_pem(), foreign.certificate_pem()).unwrap();
-    let lie = Endorsement { by: vouched.by.clone(), ..own.clone() };
+    let lie = Endorsement { by: endorsed.by.clone(), ..own.clone() };
     for endorsements in [vec![], vec![own, lie]] {
         let (trusted, refused) = grown(old.certificate_pem(), &all, &endorsements).unwrap();
         assert_eq!((trusted.as_str(), refused.len()), (old.certificate_pem(), 2));
     }
     // A trusted authority stays trusted when it is not offered.
-    let (trusted, _) = grown(old.certificate_pem(), new.certificate_pem(), &[vouched]).unwrap();
+    let (trusted, _) = grown(old.certificate_pem(), new.certificate_pem(), &[endorsed]).unwrap();
     assert_eq!(trusted, format!("{}{}", new.certificate_pem(), old.certificate_pem()));
 }
 

@@ -386,7 +386,7 @@ impl Destination {
 
     /// The connection ended because another stream is needed, or because this instance could not continue the stream.
     /// No failure of the destination.
-    pub fn begins_anew(&mut self, now: Duration, reason: impl Into<String>) {
+    pub fn restarts_stream(&mut self, now: Duration, reason: impl Into<String>) {
         if self.is_settled() {
             return;
         }

@@ -79,7 +79,7 @@ pub enum SenderEvent {
     /// Redo is not applied to a database of the standby.
     ApplyStopped(StoppedDatabase),
     /// Redo is applied to the database again, or the database no longer exists.
-    ApplyGoesOn {
+    ApplyResumes {
         database: String,
     },
     /// Verification has found pages of the standby that differ from this instance's.
@@ -111,7 +111,7 @@ fn gap_text(gap: &GapStatus) -> String {
     let GapStatus { low_sequence, high_sequence, from, to, bytes, bytes_left, connections } = gap;
     format!(
         "logs {low_sequence} to {high_sequence} are missing ({from}..{to}): {bytes_left} of {bytes} bytes over \
-         {connections} connections; the stream goes on at {to}"
+         {connections} connections; the stream continues at {to}"
     )
 }
 
@@ -148,7 +148,7 @@ impl fmt::Display for SenderEvent {
             Stalled { acknowledged, captured, waited } => write!(
                 f,
                 "STALLED: commits have waited {:.1} s for this destination ({acknowledged} of {captured} \
-                 acknowledged); bring it back, or let them go on without it: on_timeout = \"degrade\", out of maximum \
+                 acknowledged); bring it back, or let them continue without it: on_timeout = \"degrade\", out of maximum \
                  protection another mode",
                 waited.as_secs_f64()
             ),
@@ -163,7 +163,7 @@ impl fmt::Display for SenderEvent {
                 let applied = applied.map_or("an unknown SCN".into(), |scn| format!("SCN {scn}"));
                 write!(f, "NOT APPLIED to database {database} there since {applied}: {reason}")
             }
-            ApplyGoesOn { database } => write!(f, "redo is applied to database {database} there again"),
+            ApplyResumes { database } => write!(f, "redo is applied to database {database} there again"),
             PagesDiffer { database, pages, first } => write!(
                 f,
                 "DIFFERS: {pages} pages of database {database} there are not what they are here, page {} as of SCN {} \
@@ -279,7 +279,7 @@ impl fmt::Display for ReceiverEvent {
             Refused { peer, refusal } => write!(f, "refused {peer}: {refusal}"),
             LeftOut { count } => write!(
                 f,
-                "further refusals are left out of this log: {count} within the hour; somebody tries the port often, see \
+                "further refusals are omitted from this log: {count} within the hour; a host tries the port often, see \
                  docs/security.md, \"Limits\""
             ),
             SnapshotStarted { standby } => write!(f, "copying all databases for the new standby `{standby}`"),

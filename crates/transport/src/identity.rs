@@ -114,7 +114,7 @@ impl PeerIdentity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meeting {
     /// Another family, or a message without incarnations.
-    Strangers,
+    Unrelated,
     /// Both know the same newest incarnation.
     Same,
     /// The peer's newest incarnation is older than ours: if it is a primary, it has been replaced.
@@ -127,9 +127,9 @@ pub enum Meeting {
 
 /// Returns the relation of `theirs` to `mine`.
 pub fn meet(mine: &PeerIdentity, theirs: &PeerIdentity) -> Meeting {
-    let (Some(ours), Some(other)) = (mine.current(), theirs.current()) else { return Meeting::Strangers };
+    let (Some(ours), Some(other)) = (mine.current(), theirs.current()) else { return Meeting::Unrelated };
     if !mine.is_family_of(theirs) {
-        return Meeting::Strangers;
+        return Meeting::Unrelated;
     }
     match other.number.cmp(&ours.number) {
         std::cmp::Ordering::Greater => Meeting::Newer(*other),
@@ -198,8 +198,8 @@ mod tests {
         let all = history();
         let rival = Incarnation { id: IncarnationId([9; 8]), ..all[2] };
         assert_eq!(meet(&peer(&all), &peer(&[all[0], all[1], rival])), Meeting::Rivals);
-        assert_eq!(meet(&peer(&all), &peer(&[rival])), Meeting::Strangers);
-        assert_eq!(meet(&peer(&all), &peer(&[])), Meeting::Strangers);
+        assert_eq!(meet(&peer(&all), &peer(&[rival])), Meeting::Unrelated);
+        assert_eq!(meet(&peer(&all), &peer(&[])), Meeting::Unrelated);
     }
 
     #[test]

@@ -47,8 +47,8 @@ struct History(Vec<u8>);
 impl History {
     fn note(&mut self, redo: &[u8]) {
         let tail = &redo[redo.len().saturating_sub(HISTORY_BYTES)..];
-        let surplus = (self.0.len() + tail.len()).saturating_sub(HISTORY_BYTES);
-        self.0.drain(..surplus);
+        let excess = (self.0.len() + tail.len()).saturating_sub(HISTORY_BYTES);
+        self.0.drain(..excess);
         self.0.extend_from_slice(tail);
     }
 }

@@ -182,7 +182,7 @@ mod tests {
         assert!(!ask(at(10), &[stalled]) && !ask(at(39), &[stalled]));
         assert!(ask(at(40), &[stalled]));
         assert!(!ask(at(41), &[stalled, good]), "one is enough");
-        assert!(!ask(at(42), &[stalled]) && !ask(at(71), &[stalled]), "the time begins anew");
+        assert!(!ask(at(42), &[stalled]) && !ask(at(71), &[stalled]), "the time begins again");
         assert!(ask(at(72), &[stalled]));
         let mut other = StallWatch::default();
         for second in 0..100 {

@@ -15,7 +15,7 @@ use crate::link::{self, Link, LinkEnd, Security};
 use crate::lock;
 use crate::standby::{ReceiverService, StandbyLog};
 use crate::sys;
-use admission::{Admission, Admitted, Stranger};
+use admission::{Admission, Admitted, Unauthenticated};
 use fetch::Fetch;
 use slot::Slot;
 use standfast_io::listening::lengthen_queue;
@@ -249,7 +249,7 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream, from: IpAddr) {
     connections.threads.retain(|_, thread| !thread.is_finished());
     let room = connections.live.len() < shared.config.connections_max;
     let admitted = room.then(|| connections.admission.admit(shared.began.elapsed(), from).ok()).flatten();
-    let Some(Admitted { stranger, displaces }) = admitted else {
+    let Some(Admitted { unauthenticated, displaces }) = admitted else {
         shared.counts.turned_away.fetch_add(1, Relaxed);
         return;
     };
@@ -261,7 +261,7 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream, from: IpAddr) {
     let id = connections.next;
     connections.next += 1;
     let stream = Link::plain(stream);
-    connections.live.insert(id, Live { stream: stream.clone(), stranger: Some(stranger) });
+    connections.live.insert(id, Live { stream: stream.clone(), unauthenticated: Some(unauthenticated) });
     let theirs = shared.clone();
     let thread = std::thread::Builder::new().name(format!("rfs-{id}")).spawn(move || {
         theirs.service.enter_thread(&format!("rfs-{id}"));
@@ -281,24 +281,26 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream, from: IpAddr) {
 struct Live {
     stream: LinkEnd,
     /// `None` once the peer is authenticated.
-    stranger: Option<Stranger>,
+    unauthenticated: Option<Unauthenticated>,
 }
 
 impl Connections {
     fn end(&mut self, id: u64) {
-        if let Some(stranger) = self.live.remove(&id).and_then(|live| live.stranger) {
-            self.admission.left(stranger);
+        if let Some(unauthenticated) = self.live.remove(&id).and_then(|live| live.unauthenticated) {
+            self.admission.left(unauthenticated);
         }
     }
 
     /// Closes the oldest unauthenticated connection of an address; its thread ends.
     fn displace(&mut self, address: IpAddr) {
-        let of_address = |live: &Live| live.stranger.as_ref().is_some_and(|stranger| stranger.is_of(address));
+        let of_address = |live: &Live| {
+            live.unauthenticated.as_ref().is_some_and(|unauthenticated| unauthenticated.is_of(address))
+        };
         let oldest = self.live.iter().filter(|(_, live)| of_address(live)).map(|(id, _)| *id).min();
         if let Some(live) = oldest.and_then(|id| self.live.get_mut(&id)) {
             live.stream.shutdown();
-            if let Some(stranger) = live.stranger.take() {
-                self.admission.left(stranger);
+            if let Some(unauthenticated) = live.unauthenticated.take() {
+                self.admission.left(unauthenticated);
             }
         }
     }
@@ -306,10 +308,12 @@ impl Connections {
 
 impl Shared {
     /// The peer is authenticated and accepted: the limits for unauthenticated peers no longer count this connection.
-    fn introduced(&self, id: u64) {
+    fn authenticated(&self, id: u64) {
         let connections = &mut *lock(&self.connections);
-        if let Some(stranger) = connections.live.get_mut(&id).and_then(|live| live.stranger.take()) {
-            connections.admission.introduced(stranger);
+        if let Some(unauthenticated) =
+            connections.live.get_mut(&id).and_then(|live| live.unauthenticated.take())
+        {
+            connections.admission.authenticated(unauthenticated);
         }
     }
 

@@ -41,8 +41,8 @@ impl RemoteTimes {
         if write_ns > 0 {
             let done_ns = arrived_ns.saturating_sub(shortest_ns);
             let begun_ns = done_ns.saturating_sub(write_ns);
-            let goes_on = begun_ns <= busy_until_ns + BETWEEN_WRITES_NS;
-            self.busy = (done_ns, if goes_on { busy_since_ns } else { begun_ns });
+            let resumes = begun_ns <= busy_until_ns + BETWEEN_WRITES_NS;
+            self.busy = (done_ns, if resumes { busy_since_ns } else { begun_ns });
         }
         // The round trip may have become longer meanwhile.
         let busy_ns = busy_until_ns.saturating_sub(busy_since_ns);

@@ -64,7 +64,7 @@ fn branch_limit(view: &View, peer: &ReceiverHello) -> Result<Scn, Verdict> {
     let meeting = meet(source, standby);
     // This check comes first for a member of the family: a newer incarnation must fence us whichever peer reports it.
     match meeting {
-        Meeting::Strangers => {
+        Meeting::Unrelated => {
             let text = format!(
                 "`{}` is not a copy of `{}`: its history begins with another `init`; check the address, or create the \
                  standby with `standfast standby create`",
@@ -180,7 +180,7 @@ pub(crate) fn not_reached(source: &PeerIdentity, follower: &PeerIdentity, number
 fn behind<T>(view: &View, name: &str, confirmed: Scn) -> Result<T, Verdict> {
     let source = &view.source;
     let text = format!(
-        "`{name}` has redo up to {confirmed}, this {}, `{}`, only up to {} that its primary has confirmed: it goes on when \
+        "`{name}` has redo up to {confirmed}, this {}, `{}`, only up to {} that its primary has confirmed: it continues when \
          more has arrived here",
         source.role, source.name, view.durable
     );

@@ -295,7 +295,7 @@ pub trait ReceiverService: Send + Sync {
     }
 
     /// A stream of `hello.source` over TLS has begun from the address `from`; `hello` lists the rights of members.
-    fn vouched(&self, _hello: &SenderHello, _from: Option<SocketAddr>) {}
+    fn endorsed(&self, _hello: &SenderHello, _from: Option<SocketAddr>) {}
 
     /// Changes when an answer of [`ReceiverService::authorise`] may have changed. Called often: must be cheap.
     fn rights_version(&self) -> u64 {
@@ -303,7 +303,7 @@ pub trait ReceiverService: Send + Sync {
     }
 
     /// The source of an open stream over TLS has sent a new list of members.
-    fn vouched_again(&self, _source: &str, _members: &[MemberRights]) {}
+    fn endorsed_again(&self, _source: &str, _members: &[MemberRights]) {}
 
     /// A stream over TLS has begun; until it ends, certificates can be requested from its source over it.
     fn certificate_channel(&self, _channel: &Arc<CertificateChannel>) {}

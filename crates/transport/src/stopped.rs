@@ -55,7 +55,7 @@ impl StoppedDatabases {
         // A database that is not listed may be among those that are only counted.
         if self.is_complete() {
             let gone = before.without(self);
-            news.extend(gone.map(|at| SenderEvent::ApplyGoesOn { database: at.database.clone() }));
+            news.extend(gone.map(|at| SenderEvent::ApplyResumes { database: at.database.clone() }));
         }
         news
     }

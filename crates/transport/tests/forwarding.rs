@@ -120,7 +120,7 @@ impl Further {
     fn acknowledge(&self, upto: Scn) {
         *self.acknowledged.lock().unwrap() = upto;
         let moved = self.moved.lock().unwrap().clone();
-        moved.expect("somebody watches")();
+        moved.expect("a sender watches")();
     }
 }
 
@@ -158,5 +158,5 @@ fn sync_forwarder_acknowledges_what_its_destinations_hold() {
     further.acknowledge(Scn(9999));
     assert_eq!(answer(), (5096, 5096, 7));
     drop(receiver);
-    assert!(further.moved.lock().unwrap().is_none(), "nobody watches when the stream is over");
+    assert!(further.moved.lock().unwrap().is_none(), "no sender watches when the stream is over");
 }

@@ -169,12 +169,12 @@ fn restart_of_either_end_fetches_no_complete_log_again() {
         let end = pair.source.end();
         pair.standby.wait("live redo comes", |state| state.end() == end);
         pair.observer.forget();
-        let go_on = || source.0.change(|state| state.hold_from = u64::MAX);
+        let resume = || source.0.change(|state| state.hold_from = u64::MAX);
         if primary_restarts {
             std::thread::scope(|scope| {
                 scope.spawn(|| pair.sender.stop());
                 pair.standby.wait("its stream is over", |state| state.gap.is_none());
-                go_on();
+                resume();
             });
             let address = pair.receiver.local_addr();
             let config = destination(TransportMode::SyncAffirm);
@@ -182,7 +182,7 @@ fn restart_of_either_end_fetches_no_complete_log_again() {
         } else {
             let address = pair.receiver.local_addr().to_string();
             pair.receiver.stop();
-            go_on();
+            resume();
             pair.receiver = listen_at(&address, &pair.service, &pair.standby);
         }
         pair.caught_up();
@@ -264,8 +264,8 @@ fn archiver_of_no_gap_or_another_primary_is_refused() {
     assert_eq!(code(ask(pair.source.identity(), to + 1)), Some(RefuseCode::Busy), "another gap");
     let other = identity("rome", Role::Primary, &[incarnation(1, 4096)]);
     assert_eq!(code(ask(other, to)), Some(RefuseCode::Busy), "not whose stream it is");
-    let stranger = identity("rome", Role::Primary, &[incarnation(7, 4096)]);
-    assert_eq!(code(ask(stranger, to)), Some(RefuseCode::NotStandby), "another family");
+    let foreign = identity("rome", Role::Primary, &[incarnation(7, 4096)]);
+    assert_eq!(code(ask(foreign, to)), Some(RefuseCode::NotStandby), "another family");
     pair.source.0.change(|state| state.hold_from = u64::MAX);
     resolved(&pair);
     assert_eq!(code(ask(pair.source.identity(), to)), Some(RefuseCode::Busy), "it is over");

@@ -258,7 +258,7 @@ fn second_primary_is_refused_while_the_first_is_live() {
     assert!(refusal.message.contains("`paris`"), "{refusal}");
     source.commit(&sender, &redo(source.end(), 100, 1));
     let end = source.end();
-    standby.wait("the first one goes on", |state| state.end() == end);
+    standby.wait("the first one continues", |state| state.end() == end);
 }
 
 #[test]

@@ -129,10 +129,10 @@ impl ReceiverService for Listening {
     fn rights_version(&self) -> u64 {
         self.rights.version.load(SeqCst)
     }
-    fn vouched(&self, hello: &SenderHello, _: Option<std::net::SocketAddr>) {
+    fn endorsed(&self, hello: &SenderHello, _: Option<std::net::SocketAddr>) {
         self.rights.members.change(|members| *members = hello.members.clone());
     }
-    fn vouched_again(&self, source: &str, members: &[MemberRights]) {
+    fn endorsed_again(&self, source: &str, members: &[MemberRights]) {
         assert_eq!(source, "paris");
         self.rights.members.change(|at| *at = members.to_vec());
     }

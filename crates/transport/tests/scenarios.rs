@@ -93,7 +93,7 @@ impl Scenario {
             }
             "feed" => at.feeding(command.text("from") == "logs", command.scn("at")),
             "lose" => at.lost(now, command.text("why")),
-            "anew" => at.begins_anew(now, command.text("why")),
+            "restart" => at.restarts_stream(now, command.text("why")),
             "refuse" => at.refused(now, Refusal::new(code(command.text("code")), "because")),
             "fence" => {
                 let number = command.text("incarnation").parse().expect("a number");

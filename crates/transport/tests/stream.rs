@@ -290,15 +290,15 @@ fn stopped_databases_are_reported_to_the_primary_once() {
         });
     };
     // The status changes before the event is reported.
-    let said = |stops: usize, goes_on: usize| {
-        pair.observer.events.wait(&format!("{stops} stops and {goes_on} ends of them are said"), |events| {
+    let said = |stops: usize, resumes: usize| {
+        pair.observer.events.wait(&format!("{stops} stops and {resumes} ends of them are said"), |events| {
             let count = |what: fn(&SenderEvent) -> bool| events.iter().filter(|event| what(event)).count();
             let found = (
                 count(|event| matches!(event, SenderEvent::ApplyStopped(_))),
-                count(|event| matches!(event, SenderEvent::ApplyGoesOn { .. })),
+                count(|event| matches!(event, SenderEvent::ApplyResumes { .. })),
             );
-            assert!(found.0 <= stops && found.1 <= goes_on, "{found:?}");
-            found == (stops, goes_on)
+            assert!(found.0 <= stops && found.1 <= resumes, "{found:?}");
+            found == (stops, resumes)
         });
     };
 

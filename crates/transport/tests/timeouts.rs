@@ -54,8 +54,8 @@ fn commit_stall_is_reported_under_maximum_protection() {
 #[test]
 fn absent_standby_delays_commits_only_for_the_net_timeout() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (sender, observer) = send_to(nobody, quick(OnTimeout::Degrade), &source);
+    let no_instance = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (sender, observer) = send_to(no_instance, quick(OnTimeout::Degrade), &source);
     assert!(sender.is_required());
     source.commit(&sender, &redo(Scn::START, 100, 1));
     let SenderEvent::Degraded { reason, .. } =

@@ -146,10 +146,10 @@ fn missing_certificate_is_reported_at_both_ends() {
     assert!(why.contains("plain TCP") && why.contains("standfast cert join"), "{why}");
     assert!(ends.refused(RefuseCode::Tls).contains("/srv/sf/tls: no certificate"));
     // The text for the operator is not shown to unauthenticated peers.
-    let mut stranger = TcpStream::connect(ends.receiver.local_addr()).unwrap();
-    stranger.write_all(&[22, 3, 1]).unwrap();
+    let mut foreign = TcpStream::connect(ends.receiver.local_addr()).unwrap();
+    foreign.write_all(&[22, 3, 1]).unwrap();
     let mut told = Vec::new();
-    let _ = stranger.read_to_end(&mut told);
+    let _ = foreign.read_to_end(&mut told);
     let told = String::from_utf8_lossy(&told);
     assert!(told.contains("no certificate that it can show") && !told.contains("/srv"), "{told}");
 }
@@ -235,7 +235,7 @@ fn new_certificate_is_used_only_by_new_connections() {
         ends.source.commit(&sender, &redo(ends.source.end(), 1000, 1));
     }
     let end = ends.source.end();
-    observer.wait_sender("the stream goes on", &sender, |sender| sender.acknowledged() == end);
+    observer.wait_sender("the stream continues", &sender, |sender| sender.acknowledged() == end);
     assert_eq!(sender.stats().connects.load(Relaxed), 1);
     let (_second, observer) = ends.send(member("paris", true), Some("oslo"));
     observer.wait_refused(RefuseCode::WrongPeer);

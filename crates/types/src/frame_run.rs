@@ -339,7 +339,7 @@ mod tests {
         log.run.write_out(file(&mut log.writes, false)).unwrap();
         assert_eq!(log.written(), []);
         log.write_frame(0, true);
-        assert_eq!(log.written(), [(32, frame(0, true, PAGE_BYTES))], "the next one begins anew");
+        assert_eq!(log.written(), [(32, frame(0, true, PAGE_BYTES))], "the next one begins again");
     }
 
     #[test]

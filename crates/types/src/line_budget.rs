@@ -19,13 +19,13 @@ pub enum About {
     Member(String),
     /// An unauthenticated peer at an address from which a peer was authenticated before.
     KnownAddress(IpAddr),
-    Stranger(IpAddr),
+    UnknownAddress(IpAddr),
 }
 
 impl About {
     pub fn unauthenticated(from: IpAddr, known: bool) -> About {
         let from = host_network(from);
-        if known { About::KnownAddress(from) } else { About::Stranger(from) }
+        if known { About::KnownAddress(from) } else { About::UnknownAddress(from) }
     }
 
     /// Lines per hour for this peer, and for all peers of its class.
@@ -33,7 +33,7 @@ impl About {
         match self {
             About::Member(_) => (32, 256),
             About::KnownAddress(_) => (8, 64),
-            About::Stranger(_) => (8, 64),
+            About::UnknownAddress(_) => (8, 64),
         }
     }
 
@@ -114,24 +114,25 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn stranger(last: u8) -> About {
+    fn unknown_address(last: u8) -> About {
         About::unauthenticated([203, 0, 113, last].into(), false)
     }
 
     #[test]
     fn text_is_reported_once_an_hour_per_address() {
         let mut budget = LineBudget::default();
-        assert_eq!(budget.line(at(0), &stranger(1), "a"), Line::Said);
-        assert_eq!(budget.line(at(3599), &stranger(1), "a"), Line::Repeated);
-        assert_eq!(budget.line(at(3599), &stranger(2), "a"), Line::Said);
-        assert_eq!(budget.line(at(3600), &stranger(1), "a"), Line::Said);
+        assert_eq!(budget.line(at(0), &unknown_address(1), "a"), Line::Said);
+        assert_eq!(budget.line(at(3599), &unknown_address(1), "a"), Line::Repeated);
+        assert_eq!(budget.line(at(3599), &unknown_address(2), "a"), Line::Said);
+        assert_eq!(budget.line(at(3600), &unknown_address(1), "a"), Line::Said);
     }
 
     #[test]
     fn unauthenticated_flood_cannot_suppress_lines_about_members() {
         let mut budget = LineBudget::default();
         let said = |line| matches!(line, Line::Said);
-        let flood = (0..50_000_u32).filter(|n| said(budget.line(at(1), &stranger(*n as u8), &n.to_string())));
+        let flood =
+            (0..50_000_u32).filter(|n| said(budget.line(at(1), &unknown_address(*n as u8), &n.to_string())));
         assert_eq!(flood.count(), 64);
         let known = About::unauthenticated([10, 0, 0, 2].into(), true);
         assert_eq!(budget.line(at(2), &known, "its certificate has expired"), Line::Said);
@@ -141,16 +142,18 @@ mod tests {
     #[test]
     fn one_address_leaves_lines_for_other_peers() {
         let mut budget = LineBudget::default();
-        let said =
-            (0..1000).filter(|n| budget.line(at(1), &stranger(1), &n.to_string()) == Line::Said).count();
+        let said = (0..1000)
+            .filter(|n| budget.line(at(1), &unknown_address(1), &n.to_string()) == Line::Said)
+            .count();
         assert_eq!(said, 8);
-        assert_eq!(budget.line(at(1), &stranger(2), "a"), Line::Said);
+        assert_eq!(budget.line(at(1), &unknown_address(2), "a"), Line::Said);
     }
 
     #[test]
     fn suppressed_lines_are_counted_in_few_lines() {
         let mut budget = LineBudget::default();
-        let lines: Vec<_> = (0..50_008).map(|n| budget.line(at(1), &stranger(1), &n.to_string())).collect();
+        let lines: Vec<_> =
+            (0..50_008).map(|n| budget.line(at(1), &unknown_address(1), &n.to_string())).collect();
         let counts = lines.iter().filter_map(|line| match line {
             Line::CountLeftOut(count) => Some(*count),
             _ => None,

@@ -100,15 +100,15 @@ impl Shape {
             return;
         }
         let (vnet, packet) = out[..length].split_at_mut(VNET);
-        mend_vnet(vnet, self.headers, segments.len());
+        fix_vnet(vnet, self.headers, segments.len());
         let (ip, tcp) = packet.split_at_mut(self.ip_header);
         let last = segments.end == self.segments();
-        mend_ip(ip, tcp.len(), segments.start);
-        mend_tcp(ip, tcp, payload.start, segments.start == 0, last);
+        fix_ip(ip, tcp.len(), segments.start);
+        fix_tcp(ip, tcp, payload.start, segments.start == 0, last);
     }
 }
 
-fn mend_vnet(vnet: &mut [u8], headers: usize, segments: usize) {
+fn fix_vnet(vnet: &mut [u8], headers: usize, segments: usize) {
     vnet[2..4].copy_from_slice(&(headers as u16).to_ne_bytes());
     if segments == 1 {
         vnet[1] = GSO_NONE;
@@ -117,7 +117,7 @@ fn mend_vnet(vnet: &mut [u8], headers: usize, segments: usize) {
 }
 
 /// Sets the total length, the identification as if the segments had been sent one by one, and the header checksum.
-fn mend_ip(ip: &mut [u8], behind: usize, first: usize) {
+fn fix_ip(ip: &mut [u8], behind: usize, first: usize) {
     let total = ip.len() + behind;
     ip[2..4].copy_from_slice(&(total as u16).to_be_bytes());
     let identification = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(first as u16);
@@ -129,7 +129,7 @@ fn mend_ip(ip: &mut [u8], behind: usize, first: usize) {
 
 /// Sets the sequence number, the flags that belong to the first or last segment only, and the part of the checksum that
 /// a sender with checksum offload computes: the one over the pseudo header.
-fn mend_tcp(ip: &[u8], tcp: &mut [u8], skipped: usize, first: bool, last: bool) {
+fn fix_tcp(ip: &[u8], tcp: &mut [u8], skipped: usize, first: bool, last: bool) {
     let old = u32::from_be_bytes([tcp[SEQUENCE], tcp[SEQUENCE + 1], tcp[SEQUENCE + 2], tcp[SEQUENCE + 3]]);
     let sequence = old.wrapping_add(skipped as u32);
     tcp[SEQUENCE..SEQUENCE + 4].copy_from_slice(&sequence.to_be_bytes());
@@ -175,8 +175,8 @@ mod tests {
         tcp[DATA_OFFSET] = (tcp_header / 4) << 4;
         tcp[FLAGS] = flags;
         tcp.extend(payload);
-        mend_ip(&mut ip, tcp.len(), 0);
-        mend_tcp(&ip, &mut tcp, 0, true, true);
+        fix_ip(&mut ip, tcp.len(), 0);
+        fix_tcp(&ip, &mut tcp, 0, true, true);
         out.extend(ip);
         out.extend(tcp);
         out

@@ -161,7 +161,7 @@ impl Shared {
         let mut taken = rounds.writer.position();
         while !self.ended.load(Ordering::SeqCst) {
             let chunks = self.buffer.chunks(taken, GATHER_BYTES).unwrap_or_default();
-            if chunks.is_empty() && !rounds.writer.is_under_way() {
+            if chunks.is_empty() && !rounds.writer.is_in_flight() {
                 self.buffer.wait(taken, Scn(u64::MAX), IDLE);
                 continue;
             }

@@ -295,7 +295,7 @@ impl Campaign<'_> {
             scene.await_progress()?;
             scene.stop_applications()?;
             let findings = scene.check_standby()?;
-            self.note(findings, "the application goes on against the new primary");
+            self.note(findings, "the application continues against the new primary");
         }
         Ok(())
     }

@@ -133,7 +133,7 @@ impl AppDatabase {
     fn note_commit(&mut self, host: &PrimaryHost, state: State, rng: &mut Rng) -> Outcome<()> {
         let id = self.truth.id.0;
         let header = host.shared.database(self.truth.id).and_then(|database| database.header());
-        let header = header.ok_or("nobody publishes, yet the wal-index is torn")?;
+        let header = header.ok_or("no process publishes, yet the wal-index is inconsistent")?;
         let segment = &host.shared.segment;
         let epoch = rng.chance(90).then(|| segment.announce_generation(id, header.raw_salts()));
         if rng.chance(90) {

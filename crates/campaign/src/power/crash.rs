@@ -118,7 +118,7 @@ impl World {
     fn lose_power(&mut self, machine: &Arc<SimMachine>, fate: Fate, attempt: u32) {
         let loss = fate.loss.unwrap_or_else(|| draw_loss(&mut self.rng));
         machine.power_loss(loss, &mut self.rng);
-        machine.mend_directories();
+        machine.repair_directories();
         self.report.crashes += 1;
         let whose = if Arc::ptr_eq(machine, &self.primary_machine) { "primary" } else { "standby" };
         trace::say(|| format!("power loss {loss:?} of the {whose}"));

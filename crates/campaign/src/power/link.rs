@@ -122,7 +122,9 @@ impl Link {
         };
         let (from, keep) = match resolve(&view, &peer) {
             Verdict::Start { from, keep } => (from, keep),
-            other => return Err(format!("no way to go on with the standby: {other:?}; it holds {held:?}")),
+            other => {
+                return Err(format!("no way to continue with the standby: {other:?}; it holds {held:?}"));
+            }
         };
         let begins = source.log_containing(from).ok_or_else(|| format!("no log contains {from}"))?;
         if from < held.confirmed.scn || from > keep || keep > held.end.scn {

@@ -26,7 +26,7 @@ impl World {
         if self.host()?.source.redo_log().dropped_members().is_empty() {
             return Ok(());
         }
-        self.primary_machine.mend_directories();
+        self.primary_machine.repair_directories();
         MEMBER_NAMES
             .iter()
             .try_for_each(|name| self.change_log(LogChange::AddMember { directory: name.into() }))

@@ -52,10 +52,10 @@ fn primary_stop_ends_throttling_of_the_checkpoint_in_flight() {
 
     // All redo is written, so the coming sync boundaries are those of the checkpoint.
     let (arrive, arrived) = channel();
-    let (go_on, may_go_on) = channel();
+    let (resume, may_resume) = channel();
     machine.at_boundary(5, move || {
         arrive.send(()).unwrap();
-        may_go_on.recv().unwrap();
+        may_resume.recv().unwrap();
     });
     let log = source.redo_log().clone();
     let threads =
@@ -65,7 +65,7 @@ fn primary_stop_ends_throttling_of_the_checkpoint_in_flight() {
     let stopping = std::thread::spawn(move || threads.stop(true));
     wait_until("the stop has begun", TIMEOUT, || shared.segment.state(1) == DatabaseState::Stopped);
     let before = machine.boundaries();
-    go_on.send(()).unwrap();
+    resume.send(()).unwrap();
     stopping.join().unwrap().unwrap();
     let syncs = machine.boundaries() - before;
     assert!(syncs < PORTIONS / 2, "{syncs} sync boundaries after the stop had begun");
@@ -96,10 +96,10 @@ fn writeback_starts_for_frames_written_during_a_checkpoint() {
     write_many_pages(&machine, &mut host);
     let PrimaryHost { primary, environment, source, .. } = host;
     let (arrive, arrived) = channel();
-    let (go_on, may_go_on) = channel::<()>();
+    let (resume, may_resume) = channel::<()>();
     machine.at_boundary(5, move || {
         arrive.send(()).unwrap();
-        let _ = may_go_on.recv();
+        let _ = may_resume.recv();
     });
     let log = source.redo_log().clone();
     let threads =
@@ -116,7 +116,7 @@ fn writeback_starts_for_frames_written_during_a_checkpoint() {
         ))
         .unwrap();
     wait_until("what came meanwhile is handed over", TIMEOUT, || handed() >= before + pages);
-    drop(go_on);
+    drop(resume);
     threads.stop(true).unwrap();
 }
 
@@ -154,9 +154,9 @@ fn syncs_of_a_step(told_at: Option<u64>) -> u64 {
 
 #[test]
 fn standby_stop_ends_throttling_of_the_checkpoint_in_flight() {
-    let at_leisure = syncs_of_a_step(None);
-    assert!(at_leisure > PORTIONS, "{at_leisure} sync boundaries");
-    let told_at = at_leisure / 2;
+    let throttled = syncs_of_a_step(None);
+    assert!(throttled > PORTIONS, "{throttled} sync boundaries");
+    let told_at = throttled / 2;
     let syncs = syncs_of_a_step(Some(told_at));
     assert!((told_at..told_at + 5).contains(&syncs), "{syncs} sync boundaries, told to stop at {told_at}");
 }

@@ -173,14 +173,14 @@ impl PrimaryHost {
         }
         let mut checkpointer = Checkpointer::new(shared.clone(), environment.config.checkpoint.clone());
         checkpointer.gate_at_once();
-        let afresh = environment.alert.last().iter().filter(|line| line.contains("full image")).count();
+        let resyncs = environment.alert.last().iter().filter(|line| line.contains("full image")).count();
         let works = Arc::new(Mutex::new(Works {
             environment: environment.clone(),
             log: log.clone(),
             checkpointer,
             candidates: std::mem::take(&mut lock(&early)),
             resynchronise: Vec::new(),
-            resynchronisations: afresh as u64,
+            resynchronisations: resyncs as u64,
             needed_from: Scn::ZERO,
             attempts: 0,
         }));
@@ -511,7 +511,7 @@ pub mod tests {
         assert_eq!(host.resynchronisations(), 0);
         host.keep_archives_from(Scn(u64::MAX));
         host.archive().unwrap();
-        assert_eq!(host.source.redo_log().archived(), [], "nobody needs them any more");
+        assert_eq!(host.source.redo_log().archived(), [], "no destination needs them any more");
     }
 
     #[test]

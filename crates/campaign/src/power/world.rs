@@ -175,7 +175,7 @@ impl World {
                 host.primary.poll();
                 host.step().map(drop)
             }
-            970..=974 => self.protect_when_calm(),
+            970..=974 => self.protect_when_quiescent(),
             975..=979 => self.checkpoint_everything(),
             980..=984 => {
                 if let Some(link) = &self.link {
@@ -234,7 +234,7 @@ impl World {
     }
 
     /// Whether no writer is in the middle of a transaction: a checkpoint gate would wait for one in real time.
-    fn calm(&self) -> bool {
+    fn is_quiescent(&self) -> bool {
         !self.databases.iter().any(AppDatabase::is_written)
     }
 
@@ -254,8 +254,8 @@ impl World {
         self.host()?.checkpoint_everything()
     }
 
-    fn protect_when_calm(&mut self) -> Outcome<()> {
-        if !self.calm() {
+    fn protect_when_quiescent(&mut self) -> Outcome<()> {
+        if !self.is_quiescent() {
             return Ok(());
         }
         self.begin_copies()?;
@@ -264,7 +264,7 @@ impl World {
 
     /// Restarts the instance while its machine and the applications continue.
     fn restart_primary(&mut self) -> Outcome<()> {
-        if !self.calm() {
+        if !self.is_quiescent() {
             return Ok(());
         }
         self.link = None;

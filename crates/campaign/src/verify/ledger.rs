@@ -48,7 +48,7 @@ pub fn check_ledger(path: &Path, database: usize, told: &Acknowledgements) -> Re
         complain(
             &mut surplus,
             seen.last.saturating_sub(entry.attempted()),
-            "rows that nobody tried to write",
+            "rows that no application tried to write",
         );
         findings.lost += lost;
         findings.surplus += surplus;

@@ -168,13 +168,13 @@ fn redo_is_not_sent_in_a_loop() {
     });
     // Under another name the instance itself detects the loop.
     must(&far, &["destination", "remove", "middle"]);
-    must(&far, &["destination", "add", "nobody", &middle.address, "--mode", "async", "--no-wait"]);
+    must(&far, &["destination", "add", "absent", &middle.address, "--mode", "async", "--no-wait"]);
     await_alert(&middle, "[loop]");
     place.application(&database).run(INSERT);
     assert_same_at(&primary, &far, &database);
     // Redo does not return to the primary either.
-    must(&far, &["destination", "add", "nobody", &primary.address, "--mode", "async", "--no-wait"]);
-    await_alert(&far, "`south` answers where `nobody` is configured");
+    must(&far, &["destination", "add", "absent", &primary.address, "--mode", "async", "--no-wait"]);
+    await_alert(&far, "`south` answers where `absent` is configured");
     place.application(&database).run(INSERT);
     assert_same_at(&primary, &far, &database);
 }

@@ -41,7 +41,7 @@ fn loss_of_primary_after_standby_loses_only_commits_in_between() {
     standbys[0].kill();
     application.run("INSERT INTO t(id, x) VALUES(20, 'alone')");
     await_alert(&primary, "DEGRADED");
-    await_status(&primary, "nobody else has what is committed", |status| {
+    await_status(&primary, "no other instance has what is committed", |status| {
         status.json()["protection"]["level"] == "resynchronization"
     });
     await_alert(&primary, "protection level: resynchronization");
@@ -68,7 +68,7 @@ fn maximum_protection_loses_no_commit_when_both_hosts_fail() {
     must(&standbys[0], &["failover"]);
     assert_eq!(ids(&standbys[0].standby_database("app.db")), [1, 10]);
     let answer = application.answer_within(Duration::ZERO);
-    assert!(!matches!(answer, Some(Answer::Rows(_))), "acknowledged by nobody: {answer:?}");
+    assert!(!matches!(answer, Some(Answer::Rows(_))), "acknowledged without an instance: {answer:?}");
 }
 
 /// With two standbys the second fault loses nothing either, whichever of them failed.

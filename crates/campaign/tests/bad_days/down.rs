@@ -33,7 +33,7 @@ fn without_instance_reads_work_and_writes_fail_after_the_wait() {
                     application.said()
                 );
             } else {
-                panic!("acknowledged by nobody");
+                panic!("acknowledged without an instance");
             }
         }
         let before = rows(&database);

@@ -115,7 +115,7 @@ fn standby_killed_during_gap_resolution_keeps_received_logs() {
         await_status(&standby, &what, |status| status.number("/standby/hardened") > fewer);
         fewer = standby.status().unwrap().number("/standby/hardened");
         standby.kill();
-        assert!(low > round.saturating_sub(1), "it begins anew: {}", standby.alerts());
+        assert!(low > round.saturating_sub(1), "it begins again: {}", standby.alerts());
     }
     start(&mut standby);
     await_status(&primary, "everything has come", |status| status.streams() && !has_gap(status));

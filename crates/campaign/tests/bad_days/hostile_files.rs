@@ -317,10 +317,10 @@ impl Siege {
             if self.primary.has_ended() {
                 panic!("the instance has ended: {}", self.primary.last_words());
             }
-            let go_on = |(committer, before): (&Committer, &i64)| committer.acknowledged() > before + 1;
+            let resume = |(committer, before): (&Committer, &i64)| committer.acknowledged() > before + 1;
             let refused = self.committers.iter().find_map(|at| at.refused.lock().unwrap().clone());
             assert_eq!(refused, None, "a commit of another database was refused");
-            Ok(if self.committers.iter().zip(&before).all(go_on) { Ok(()) } else { Err(String::new()) })
+            Ok(if self.committers.iter().zip(&before).all(resume) { Ok(()) } else { Err(String::new()) })
         });
         progress.unwrap_or_else(|error| panic!("{error}: {}", self.primary.last_words()));
         let status = self.status();

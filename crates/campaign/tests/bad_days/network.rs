@@ -56,13 +56,13 @@ fn half_open_connections_block_no_other_peer() {
 fn standby_refuses_redo_of_an_unrelated_primary() {
     let place = Place::new("wrong-peer");
     let (primary, standby, database) = place.pair(&[]);
-    let stranger = place.primary("west");
-    add_destination(&stranger, &standby, &["--mode", "async", "--no-wait"]);
-    let status = await_status(&stranger, "the destination refuses", |status| {
+    let other_family = place.primary("west");
+    add_destination(&other_family, &standby, &["--mode", "async", "--no-wait"]);
+    let status = await_status(&other_family, "the destination refuses", |status| {
         status.text("/destinations/0/state") == "failed"
     });
     assert_eq!(status.number("/destinations/0/hardened"), 0);
-    await_alert(&stranger, "destination north: refused: ");
+    await_alert(&other_family, "destination north: refused: ");
     place.application(&database).run(INSERT);
     assert_same(&primary, &standby, &database);
 }

@@ -11,16 +11,16 @@ use std::path::Path;
 use std::process::Command;
 
 /// A local user who is neither root nor the owner of an instance.
-const STRANGER: u32 = 60_001;
+const OTHER_USER: u32 = 60_001;
 
 /// Returns a command that runs the program as another user, or as the same user if this test is not root.
-fn as_stranger(place: &Place, directory: &Path) -> Command {
+fn as_other_user(place: &Place, directory: &Path) -> Command {
     let mut command = Command::new(&place.programs.standfast);
     std::fs::create_dir_all(directory).unwrap();
     // SAFETY: geteuid has no preconditions.
     if unsafe { libc::geteuid() } == 0 {
-        std::os::unix::fs::chown(directory, Some(STRANGER), Some(STRANGER)).unwrap();
-        command.uid(STRANGER).gid(STRANGER);
+        std::os::unix::fs::chown(directory, Some(OTHER_USER), Some(OTHER_USER)).unwrap();
+        command.uid(OTHER_USER).gid(OTHER_USER);
     }
     command
 }
@@ -35,7 +35,7 @@ fn listen_everywhere(instance: &mut Instance) {
 
 #[test]
 fn other_local_user_gets_no_copy_from_the_readme_setup() {
-    let place = Place::new("stranger-copy");
+    let place = Place::new("other-user-copy");
     let (mut south, _) = primary(&place);
     listen_everywhere(&mut south);
     let port = south.address.rsplit_once(':').unwrap().1;
@@ -43,7 +43,7 @@ fn other_local_user_gets_no_copy_from_the_readme_setup() {
         ["127.0.0.1", "127.0.0.2", "localhost", "[::ffff:127.0.0.1]"].into_iter().enumerate()
     {
         let directory = place.path(&format!("mallory-{number}"));
-        let mut command = as_stranger(&place, &directory);
+        let mut command = as_other_user(&place, &directory);
         command.args(["standby", "create", INSECURE, "--name", "mallory"]);
         command.args(["--from", &format!("{host}:{port}"), "-D"]).arg(directory.join("copy"));
         let made = command.output().unwrap();
@@ -57,7 +57,7 @@ fn other_local_user_gets_no_copy_from_the_readme_setup() {
 
 #[test]
 fn copy_without_certificate_sends_no_redo_and_fences_no_primary() {
-    let place = Place::new("stranger-redo");
+    let place = Place::new("other-user-redo");
     let (south, database) = primary(&place);
     let north = standby(&place, &south, "north", &[]);
     add_destination(&south, &north, &["--mode", "sync-affirm"]);

@@ -64,7 +64,7 @@ fn maximum_protection_stops_primary_without_its_last_standby() {
     assert!(said.contains("standfast protection-mode"), "{said}");
     let answer = application.answer();
     let standfast_campaign::application::client::Answer::Failed { code, .. } = answer else {
-        panic!("a commit that nobody protects was acknowledged: {answer:?}")
+        panic!("an unprotected commit was acknowledged: {answer:?}")
     };
     assert_eq!(code & 0xff, SQLITE_IOERR);
 

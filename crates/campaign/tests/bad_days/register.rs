@@ -51,11 +51,11 @@ fn copied_logs_register_in_order_and_wrong_ones_are_refused() {
     register(&standby, &damaged, 3, &["damaged or incomplete", "copy it again"]);
     std::fs::write(&damaged, &bytes[..bytes.len() / 2]).unwrap();
     register(&standby, &damaged, 3, &["damaged or incomplete"]);
-    let stranger = place.primary("elsewhere");
-    must(&stranger, &["protect", &place.database("other.db").to_string_lossy()]);
-    must(&stranger, &["switch-logfile"]);
-    await_status(&stranger, "its log is archived", |status| status.number("/log/archived") > 0);
-    register(&standby, &archive(&stranger)[0], 3, &["another family"]);
+    let other_family = place.primary("elsewhere");
+    must(&other_family, &["protect", &place.database("other.db").to_string_lossy()]);
+    must(&other_family, &["switch-logfile"]);
+    await_status(&other_family, "its log is archived", |status| status.number("/log/archived") > 0);
+    register(&standby, &archive(&other_family)[0], 3, &["another family"]);
     await_status(&primary, "the other standby follows", Status::settled);
     // This log would fence the primary.
     must(&primary, &["destination", "remove", "west"]);

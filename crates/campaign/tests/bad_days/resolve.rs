@@ -78,7 +78,7 @@ fn await_kept(instance: &Instance) -> Vec<PathBuf> {
 
 /// Asserts that both ends have the expected rows and take more.
 #[track_caller]
-fn assert_goes_on(place: &Place, primary: &Instance, standby: &Instance, database: &Path, expected: i64) {
+fn assert_resumes(place: &Place, primary: &Instance, standby: &Instance, database: &Path, expected: i64) {
     assert_eq!(rows(database), expected, "{}", primary.alerts());
     place.application(database).run(INSERT);
     assert_same(primary, standby, database);
@@ -120,7 +120,7 @@ fn keep_redo_rebuilds_the_file_from_a_standby() {
     reader.close();
     let said = must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
     assert!(said.contains("the redo counts") && said.contains(".before-"), "{said}");
-    assert_goes_on(&place, &primary, &standby, &database, 1 + 2 * HALF);
+    assert_resumes(&place, &primary, &standby, &database, 1 + 2 * HALF);
     let files = kept(&primary);
     assert_eq!(files.len(), 1, "{files:?}");
     assert_eq!(rows(&files[0]), 1 + HALF, "the file that was there");
@@ -138,7 +138,7 @@ fn keep_redo_rebuilds_the_file_from_a_standby() {
         start(&mut primary);
         await_status(&primary, "it is open", |status: &Status| status.database_state("app.db") == "open");
     }
-    assert_goes_on(&place, &primary, &standby, &database, 2 + 2 * HALF);
+    assert_resumes(&place, &primary, &standby, &database, 2 + 2 * HALF);
     let name = files[0].file_name().unwrap().to_string_lossy();
     must(&primary, &["database", "kept", "--remove", &name]);
     assert!(!files[0].exists() && kept(&primary).is_empty());
@@ -230,7 +230,7 @@ fn keep_redo_recovers_from_a_failure_at_every_step() {
         }
         await_status(&primary, &format!("{what}: it is open"), open);
         await_status(&primary, "the standby is connected", Status::streams);
-        assert_goes_on(&place, &primary, &standby, &database, expected);
+        assert_resumes(&place, &primary, &standby, &database, expected);
         expected += 1;
         let mut listed = kept(&primary);
         listed.retain(|file| !known.contains(file));
@@ -269,7 +269,7 @@ fn file_created_in_the_empty_place_is_set_aside_too() {
     assert_eq!(rows(&kept(&primary)[0]), earlier, "the file and its WAL");
     await_status(&primary, "the standby is connected", Status::streams);
     must(&primary, &keep);
-    assert_goes_on(&place, &primary, &standby, &database, 1 + 2 * HALF);
+    assert_resumes(&place, &primary, &standby, &database, 1 + 2 * HALF);
     let files = kept(&primary);
     assert_eq!(files.iter().map(|file| rows(file)).sum::<i64>(), earlier + 1, "{files:?}");
     assert_eq!(files.len(), 2);
@@ -284,7 +284,7 @@ fn rollback_journal_is_set_aside_with_its_file() {
     must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
     assert!(!beside(&database, "-journal").exists());
     assert_eq!(std::fs::read(beside(&kept(&primary)[0], "-journal")).unwrap(), [1; 512]);
-    assert_goes_on(&place, &primary, &standby, &database, 1 + 2 * HALF);
+    assert_resumes(&place, &primary, &standby, &database, 1 + 2 * HALF);
 }
 
 #[test]
@@ -357,7 +357,7 @@ fn delayed_standby_provides_all_of_a_large_transaction() {
     let said = must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
     assert!(said.contains("what standby north holds"), "{said}");
     must(&standby, &["apply", "start", "--no-delay"]);
-    assert_goes_on(&place, &primary, &standby, &database, 1 + HALF + 2000);
+    assert_resumes(&place, &primary, &standby, &database, 1 + HALF + 2000);
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn keep_redo_needs_no_standby_if_the_redo_has_a_full_image() {
     assert_eq!(rows(&PathBuf::from(answer["kept"].as_str().unwrap())), 1);
     start(&mut standby);
     await_status(&primary, "the standby is connected", Status::streams);
-    assert_goes_on(&place, &primary, &standby, &other, 1 + HALF);
+    assert_resumes(&place, &primary, &standby, &other, 1 + HALF);
 }
 
 #[test]
@@ -424,7 +424,7 @@ fn missing_file_can_be_rebuilt_but_not_kept() {
         &["cannot count", "--keep redo"],
     );
     must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
-    assert_goes_on(&place, &primary, &standby, &database, 1 + HALF);
+    assert_resumes(&place, &primary, &standby, &database, 1 + HALF);
 }
 
 #[test]
@@ -471,11 +471,11 @@ fn keep_file_ships_it_to_the_standby_which_keeps_its_own() {
         let files = await_kept(&standby);
         assert_eq!(files[0].parent(), copy.parent());
         assert!(files.iter().any(|file| rows(file) == 1 + 2 * HALF), "all that was acknowledged is there");
-        assert_goes_on(&place, &primary, &standby, &database, 1 + HALF);
+        assert_resumes(&place, &primary, &standby, &database, 1 + HALF);
         standby.stop().unwrap();
         start(&mut standby);
         await_status(&primary, "the standby is connected", Status::streams);
-        assert_goes_on(&place, &primary, &standby, &database, 2 + HALF);
+        assert_resumes(&place, &primary, &standby, &database, 2 + HALF);
         assert!(files.iter().all(|file| file.exists()));
         let name = files[0].to_string_lossy().into_owned();
         must(&standby, &["database", "kept", "--remove", &name]);
@@ -503,7 +503,7 @@ fn full_image_waits_until_the_replaced_copy_can_be_kept() {
     await_status(&primary, "the standby is connected", Status::streams);
     await_rows(&copy, 1 + HALF);
     assert_eq!(rows(&await_kept(&standby)[0]), 1 + 2 * HALF);
-    assert_goes_on(&place, &primary, &standby, &database, 1 + HALF);
+    assert_resumes(&place, &primary, &standby, &database, 1 + HALF);
 }
 
 #[test]
@@ -540,7 +540,7 @@ fn plain_write_on_an_earlier_state_can_be_discarded_or_kept() {
                 (3 + HALF, await_kept(&standby))
             }
         };
-        assert_goes_on(&place, &primary, &standby, &database, expected);
+        assert_resumes(&place, &primary, &standby, &database, expected);
         let given_up = if keep == "redo" { 2 + HALF } else { 1 + 2 * HALF };
         assert_eq!(other.len(), 1, "{other:?}");
         assert_eq!(rows(&other[0]), given_up, "what was given up is kept");

@@ -166,7 +166,7 @@ fn unused_token_of_a_certified_host_is_reported_and_stays_valid() {
     // It gets its certificate, and then the copy fails.
     let taken = place.path("north").join("db");
     std::fs::create_dir_all(&taken).unwrap();
-    std::fs::write(taken.join("app.db"), "somebody's").unwrap();
+    std::fs::write(taken.join("app.db"), "of another user").unwrap();
     assert!(!attempt(&south.address, &first).status.success());
     std::fs::remove_dir_all(&taken).unwrap();
     let second = token(&place, &south, "north", &[]).to_string_lossy().into_owned();

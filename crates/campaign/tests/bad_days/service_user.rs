@@ -14,7 +14,7 @@ use std::process::{Child, Command, Output};
 
 /// User ids without an account.
 const SERVICE: u32 = 60_001;
-const STRANGER: u32 = 60_002;
+const OTHER_USER: u32 = 60_002;
 
 /// A directory that every user can reach, with the program in it.
 struct Reachable(PathBuf);
@@ -171,11 +171,11 @@ fn shared_memory_name_taken_by_another_user_prevents_no_start() {
         );
         running
     };
-    as_user(STRANGER, STRANGER, || std::fs::write(&names[1], "").unwrap());
+    as_user(OTHER_USER, OTHER_USER, || std::fs::write(&names[1], "").unwrap());
     let running = served(1);
     must("stop");
     drop(running);
-    as_user(STRANGER, STRANGER, || std::fs::write(&names[0], "").unwrap());
+    as_user(OTHER_USER, OTHER_USER, || std::fs::write(&names[0], "").unwrap());
     let running = served(2);
     // After a kill the next start continues with the previous shared memory.
     drop(running);
@@ -183,7 +183,7 @@ fn shared_memory_name_taken_by_another_user_prevents_no_start() {
     must("stop");
     drop(running);
     // As a restart of the machine does.
-    as_user(STRANGER, STRANGER, || names.iter().for_each(|name| std::fs::remove_file(name).unwrap()));
+    as_user(OTHER_USER, OTHER_USER, || names.iter().for_each(|name| std::fs::remove_file(name).unwrap()));
     of_instance(&identity).for_each(|path| std::fs::remove_file(path).unwrap());
     let running = served(3);
     must("stop");

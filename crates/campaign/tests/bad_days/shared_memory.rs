@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const SQLITE_BUSY: i32 = 5;
 /// A user id without an account.
-const STRANGER: u32 = 60_001;
+const OTHER_USER: u32 = 60_001;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often everything is overwritten: `STANDFAST_TRUST_ROUNDS`, small by default.
@@ -178,7 +178,7 @@ fn truncated_shared_memory_ends_no_instance_and_no_application() {
 
 #[test]
 fn shared_memory_owned_by_another_user_is_not_used() {
-    let place = Place::new("strangers-memory");
+    let place = Place::new("foreign-memory");
     let (mut primary, database) = place.protecting();
     // SAFETY: geteuid has no preconditions and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
@@ -190,12 +190,12 @@ fn shared_memory_owned_by_another_user_is_not_used() {
     for path in [segment.clone(), published_path(&segment)] {
         // Another user's file is there before the instance starts, as an exact copy.
         primary.stop().unwrap();
-        chown(&path, Some(STRANGER), None).unwrap();
+        chown(&path, Some(OTHER_USER), None).unwrap();
         start(&mut primary);
         assert_eq!(std::fs::metadata(&path).unwrap().uid(), 0, "{} was taken over", path.display());
         place.application(&database).run(INSERT);
         // The file changes its owner while the instance runs.
-        chown(&path, Some(STRANGER), None).unwrap();
+        chown(&path, Some(OTHER_USER), None).unwrap();
         let mut application = place.application(&database);
         application.run("PRAGMA busy_timeout=50");
         application.fails(INSERT, SQLITE_READONLY);

@@ -93,7 +93,7 @@ fn stall_policy_waits_for_a_stopped_standby() {
 
 #[test]
 fn unreachable_destination_is_not_added_and_delays_no_commit() {
-    let place = Place::new("add-nobody");
+    let place = Place::new("add-absent");
     let (primary, database) = place.protecting();
     let mut application = place.application(&database);
     let add = ["destination", "add", "north", "127.0.0.1:1"];

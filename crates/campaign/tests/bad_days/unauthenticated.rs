@@ -142,7 +142,7 @@ fn flood_on_every_listener_blocks_no_member_and_fills_no_log() {
 
 fn flood() {
     let wanted = std::env::var("STANDFAST_HOSTILE").ok().map(|number| number.parse().unwrap());
-    let place = Place::new("strangers");
+    let place = Place::new("unauthenticated");
     let mut south = Instance::init_with_tls(
         &place.programs,
         &place.path("south"),

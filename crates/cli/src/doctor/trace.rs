@@ -72,7 +72,7 @@ fn start(command: &[OsString], apart: bool) -> Result<libc::pid_t> {
     if program.is_null() {
         return Err(Error::from(ErrorKind::InvalidInput));
     }
-    let (mut go_on, mut may_go) = std::io::pipe()?;
+    let (mut resume, mut may_go) = std::io::pipe()?;
     let (mut failed, mut failure) = std::io::pipe()?;
     // SAFETY: this process has one thread; the child calls async-signal-safe functions and execvp, and leaves by _exit.
     let child = unsafe { libc::fork() };
@@ -82,7 +82,7 @@ fn start(command: &[OsString], apart: bool) -> Result<libc::pid_t> {
     if child == 0 {
         drop(may_go);
         let mut byte = [0];
-        let result = go_on.read_exact(&mut byte).and_then(|()| {
+        let result = resume.read_exact(&mut byte).and_then(|()| {
             // SAFETY: numbers only.
             unsafe {
                 if apart {
@@ -104,7 +104,7 @@ fn start(command: &[OsString], apart: bool) -> Result<libc::pid_t> {
         // SAFETY: ends this process, without the exit handlers of its parent.
         unsafe { libc::_exit(127) };
     }
-    drop((go_on, failure));
+    drop((resume, failure));
     let options = libc::PTRACE_O_TRACECLONE
         | libc::PTRACE_O_TRACEEXEC
         | libc::PTRACE_O_TRACEEXIT

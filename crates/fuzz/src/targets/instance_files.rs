@@ -150,7 +150,7 @@ pub(super) fn segment(bytes: &[u8]) {
     // Large enough for any layout, or exactly as given.
     let grown = if length & 1 == 1 { file.set_len(16 << 20) } else { Ok(()) };
     if written.is_ok() && grown.is_ok() {
-        let open = || Segment::open(&path, *b"of nobody at all", &[own_user()]);
+        let open = || Segment::open(&path, *b"of no instance!!", &[own_user()]);
         assert!(open().is_err());
         // The same bytes as the file that an instance publishes.
         if std::fs::copy(&path, published_path(&path)).is_ok() {

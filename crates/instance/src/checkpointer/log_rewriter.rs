@@ -30,10 +30,10 @@ pub(super) enum Rewrite {
 impl Checkpointer {
     /// Runs a passive checkpoint. If it backfills everything up to one of `marks`, and that prefix is not longer than
     /// twice `passive_frames`, the rest of the WAL may stay deferred-sync.
-    pub(super) fn backfill_prefix(&mut self, database: &Arc<Database>, marks: &[Mark], at_leisure: bool) {
+    pub(super) fn backfill_prefix(&mut self, database: &Arc<Database>, marks: &[Mark], throttled: bool) {
         let connection = database.connection();
         // A WAL that is already long must not grow during a throttled backfill.
-        let pace = if at_leisure {
+        let pace = if throttled {
             Pace::ThrottledUntil(self.hurry.clone())
         } else {
             Pace::PacedUntil(self.hurry.clone())
@@ -96,8 +96,9 @@ impl Checkpointer {
         let start = Instant::now();
         let limit = Duration::from_millis(self.config.gate_ms);
         segment.close_gate(id);
-        let calm = wait_until(start + limit, || !segment.owned(id) && !segment.has_commit_waiters(id));
-        let written = if calm && fault::check(Fault::CheckpointReset).is_ok() {
+        let is_quiescent =
+            wait_until(start + limit, || !segment.owned(id) && !segment.has_commit_waiters(id));
+        let written = if is_quiescent && fault::check(Fault::CheckpointReset).is_ok() {
             self.rewrite(database, &guard, prepared, start + limit)
         } else {
             Ok(None)

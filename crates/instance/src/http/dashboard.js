@@ -221,7 +221,7 @@ function tellAge() {
 function pause() {
   paused = !paused;
   byId('pause').setAttribute('aria-pressed', String(paused));
-  byId('pause').firstChild.textContent = paused ? 'Go on ' : 'Pause ';
+  byId('pause').firstChild.textContent = paused ? 'Resume ' : 'Pause ';
   tellAge();
 }
 

@@ -17,11 +17,11 @@ const OUT_BYTES_KEPT: usize = 1 << 20;
 pub(super) enum Then {
     Wait,
     /// Capture more; the write is awaited later.
-    GoOn,
+    Resume,
 }
 
 /// A chunk whose write is in flight.
-pub(super) struct UnderWay {
+pub(super) struct InFlight {
     first: Scn,
     end: Scn,
     marks: Vec<CommitMark>,
@@ -68,11 +68,11 @@ impl Primary {
             number
         };
         let end = self.shared.buffer.captured();
-        self.under_way.push_back(UnderWay { first, end, marks, records, round, number });
+        self.in_flight.push_back(InFlight { first, end, marks, records, round, number });
         if let Some(chunk) = chunk {
             self.shared.shipping().offer(&chunk, self.shared.buffer.durable());
             match then {
-                Then::Wait if !self.writer.is_under_way() => {
+                Then::Wait if !self.writer.is_in_flight() => {
                     self.writer.write(&[&chunk.bytes], Scn::ZERO)?;
                 }
                 _ => self.writer.begin_write(&[&chunk.bytes], Scn::ZERO)?,
@@ -84,7 +84,7 @@ impl Primary {
 
     /// Waits for the chunks in flight and does step 5 for them.
     pub(super) fn end_writes(&mut self) -> Result<(), InstanceError> {
-        while self.writer.is_under_way() {
+        while self.writer.is_in_flight() {
             self.writer.end_oldest()?;
             self.note_ended();
         }
@@ -95,7 +95,7 @@ impl Primary {
     /// Does step 5 for the chunks that are durable.
     pub(super) fn note_ended(&mut self) {
         let durable = self.writer.position();
-        while let Some(mut chunk) = self.under_way.pop_front_if(|chunk| chunk.end <= durable) {
+        while let Some(mut chunk) = self.in_flight.pop_front_if(|chunk| chunk.end <= durable) {
             chunk.round.written_ns = monotonic_ns();
             self.shared.releases().rounds.written(chunk.number, chunk.round.written_ns);
             self.shared.buffer.set_durable(chunk.end);

@@ -85,15 +85,15 @@ impl ReceiverService for Service {
         self.environment.authorise(peer, wish)
     }
 
-    fn vouched(&self, hello: &transport::SenderHello, from: Option<SocketAddr>) {
-        self.environment.note_vouched(hello, from);
+    fn endorsed(&self, hello: &transport::SenderHello, from: Option<SocketAddr>) {
+        self.environment.note_endorsed(hello, from);
     }
 
     fn rights_version(&self) -> u64 {
         self.environment.keeper.rights_version()
     }
 
-    fn vouched_again(&self, source: &str, members: &[MemberRights]) {
+    fn endorsed_again(&self, source: &str, members: &[MemberRights]) {
         self.environment.note_members(source, members);
     }
 

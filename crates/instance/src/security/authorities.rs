@@ -14,9 +14,9 @@ impl Keeper {
     pub(super) fn endorse_next(&self, next: &Authority) -> Result<(), InstanceError> {
         // A lost or damaged key is a reason to make a new authority; then only a token names it.
         let Ok(Some(before)) = self.authority() else { return Ok(()) };
-        let vouched = endorse(before.certificate_pem(), &before.key_pem(), next.certificate_pem())?;
+        let endorsed = endorse(before.certificate_pem(), &before.key_pem(), next.certificate_pem())?;
         let mut all = self.stored_endorsements()?;
-        all.push(on_wire(vouched));
+        all.push(on_wire(endorsed));
         let text =
             serde_json::to_string_pretty(&all).map_err(|error| InstanceError::Failed(error.to_string()))?;
         files::replace(&self.files.endorsements, &text)

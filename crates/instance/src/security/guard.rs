@@ -21,12 +21,12 @@ impl Environment {
 
     /// The members that this instance endorses, with their rights. An instance that forwards redo also passes on its
     /// source's endorsements.
-    pub fn vouched_for(&self, forwards: bool) -> Vec<MemberRights> {
+    pub fn endorsed_for(&self, forwards: bool) -> Vec<MemberRights> {
         let own = &self.config.instance.name;
         // Without the list only this instance is endorsed, and its standbys continue with it.
         self.keeper.members().map_or_else(
             |_| vec![MemberRights { name: own.clone(), rights: Rights::all() }],
-            |members| members.vouched_for(own, &self.destination_names(), forwards),
+            |members| members.endorsed_for(own, &self.destination_names(), forwards),
         )
     }
 
@@ -135,14 +135,14 @@ impl Environment {
 
     /// Stores the rights of members as reported by the source of a stream.
     pub fn note_members(&self, source: &str, said: &[MemberRights]) {
-        if let Err(error) = self.keeper.vouched(source, said) {
+        if let Err(error) = self.keeper.endorsed(source, said) {
             self.alert.say(format!("the list of peers cannot be kept: {error}"));
         }
     }
 
     /// Stores what an accepted source reports: rights of members, the issuer of certificates, and which instance became
     /// primary.
-    pub fn note_vouched(&self, hello: &SenderHello, from: Option<SocketAddr>) {
+    pub fn note_endorsed(&self, hello: &SenderHello, from: Option<SocketAddr>) {
         let said = as_said(&hello.members, &hello.peers, &hello.source.name);
         self.note_members(&hello.source.name, &said);
         let issuer = hello.issuer.clone().and_then(|mut issuer| {

@@ -28,8 +28,8 @@ pub struct Members {
     /// Hosts that joined with a token of this instance; without any right: hosts that were removed since.
     joined: BTreeMap<String, Joined>,
     /// Members that the last primary endorsed, including itself.
-    #[serde(deserialize_with = "vouched")]
-    vouched: BTreeMap<String, Rights>,
+    #[serde(rename = "vouched", deserialize_with = "endorsed")]
+    endorsed: BTreeMap<String, Rights>,
     /// The instance that renews the certificate of this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     issuer: Option<IssuerAt>,
@@ -109,7 +109,7 @@ impl From<ReadRights> for Joined {
 }
 
 /// Earlier releases stored only names, of hosts that may become primary.
-fn vouched<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Rights>, D::Error> {
+fn endorsed<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Rights>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Read {
@@ -189,11 +189,11 @@ impl Members {
 
     /// Replaces the endorsed members by those of `members`; members endorsed only by the previous source lose their
     /// entries.
-    pub fn vouch(&mut self, members: &[MemberRights]) {
-        self.vouched = members.iter().map(|member| (member.name.clone(), member.rights.clone())).collect();
+    pub fn endorse(&mut self, members: &[MemberRights]) {
+        self.endorsed = members.iter().map(|member| (member.name.clone(), member.rights.clone())).collect();
     }
 
-    /// Does [`Members::vouch`] for a source of redo. A source that may not become primary itself passes on what its
+    /// Does [`Members::endorse`] for a source of redo. A source that may not become primary itself passes on what its
     /// primary reports; it cannot add the right to become primary to a member that does not already have it here: it
     /// could name itself.
     pub fn endorse_as(&mut self, source: &str, members: &[MemberRights]) {
@@ -206,7 +206,7 @@ impl Members {
             },
         };
         let limited: Vec<MemberRights> = members.iter().map(limited).collect();
-        self.vouch(&limited);
+        self.endorse(&limited);
     }
 
     /// The instance that renews the certificate of this one.
@@ -229,7 +229,7 @@ impl Members {
         self.tokens.retain(|_, token| token.name != name);
         let had = match self.joined.get(name) {
             Some(joined) => joined.rights != Rights::default(),
-            None => self.vouched.contains_key(name),
+            None => self.endorsed.contains_key(name),
         };
         let had = had || self.tokens.len() < tokens;
         if had {
@@ -240,7 +240,7 @@ impl Members {
 
     /// Rights of `name` from the local list, or else as endorsed by the primary; `None` if there is no entry.
     pub fn listed_rights(&self, name: &str) -> Option<&Rights> {
-        self.joined.get(name).map(|joined| &joined.rights).or_else(|| self.vouched.get(name))
+        self.joined.get(name).map(|joined| &joined.rights).or_else(|| self.endorsed.get(name))
     }
 
     /// Rights of `name` here, where `destinations` are configured.
@@ -260,11 +260,11 @@ impl Members {
 
     /// The members that an instance called `own`, with these destinations, endorses, including itself; if it
     /// `forwards`, also those that its source endorses.
-    pub fn vouched_for(&self, own: &str, destinations: &[String], forwards: bool) -> Vec<MemberRights> {
+    pub fn endorsed_for(&self, own: &str, destinations: &[String], forwards: bool) -> Vec<MemberRights> {
         let names: BTreeSet<&String> = destinations
             .iter()
             .chain(self.joined.keys())
-            .chain(self.vouched.keys().filter(|_| forwards))
+            .chain(self.endorsed.keys().filter(|_| forwards))
             .filter(|name| *name != own)
             .collect();
         let of = |name: &String| self.rights(name, destinations);
@@ -279,7 +279,7 @@ impl Members {
 
     /// Known members that may become primary.
     pub fn candidates(&self) -> Vec<String> {
-        let names: BTreeSet<&String> = self.joined.keys().chain(self.vouched.keys()).collect();
+        let names: BTreeSet<&String> = self.joined.keys().chain(self.endorsed.keys()).collect();
         let may =
             |name: &&String| self.listed_rights(name).is_some_and(|rights| rights.has(Right::Candidate));
         names.into_iter().filter(may).cloned().collect()
@@ -288,7 +288,7 @@ impl Members {
     /// All members on the list and destinations, with their rights.
     pub fn listed(&self, destinations: &[String]) -> Vec<MemberRights> {
         let names: BTreeSet<&String> =
-            self.joined.keys().chain(self.vouched.keys()).chain(destinations).collect();
+            self.joined.keys().chain(self.endorsed.keys()).chain(destinations).collect();
         let member =
             |name: &String| MemberRights { name: name.clone(), rights: self.rights(name, destinations) };
         names.into_iter().map(member).collect()
@@ -357,7 +357,7 @@ mod tests {
             assert!(!may(&members, name, Right::Candidate));
         }
         let destinations = ["oslo".to_owned(), "reports".to_owned()];
-        let said = members.vouched_for("paris", &destinations, false);
+        let said = members.endorsed_for("paris", &destinations, false);
         assert_eq!(names(&said), ["near", "oslo", "paris", "reports"]);
         assert_eq!(said[3].rights, Rights::never_primary(), "it is said to the others");
         assert_eq!(names_of(&said), ["near", "paris"]);
@@ -368,7 +368,7 @@ mod tests {
         let destinations = ["oslo".to_owned()];
         let mut members = Members::default();
         assert_eq!(members.rights("oslo", &destinations), Rights::never_primary());
-        let said = members.vouched_for("paris", &destinations, false);
+        let said = members.endorsed_for("paris", &destinations, false);
         assert_eq!((names(&said), &said[0].rights), (vec!["oslo", "paris"], &Rights::never_primary()));
         members.allow("oslo", Rights::all());
         assert_eq!(members.rights("oslo", &destinations), Rights::all());
@@ -380,17 +380,17 @@ mod tests {
         for rights in [Rights::never_primary(), Rights::far_sync(), Rights::status_only(), Rights::all()] {
             let (mut here, mut told) = (Members::default(), Members::default());
             here.allow("reports", rights.clone());
-            told.vouch(&here.vouched_for("south", &destinations, false));
+            told.endorse(&here.endorsed_for("south", &destinations, false));
             assert!(here.remove("reports") && told.remove("reports"));
             for members in [&here, &told] {
                 assert_eq!(members.rights("reports", &destinations), Rights::default());
                 assert!(!members.is_listed("reports", &destinations));
             }
             // The next source's report does not restore its rights, nor do those that receive the list grant it any.
-            told.vouch(&all(&["south", "reports"]));
+            told.endorse(&all(&["south", "reports"]));
             assert_eq!(told.rights("reports", &destinations), Rights::default());
             let mut third = Members::default();
-            third.vouch(&here.vouched_for("south", &[], false));
+            third.endorse(&here.endorsed_for("south", &[], false));
             assert_eq!(third.rights("reports", &destinations), Rights::default());
             assert!(third.remove("reports") && !third.remove("reports"), "it may be said here, too");
         }
@@ -412,11 +412,11 @@ mod tests {
         let mut south = Members::default();
         south.allow("reports", Rights::never_primary());
         let mut north = Members::default();
-        north.vouch(&south.vouched_for("south", &["north".into()], false));
+        north.endorse(&south.endorsed_for("south", &["north".into()], false));
         // As primary it ships to the same host.
         let destinations = ["reports".to_owned()];
         assert!(!north.rights("reports", &destinations).has(Right::Candidate));
-        let said = north.vouched_for("north", &destinations, false);
+        let said = north.endorsed_for("north", &destinations, false);
         assert_eq!(said[1].rights, Rights::never_primary());
     }
 
@@ -424,7 +424,7 @@ mod tests {
     fn far_sync_cannot_endorse_a_promotion_candidate() {
         let mut members = Members::default();
         let near = MemberRights { name: "near".into(), rights: Rights::far_sync() };
-        members.vouch(&[all(&["south", "north"]), vec![near]].concat());
+        members.endorse(&[all(&["south", "north"]), vec![near]].concat());
         members.endorse_as("near", &all(&["near", "evil", "north"]));
         assert!(may(&members, "north", Right::Candidate), "as it is known already");
         assert!(!may(&members, "near", Right::Candidate) && !may(&members, "evil", Right::Candidate));
@@ -436,13 +436,16 @@ mod tests {
     fn standby_accepts_redo_after_failover_from_endorsed_members() {
         let mut members = Members::default();
         assert!(!may(&members, "paris", Right::Send), "no host is listed at first");
-        members.vouch(&all(&["paris", "oslo", "bergen"]));
+        members.endorse(&all(&["paris", "oslo", "bergen"]));
         assert!(["paris", "oslo", "bergen"].iter().all(|name| may(&members, name, Right::Send)));
-        assert_eq!(names(&members.vouched_for("lyon", &[], false)), ["lyon"]);
-        let forwarded = members.vouched_for("lyon", &[], true);
+        assert_eq!(names(&members.endorsed_for("lyon", &[], false)), ["lyon"]);
+        let forwarded = members.endorsed_for("lyon", &[], true);
         assert_eq!(names(&forwarded), ["bergen", "lyon", "oslo", "paris"], "it forwards");
-        members.vouch(&all(&["oslo", "bergen"]));
-        assert!(!may(&members, "paris", Right::Send), "whom the new primary does not vouch for is out");
+        members.endorse(&all(&["oslo", "bergen"]));
+        assert!(
+            !may(&members, "paris", Right::Send),
+            "a member that the new primary does not endorse is out"
+        );
     }
 
     #[test]
@@ -451,7 +454,7 @@ mod tests {
         let number = issued(&mut members, "oslo", Rights::all());
         members.redeem(NOW, &number, "oslo", |_| true).unwrap();
         let second = issued(&mut members, "oslo", Rights::all());
-        members.vouch(&all(&["oslo", "paris"]));
+        members.endorse(&all(&["oslo", "paris"]));
         assert!(members.remove("oslo") && !members.remove("oslo"));
         assert!(!members.is_listed("oslo", &[]));
         assert_eq!(members.redeem(NOW, &second, "oslo", |_| true), Err(BadToken::Unknown));

@@ -135,7 +135,7 @@ mod tests {
         let mut members = Members::default();
         members.allow("reports", Rights::never_primary());
         members.allow("near", Rights::far_sync());
-        members.vouch(&[MemberRights { name: "north".into(), rights: Rights::all() }]);
+        members.endorse(&[MemberRights { name: "north".into(), rights: Rights::all() }]);
         members
     }
 
@@ -145,11 +145,11 @@ mod tests {
             (members(), ["reports".to_owned(), "near".to_owned(), "oslo".to_owned()]);
         let is_trusted = |word| believed(word, "south", &members, &destinations).is_ok();
         assert!(is_trusted(Word::Began("north")) && is_trusted(Word::Signed("north")));
-        for name in ["reports", "near", "stranger", "oslo"] {
+        for name in ["reports", "near", "unlisted", "oslo"] {
             assert!(!is_trusted(Word::Began(name)) && !is_trusted(Word::Signed(name)), "{name}");
         }
         assert!(!is_trusted(Word::Plain("reports")), "a restriction counts without a certificate, too");
-        assert!(is_trusted(Word::Plain("stranger")), "plain TCP proves no name, and its list is empty");
+        assert!(is_trusted(Word::Plain("unlisted")), "plain TCP proves no name, and its list is empty");
         assert!(is_trusted(Word::Signed("south")));
         assert_eq!(
             believed(Word::Signed("reports"), "south", &members, &[]),

@@ -245,7 +245,7 @@ impl Keeper {
         files::replace(&self.files.authorities, &trusted)?;
         let said = as_said(&grant.members, &grant.peers, &grant.issuer);
         self.change_members(|members| {
-            members.vouch(&said);
+            members.endorse(&said);
             members.set_issuer(IssuerAt { name: grant.issuer.clone(), address: from.to_owned() });
         })?;
         files::replace(&self.files.identity, &identity)?;
@@ -329,7 +329,7 @@ impl Keeper {
                 let what = match state(&shown.info, now, Some(&why)) {
                     RenewalState::Expired => {
                         "THE CERTIFICATE HAS EXPIRED by the clock of this host: new connections are refused, those that are open \
-                         go on"
+                         continue"
                             .to_owned()
                     }
                     RenewalState::NotValidYet => "THE CERTIFICATE IS NOT VALID YET by the clock of this host: new connections are \

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 impl LogWriter {
     /// Handles the end of a write to `written_to` that some of these members lack. Returns once the write is committed.
     #[cold]
-    pub(super) fn go_on_without(
+    pub(super) fn continue_without(
         &mut self,
         written_to: &[Member],
         failures: Failures,
@@ -38,7 +38,7 @@ impl LogWriter {
                 Ok(())
             }
             Err(why) => Err(self.poison(format!(
-                "{}: {}; the group could go on with another member, but that this one lacks redo cannot be \
+                "{}: {}; the group could continue with another member, but that this one lacks redo cannot be \
                  remembered: {why}",
                 lost[0].0.display(),
                 lost[0].1

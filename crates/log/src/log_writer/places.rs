@@ -89,6 +89,6 @@ impl LogWriter {
             return Ok(());
         }
         let targets = self.targets.clone();
-        self.go_on_without(&targets, failures)
+        self.continue_without(&targets, failures)
     }
 }

@@ -225,8 +225,8 @@ fn measured(redo: &Redo, direction: Direction, findings: &Findings) -> Measured 
     };
     let Findings { idle, fastsync, affirm, sweep: found, paced, loaded } = findings;
     let latency = |run: &Option<Outcome>| run.as_ref().and_then(Outcome::latency);
-    let calm: Vec<&Outcome> = [fastsync, affirm, paced].into_iter().flatten().collect();
-    let sum = |of: &dyn Fn(&Outcome) -> f64| calm.iter().map(|outcome| of(outcome)).sum::<f64>();
+    let unloaded: Vec<&Outcome> = [fastsync, affirm, paced].into_iter().flatten().collect();
+    let sum = |of: &dyn Fn(&Outcome) -> f64| unloaded.iter().map(|outcome| of(outcome)).sum::<f64>();
     let segments = sum(&|outcome| (outcome.total.bytes as f64 / SEGMENT).max(outcome.total.messages as f64));
     let again = sum(&|outcome| outcome.total.tcp.retransmissions as f64);
     Measured {
@@ -242,7 +242,7 @@ fn measured(redo: &Redo, direction: Direction, findings: &Findings) -> Measured 
         single: found.best_window(),
         fastest: found.best(),
         loss: if segments > 0.0 { again / segments } else { 0.0 },
-        sack_negotiated: calm.iter().all(|outcome| outcome.total.tcp.sack),
+        sack_negotiated: unloaded.iter().all(|outcome| outcome.total.tcp.sack),
         sack_enabled: socket::sysctl("net.ipv4.tcp_sack").map(|value| value != 0),
         sack_recoveries: None,
         ceiling: socket::sysctl(&format!("net.core.{ceilings}_max")),

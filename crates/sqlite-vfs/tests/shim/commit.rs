@@ -208,7 +208,7 @@ fn failed_database_fails_commits_in_flight_and_refuses_new_ones() {
     });
     let error = insert(&connection).unwrap_err();
     assert_eq!(code(&error) & 0xFF, ffi::SQLITE_IOERR);
-    assert_eq!(count(&connection), 2, "reading goes on");
+    assert_eq!(count(&connection), 2, "reading continues");
 }
 
 #[test]
@@ -393,13 +393,13 @@ fn time_after_the_commit_wait_counts_in_the_transaction() {
     let pages = "WITH RECURSIVE row(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM row WHERE n < 50)
         INSERT INTO t SELECT randomblob(2000) FROM row";
     open(&path).execute_batch(pages).unwrap();
-    let with_open_statement = |goes_on: &dyn Fn(&mut rusqlite::Rows<'_>)| {
+    let with_open_statement = |resumes: &dyn Fn(&mut rusqlite::Rows<'_>)| {
         let connection = open(&path);
         let mut reading = connection.prepare("SELECT x FROM t").unwrap();
         let mut rows = reading.query([]).unwrap();
         rows.next().unwrap().expect("a row");
         insert(&connection).unwrap();
-        goes_on(&mut rows);
+        resumes(&mut rows);
     };
     let reads = || with_open_statement(&|rows| assert!((0..40).all(|_| rows.next().unwrap().is_some())));
     assert_eq!(end_of_transaction(&instance, reads), 0);

@@ -277,7 +277,7 @@ fn stale_lock_owner_of_a_dead_process_is_cleared() {
     assert!(dead.try_turn());
     let connection = open(&path);
     insert(&connection).unwrap();
-    until("nobody owns the lock", || !instance.segment.owned(3));
+    until("no session owns the lock", || !instance.segment.owned(3));
 }
 
 #[test]

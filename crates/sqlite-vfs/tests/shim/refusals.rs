@@ -102,7 +102,7 @@ fn exclusive_locking_of_an_attached_database_fails_the_write() {
     // Unqualified, the PRAGMA applies to all databases, but SQLite sends the file control only to main.
     connection.execute_batch("PRAGMA locking_mode=EXCLUSIVE").unwrap();
     let result = connection.execute_batch("INSERT INTO p.t VALUES(2); INSERT INTO p.t VALUES(3)");
-    assert!(result.is_err(), "a commit that nobody would have heard of");
+    assert!(result.is_err(), "a commit of which no instance would have heard");
     let switch = connection.query_row("PRAGMA p.journal_mode=delete", [], |row| row.get::<_, String>(0));
     assert!(switch.is_err());
     drop(connection);

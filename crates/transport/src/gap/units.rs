@@ -41,7 +41,7 @@ struct Log {
     next: u64,
     /// Units that were lost and must be assigned again.
     back: BTreeSet<(u64, u64)>,
-    under_way: u32,
+    in_flight: u32,
     arrived: u64,
     whole: bool,
     /// How often the log arrived and failed its check.
@@ -60,7 +60,7 @@ impl Units {
         let log = |(bytes, held): (u64, bool)| {
             let there = if held { bytes } else { 0 };
             let back = BTreeSet::new();
-            Log { bytes, next: there, back, under_way: 0, arrived: there, whole: held, spoiled: 0 }
+            Log { bytes, next: there, back, in_flight: 0, arrived: there, whole: held, spoiled: 0 }
         };
         Units { unit_bytes: unit_bytes.max(1), per_log, logs: logs.into_iter().map(log).collect() }
     }
@@ -68,21 +68,21 @@ impl Units {
     /// Assigns the next unit; `None` when all are assigned, or as many connections work as may.
     pub fn take(&mut self) -> Option<Unit> {
         let per_log = self.per_log;
-        let free = |log: &Log| log.under_way < per_log && (log.next < log.bytes || !log.back.is_empty());
+        let free = |log: &Log| log.in_flight < per_log && (log.next < log.bytes || !log.back.is_empty());
         let (index, log) = self.logs.iter_mut().enumerate().find(|(_, log)| free(log))?;
         let (offset, bytes) = log.back.pop_first().unwrap_or_else(|| {
             let bytes = self.unit_bytes.min(log.bytes - log.next);
             log.next += bytes;
             (log.next - bytes, bytes)
         });
-        log.under_way += 1;
+        log.in_flight += 1;
         Some(Unit { log: index, offset, bytes })
     }
 
     /// A unit has arrived. True when the whole log has: it must be checked now.
     pub fn arrived(&mut self, unit: &Unit) -> bool {
         let log = &mut self.logs[unit.log];
-        log.under_way -= 1;
+        log.in_flight -= 1;
         log.arrived += unit.bytes;
         log.is_complete()
     }
@@ -90,7 +90,7 @@ impl Units {
     /// A unit has not arrived: another connection fetches it.
     pub fn lost(&mut self, unit: &Unit) {
         let log = &mut self.logs[unit.log];
-        log.under_way -= 1;
+        log.in_flight -= 1;
         log.back.insert((unit.offset, unit.bytes));
     }
 
@@ -181,7 +181,7 @@ mod tests {
                     let same = working.iter().filter(|other| other.log == unit.log).count();
                     prop_assert!(same <= per_log as usize);
                 }
-                prop_assert!(!working.is_empty(), "nobody works, and it is not done");
+                prop_assert!(!working.is_empty(), "no connection works, and it is not done");
                 // Once the fates are used up, every unit arrives.
                 let (which, fate) = fates.next().map_or((0, 9), |(at, fate)| (at.index(working.len()), fate));
                 let unit = working.swap_remove(which);

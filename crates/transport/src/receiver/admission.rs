@@ -51,7 +51,7 @@ const SELDOM_BURST_SECONDS: u32 = 3;
 /// Why a connection is closed immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnedAway {
-    Strangers,
+    TooManyUnauthenticated,
     /// Too many connections in too short a time.
     Rate,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Admission {
 
 #[derive(Default)]
 struct Address {
-    strangers: usize,
+    unauthenticated: usize,
     pace: Pace,
     seldom: Pace,
 }
@@ -77,7 +77,7 @@ struct Address {
 /// Unauthenticated connections that share limits.
 #[derive(Default)]
 struct Pool {
-    strangers: usize,
+    unauthenticated: usize,
     /// For addresses that often connect, and for addresses that seldom do.
     often: Pace,
     seldom: Pace,
@@ -92,8 +92,8 @@ impl Pool {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
     /// Must be returned to the [`Admission`] when the peer is authenticated or gone.
-    pub stranger: Stranger,
-    /// The oldest unauthenticated connection counted for this address must be closed, see [`Stranger::is_of`].
+    pub unauthenticated: Unauthenticated,
+    /// The oldest unauthenticated connection counted for this address must be closed, see [`Unauthenticated::is_of`].
     pub displaces: Option<IpAddr>,
 }
 
@@ -108,7 +108,7 @@ impl Admission {
         }
     }
 
-    /// Decides whether a connection from `from` is served. If so, it counts as unauthenticated until `introduced` or
+    /// Decides whether a connection from `from` is served. If so, it counts as unauthenticated until `authenticated` or
     /// `left`.
     pub fn admit(&mut self, now: Duration, from: IpAddr) -> Result<Admitted, TurnedAway> {
         let limits = self.limits;
@@ -116,14 +116,14 @@ impl Admission {
         let known = self.known.contains(&own);
         let counted_as = if known { own } else { self.place(now, own) };
         let local = own.is_loopback();
-        let full = !known && self.all.strangers >= limits.unauthenticated_max;
-        let local_full = !known && local && self.local.strangers >= limits.unauthenticated_max / 2;
+        let full = !known && self.all.unauthenticated >= limits.unauthenticated_max;
+        let local_full = !known && local && self.local.unauthenticated >= limits.unauthenticated_max / 2;
         let displaces = if full || local_full { self.heaviest(local_full) } else { None };
         let address = self.addresses.entry(counted_as).or_default();
-        if (full || local_full) && displaces.is_none_or(|(_, most)| most <= address.strangers + 1)
-            || address.strangers >= limits.unauthenticated_per_address
+        if (full || local_full) && displaces.is_none_or(|(_, most)| most <= address.unauthenticated + 1)
+            || address.unauthenticated >= limits.unauthenticated_per_address
         {
-            return Err(TurnedAway::Strangers);
+            return Err(TurnedAway::TooManyUnauthenticated);
         }
         let seldom = address.seldom.allows(now, SELDOM, SELDOM_BURST_SECONDS);
         let pools = [(&mut self.all, limits.rate, true), (&mut self.local, limits.rate / 2, local)];
@@ -138,21 +138,21 @@ impl Admission {
         }
         for (pool, rate, _) in pools {
             pool.pace(seldom).count(now, rate);
-            pool.strangers += 1;
+            pool.unauthenticated += 1;
         }
         if seldom {
             address.seldom.count(now, SELDOM);
         }
         address.pace.count(now, limits.rate_per_address);
-        address.strangers += 1;
+        address.unauthenticated += 1;
         let displaces = displaces.map(|(address, _)| address);
-        Ok(Admitted { stranger: Stranger { own, counted_as }, displaces })
+        Ok(Admitted { unauthenticated: Unauthenticated { own, counted_as }, displaces })
     }
 
     /// The peer is authenticated and accepted.
-    pub fn introduced(&mut self, stranger: Stranger) {
-        let own = stranger.own;
-        self.left(stranger);
+    pub fn authenticated(&mut self, unauthenticated: Unauthenticated) {
+        let own = unauthenticated.own;
+        self.left(unauthenticated);
         self.known.retain(|known| *known != own);
         if self.known.len() == KNOWN_MAX {
             self.known.pop_front();
@@ -160,11 +160,11 @@ impl Admission {
         self.known.push_back(own);
     }
 
-    pub fn left(&mut self, stranger: Stranger) {
-        self.all.strangers -= 1;
-        self.local.strangers -= usize::from(stranger.own.is_loopback());
-        if let Some(address) = self.addresses.get_mut(&stranger.counted_as) {
-            address.strangers -= 1;
+    pub fn left(&mut self, unauthenticated: Unauthenticated) {
+        self.all.unauthenticated -= 1;
+        self.local.unauthenticated -= usize::from(unauthenticated.own.is_loopback());
+        if let Some(address) = self.addresses.get_mut(&unauthenticated.counted_as) {
+            address.unauthenticated -= 1;
         }
     }
 
@@ -186,13 +186,15 @@ impl Admission {
         let of_pool = |address: &IpAddr| !local || address.is_loopback();
         let strange =
             self.addresses.iter().filter(|(address, _)| of_pool(address) && !self.known.contains(address));
-        strange.map(|(address, of)| (*address, of.strangers)).max_by_key(|(address, most)| (*most, *address))
+        strange
+            .map(|(address, of)| (*address, of.unauthenticated))
+            .max_by_key(|(address, most)| (*most, *address))
     }
 
     /// Number of unauthenticated connections.
     #[cfg(test)]
-    pub fn strangers(&self) -> usize {
-        self.all.strangers
+    pub fn unauthenticated(&self) -> usize {
+        self.all.unauthenticated
     }
 
     /// Returns the address under which `own` is counted.
@@ -201,20 +203,20 @@ impl Admission {
             return own;
         }
         if self.addresses.len() >= ADDRESSES_MAX {
-            self.addresses.retain(|_, address| address.strangers > 0 || !address.pace.is_rested(now));
+            self.addresses.retain(|_, address| address.unauthenticated > 0 || !address.pace.is_rested(now));
         }
         if self.addresses.len() >= ADDRESSES_MAX { OTHERS } else { own }
     }
 }
 
-/// An unauthenticated connection; returned with `introduced` or `left`.
+/// An unauthenticated connection; returned with `authenticated` or `left`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Stranger {
+pub(crate) struct Unauthenticated {
     own: IpAddr,
     counted_as: IpAddr,
 }
 
-impl Stranger {
+impl Unauthenticated {
     /// Whether the connection is counted for `address`.
     pub fn is_of(&self, address: IpAddr) -> bool {
         self.counted_as == address
@@ -283,33 +285,34 @@ mod tests {
     #[test]
     fn one_address_cannot_keep_another_one_out() {
         let mut admission = Admission::new(LIMITS);
-        let first = admission.admit(at(0.), host(1)).unwrap().stranger;
+        let first = admission.admit(at(0.), host(1)).unwrap().unauthenticated;
         admission.admit(at(0.), host(1)).unwrap();
-        assert_eq!(admission.admit(at(0.), host(1)), Err(TurnedAway::Strangers));
+        assert_eq!(admission.admit(at(0.), host(1)), Err(TurnedAway::TooManyUnauthenticated));
         admission.admit(at(0.), host(2)).unwrap();
         admission.left(first);
         admission.admit(at(0.), host(1)).unwrap();
-        assert_eq!(admission.strangers(), 3);
+        assert_eq!(admission.unauthenticated(), 3);
     }
 
     #[test]
     fn known_address_is_admitted_despite_unauthenticated_peers() {
         let mut admission = Admission::new(LIMITS);
-        let peer = admission.admit(at(0.), host(9)).unwrap().stranger;
-        admission.introduced(peer);
+        let peer = admission.admit(at(0.), host(9)).unwrap().unauthenticated;
+        admission.authenticated(peer);
         for last in 1..=4 {
             admission.admit(at(0.), host(last)).unwrap();
         }
-        assert_eq!(admission.admit(at(0.), host(5)), Err(TurnedAway::Strangers));
+        assert_eq!(admission.admit(at(0.), host(5)), Err(TurnedAway::TooManyUnauthenticated));
         admission.admit(at(0.), host(9)).unwrap();
-        assert_eq!(admission.strangers(), 5);
+        assert_eq!(admission.unauthenticated(), 5);
     }
 
     #[test]
     fn address_is_limited_to_its_rate_and_a_burst() {
         let mut admission = Admission::new(LIMITS);
-        let mut served =
-            |now| admission.admit(now, host(1)).map(|admitted| admission.left(admitted.stranger)).is_ok();
+        let mut served = |now| {
+            admission.admit(now, host(1)).map(|admitted| admission.left(admitted.unauthenticated)).is_ok()
+        };
         assert_eq!((0..100).filter(|_| served(at(0.))).count(), 10, "one second at once");
         assert_eq!((1..=100).filter(|n| served(at(f64::from(*n) / 20.))).count(), 50, "then the rate");
     }
@@ -327,7 +330,7 @@ mod tests {
         let address = |n: u32| IpAddr::from(n.to_be_bytes());
         for n in 1..=ADDRESSES_MAX as u32 * 4 {
             if let Ok(admitted) = admission.admit(at(0.), address(n)) {
-                admission.left(admitted.stranger);
+                admission.left(admitted.unauthenticated);
             }
         }
         assert!(admission.addresses.len() <= ADDRESSES_MAX + 1);
@@ -344,7 +347,7 @@ mod tests {
         }
         let newcomer = admission.admit(at(0.), host(3)).unwrap();
         assert_eq!(newcomer.displaces, Some(host(2)));
-        assert!(newcomer.stranger.is_of(host(3)));
+        assert!(newcomer.unauthenticated.is_of(host(3)));
     }
 
     #[test]
@@ -355,7 +358,7 @@ mod tests {
         for n in 0..5000_u32 {
             let now = at(f64::from(n) / 500.);
             if let Ok(admitted) = admission.admit(now, host(n as u8 % 10)) {
-                admission.left(admitted.stranger);
+                admission.left(admitted.unauthenticated);
             }
         }
         assert!(admission.admit(at(10.), host(200)).is_ok());

@@ -119,7 +119,7 @@ impl Greeting<'_> {
     /// The peer is authenticated and has the right to its request.
     fn let_in(&mut self) {
         self.let_in = true;
-        self.shared.introduced(self.id);
+        self.shared.authenticated(self.id);
         self.stream.allow_large_reads();
     }
 
@@ -232,7 +232,7 @@ impl Greeting<'_> {
         }
         log.begin(&start).map_err(|error| standby_log(&*error))?;
         if self.stream.is_tls() {
-            self.shared.service.vouched(hello, self.stream.peer_addr());
+            self.shared.service.endorsed(hello, self.stream.peer_addr());
         }
         let gap = self.open_gap(log, &start)?;
         let primary = hello.source.name.clone();

@@ -323,7 +323,7 @@ impl Intake<'_> {
             return Err(protocol("Members that are too many"));
         }
         let members: Vec<MemberRights> = hello::decode(frame)?;
-        self.shared.service.vouched_again(self.source, &members);
+        self.shared.service.endorsed_again(self.source, &members);
         Ok(())
     }
 

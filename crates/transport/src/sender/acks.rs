@@ -31,7 +31,7 @@ pub(super) fn run(shared: &Shared) {
             };
             shared.deciding(|at, now| match ended {
                 Ended::Lost(reason) => at.lost(now, reason),
-                Ended::Anew(reason) => at.begins_anew(now, reason),
+                Ended::Restart(reason) => at.restarts_stream(now, reason),
                 Ended::Refused(refusal) => at.refused(now, refusal),
             });
             shared.reopen_link();
@@ -72,7 +72,7 @@ impl Ticks {
         if now >= self.next_poll {
             self.next_poll = now + shared.config.archive.poll;
             if let Some(reason) = gap::poll(shared) {
-                return Some(Ended::Anew(reason));
+                return Some(Ended::Restart(reason));
             }
         }
         let captured = shared.source.captured();

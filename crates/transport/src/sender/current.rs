@@ -8,7 +8,7 @@ use crate::sys::Segments;
 pub(super) enum Ended {
     Lost(String),
     /// Nothing failed, but another stream is needed.
-    Anew(String),
+    Restart(String),
     Refused(Refusal),
 }
 

@@ -44,7 +44,7 @@ pub(super) fn run(shared: &Shared) {
         match established {
             Ok(gap) => gap::beside(shared, gap, || feed(shared)),
             Err(_) if shared.stopping() => {}
-            Err(Failure::Own(reason)) => shared.deciding(|at, now| at.begins_anew(now, reason)),
+            Err(Failure::Own(reason)) => shared.deciding(|at, now| at.restarts_stream(now, reason)),
             Err(Failure::Lost(reason)) => shared.deciding(|at, now| at.lost(now, reason)),
             Err(Failure::Refused(refusal)) => shared.deciding(|at, now| at.refused(now, refusal)),
             Err(Failure::Fenced { incarnation, peer }) => {
@@ -94,7 +94,7 @@ fn feed(shared: &Shared) {
 fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, Ended> {
     let sending = |error: std::io::Error| Ended::Lost(format!("sending failed: {error}"));
     // This is no failure of the destination; the next handshake finds out what it means.
-    let reading = |error: SourceError| Ended::Anew(format!("reading own redo failed: {error}"));
+    let reading = |error: SourceError| Ended::Restart(format!("reading own redo failed: {error}"));
     if !wire.flush().map_err(sending)? {
         return Ok(Step::Blocked(wire.stream().clone()));
     }
@@ -108,7 +108,7 @@ fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, Ended> {
         }
         if log.first_scn < wire.sent {
             let place = format!("log {} begins at {}, behind what was sent", log.sequence, log.first_scn);
-            return Err(Ended::Anew(place));
+            return Err(Ended::Restart(place));
         }
         told(shared, wire)?;
         wire.send_switch(&log).map_err(sending)?;
@@ -192,7 +192,7 @@ pub(super) fn told(shared: &Shared, wire: &Wire) -> Result<Told, Ended> {
     if epoch == wire.epoch && epoch.is_multiple_of(2) {
         Ok(told)
     } else {
-        Err(Ended::Anew("what this instance receives has changed: the stream begins again".into()))
+        Err(Ended::Restart("what this instance receives has changed: the stream begins again".into()))
     }
 }
 

@@ -52,7 +52,7 @@ impl Listing {
         self.said = members;
         let frame = if self.takes { encode(FrameKind::Members, 0, &self.said) } else { None };
         let Some(frame) = frame else {
-            return Some(Ended::Anew(
+            return Some(Ended::Restart(
                 "the list of members has changed: the stream begins again with it".into(),
             ));
         };

@@ -162,7 +162,7 @@ impl StandbyLog for MemoryLog {
     }
     fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StageError> {
         self.0.change(|state| state.begun += 1);
-        self.0.wait("writes may go on", |state| !state.hold);
+        self.0.wait("writes may continue", |state| !state.hold);
         self.0.change(|state| {
             if state.broken {
                 return Err("the disk is gone; replace it".into());

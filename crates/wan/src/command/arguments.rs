@@ -29,7 +29,7 @@ Exit codes: 0 ok, 2 usage, 4 it does not run, or rights are missing.";
 const CUT_EXAMPLES: &str = "\
 Examples:
   standfast wan cut lab           nothing passes
-  standfast wan cut lab a:b       a sends and nobody hears it
+  standfast wan cut lab a:b       a sends, b receives nothing
   standfast wan heal lab
 
 Exit codes: 0 ok, 2 usage, 4 it does not run, or rights are missing.";

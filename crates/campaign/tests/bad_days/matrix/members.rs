@@ -2,7 +2,7 @@
 //! unauthenticated peers.
 
 use super::{
-    ACTORS, APPLICATION, ARCHIVE, Actor, BACKUP, FAR_SYNC, NEVER_PRIMARY, STRANGER, Table, Tried, logs,
+    ACTORS, APPLICATION, ARCHIVE, Actor, BACKUP, FAR_SYNC, NEVER_PRIMARY, OTHER_USER, Table, Tried, logs,
 };
 use crate::security::{joined, primary, standby};
 use crate::support::{INSERT, Place, add_destination, await_alert, await_status, must, start};
@@ -202,7 +202,7 @@ fn take_over(family: &Family, evil: &mut Instance, name: Option<&str>) {
 }
 
 /// Asserts that the primary is open and that its commits reach the standby.
-fn goes_on(family: &Family) {
+fn resumes(family: &Family) {
     family.place.application(&family.place.path("app.db")).run(INSERT);
     let status = await_status(&family.south, "all is applied", |status| status.streams() && status.settled());
     assert_eq!(status.text("/state"), "open", "{}", status.brief());
@@ -225,7 +225,7 @@ fn claim(family: &mut Family, actor: Actor, tried: &mut Tried) {
         await_alert(&evil, "`reports` may not send redo at `north`");
         tried.note(SENDS, actor, "refused");
     }
-    goes_on(family);
+    resumes(family);
     tried.note(CLAIMS, actor, "refused");
 }
 
@@ -236,8 +236,8 @@ fn claim_without_a_certificate(family: &mut Family, tried: &mut Tried) {
     evil.configure("instance", "insecure", true).unwrap();
     take_over(family, &mut evil, None);
     await_alert(&evil, "takes no plain TCP");
-    goes_on(family);
-    for actor in [STRANGER, APPLICATION, ARCHIVE] {
+    resumes(family);
+    for actor in [OTHER_USER, APPLICATION, ARCHIVE] {
         tried.note(SENDS, actor, "refused");
         tried.note(CLAIMS, actor, "refused");
     }

@@ -27,13 +27,13 @@ pub struct Actor {
     pub gid: u32,
 }
 
-pub const STRANGER: Actor = Actor { column: "other user", uid: 60_002, gid: 60_002 };
+pub const OTHER_USER: Actor = Actor { column: "other user", uid: 60_002, gid: 60_002 };
 pub const APPLICATION: Actor = Actor { column: "application", uid: 60_001, gid: CREW };
 pub const NEVER_PRIMARY: Actor = Actor { column: "never-primary", uid: 60_003, gid: 60_003 };
 pub const FAR_SYNC: Actor = Actor { column: "far sync", uid: 60_004, gid: 60_004 };
 pub const BACKUP: Actor = Actor { column: "backup", uid: 60_006, gid: 60_006 };
 pub const ARCHIVE: Actor = Actor { column: "archive", uid: 60_007, gid: 60_007 };
-pub const ACTORS: [Actor; 6] = [STRANGER, APPLICATION, NEVER_PRIMARY, FAR_SYNC, BACKUP, ARCHIVE];
+pub const ACTORS: [Actor; 6] = [OTHER_USER, APPLICATION, NEVER_PRIMARY, FAR_SYNC, BACKUP, ARCHIVE];
 
 /// A primary as in the README, with a group for its applications, and the copies of the holders of backups.
 pub struct Host {
@@ -91,7 +91,7 @@ impl Host {
         };
         let copy = copy_to(&south.directory, BACKUP);
         let archive = copy_to(&south.directory.join("archive"), ARCHIVE);
-        for actor in [STRANGER, APPLICATION, NEVER_PRIMARY, FAR_SYNC] {
+        for actor in [OTHER_USER, APPLICATION, NEVER_PRIMARY, FAR_SYNC] {
             directory_of(&place, actor.column, actor.uid);
         }
         Host { place, south, database, http, copy, archive }

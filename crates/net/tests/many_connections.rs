@@ -13,7 +13,7 @@ use standfast_net::units::Extent;
 use std::net::TcpStream;
 use std::time::Duration;
 
-const CROWD: usize = 10_000;
+const CONNECTIONS: usize = 10_000;
 
 /// Returns the resident memory of this process, bytes.
 fn resident() -> u64 {
@@ -28,8 +28,8 @@ fn descriptors() -> usize {
 
 #[test]
 fn idle_connections_neither_fill_memory_nor_block_a_client() {
-    allow_descriptors(CROWD + 2 * PLACES).unwrap();
-    let server = Running::start("crowd");
+    allow_descriptors(CONNECTIONS + 2 * PLACES).unwrap();
+    let server = Running::start("many-connections");
     let real = Plan {
         length: 1000,
         duration: Extent::Time(Duration::from_millis(200)),
@@ -39,7 +39,7 @@ fn idle_connections_neither_fill_memory_nor_block_a_client() {
     assert!(test(&server, &real).trouble.is_none());
     let before = resident();
     let mut silent: Vec<TcpStream> = Vec::new();
-    for number in 0..CROWD {
+    for number in 0..CONNECTIONS {
         match TcpStream::connect_timeout(&server.address(), Duration::from_secs(30)) {
             Ok(socket) => silent.push(socket),
             // A host that allows a process fewer descriptors shows the same with fewer connections.
@@ -50,7 +50,7 @@ fn idle_connections_neither_fill_memory_nor_block_a_client() {
             assert!(test(&server, &real).trouble.is_none(), "beside {number}");
         }
     }
-    let room = silent.len().min(CROWD - 100);
+    let room = silent.len().min(CONNECTIONS - 100);
     silent.truncate(room);
     assert!(test(&server, &real).trouble.is_none());
     // Only connections in the lobby have a second end in this process.

@@ -6,7 +6,7 @@
 use super::{BUFFER_STEP, LogWriter, PIECE_BYTES};
 use crate::error::LogError;
 use crate::groups::Member;
-use crate::members::UNDER_WAY_MAX;
+use crate::members::IN_FLIGHT_MAX;
 use standfast_format::BlockWriter;
 use standfast_io::AlignedBuf;
 use standfast_types::Scn;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 const FIRST_PIECE_BYTES: usize = PIECE_BYTES / 4;
 
 /// A write that was begun and not awaited yet.
-pub(super) struct UnderWay {
+pub(super) struct InFlight {
     pub(super) writer: BlockWriter,
     /// Bytes of blocks.
     used: usize,
@@ -35,17 +35,17 @@ impl LogWriter {
         if !self.members.can_begin() {
             return self.write(slices, confirmed).map(drop);
         }
-        if self.under_way.len() == UNDER_WAY_MAX {
+        if self.in_flight.len() == IN_FLIGHT_MAX {
             self.end_oldest()?;
         }
         let mut writer = self.next_write();
         let offset = u64::from(writer.number) * writer.block_bytes as u64;
         let bytes = writer.blocks_for(total(slices)) * writer.block_bytes;
-        let buffer = &mut self.buffers[self.begun % UNDER_WAY_MAX];
+        let buffer = &mut self.buffers[self.begun % IN_FLIGHT_MAX];
         let used = writer.write(slices, confirmed, sole(buffer, bytes));
         self.members.begin(&self.targets, buffer, used, offset);
         self.begun += 1;
-        self.under_way.push_back(UnderWay { writer, used, written_to: self.targets.clone() });
+        self.in_flight.push_back(InFlight { writer, used, written_to: self.targets.clone() });
         Ok(())
     }
 
@@ -54,12 +54,12 @@ impl LogWriter {
     /// # Errors
     /// As [`LogWriter::write`].
     pub fn end_oldest(&mut self) -> Result<(), LogError> {
-        let Some(UnderWay { writer, used, written_to }) = self.under_way.pop_front() else { return Ok(()) };
+        let Some(InFlight { writer, used, written_to }) = self.in_flight.pop_front() else { return Ok(()) };
         let wait = self.wait_for_write(self.writer.number);
         let failures = self.members.await_oldest(written_to.len());
         drop(wait);
         if !failures.is_empty()
-            && let Err(poisoned) = self.go_on_without(&written_to, failures)
+            && let Err(poisoned) = self.continue_without(&written_to, failures)
         {
             self.await_without_use();
             return Err(poisoned);
@@ -73,7 +73,7 @@ impl LogWriter {
     /// # Errors
     /// As [`LogWriter::write`].
     pub fn end_those_done(&mut self) -> Result<(), LogError> {
-        while let Some(oldest) = self.under_way.front()
+        while let Some(oldest) = self.in_flight.front()
             && self.members.oldest_has_ended(oldest.written_to.len())
         {
             self.end_oldest()?;
@@ -86,20 +86,20 @@ impl LogWriter {
     /// # Errors
     /// As [`LogWriter::write`].
     pub fn end_all(&mut self) -> Result<(), LogError> {
-        while !self.under_way.is_empty() {
+        while !self.in_flight.is_empty() {
             self.end_oldest()?;
         }
         Ok(())
     }
 
     /// Returns whether a write is in flight.
-    pub fn is_under_way(&self) -> bool {
-        !self.under_way.is_empty()
+    pub fn is_in_flight(&self) -> bool {
+        !self.in_flight.is_empty()
     }
 
     /// Waits for the writes in flight: they must end before anything else reads or writes the files.
     pub(super) fn await_without_use(&mut self) {
-        while let Some(write) = self.under_way.pop_front() {
+        while let Some(write) = self.in_flight.pop_front() {
             // The write was never reported.
             let _ = self.members.await_oldest(write.written_to.len());
         }
