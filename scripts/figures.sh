@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # Measures the table of bars and aims. GROUP names groups
 # (commit,apply,log,kill,power,promise,idle,net,transport,instruments,trust; all when empty). COUNT sets the runs per
 # speed, the cycles of `kill`, the seeds of `power` and the programs of `promise` with each SQLite; the faults of

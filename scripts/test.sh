@@ -70,6 +70,23 @@ scripts_in() {
   find "$@" -type f -name 'run*' -perm -u+x 2>/dev/null | sort
 }
 
+# Every script names its interpreter, and those of bash parse: some are run by hand only.
+scripts_parse() {
+  local script failed=0
+  for script in $(git ls-files --stage | awk '$1 == "100755" { print $4 }'); do
+    case $(head -n 1 "$script") in
+      '#!'*bash) bash -n "$script" || failed=1 ;;
+      '#!'*) ;;
+      *)
+        echo "$script: the first line does not name an interpreter" >&2
+        failed=1
+        ;;
+    esac
+  done
+  return $failed
+}
+
+check "scripts" scripts_parse
 step "format" cargo fmt --all --check
 check "documents" scripts/check-docs.py
 check "words" scripts/check-words.py
