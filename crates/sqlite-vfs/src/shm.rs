@@ -51,15 +51,26 @@ impl MainFile {
                 self.opens_snapshot.set(false);
                 self.real_shm_lock(offset, count, flags)
             }
-            // The instance died while it rewrote the WAL, and then every process that had the database open: the WAL
-            // alone holds an earlier state. The instance repairs that at its start.
             (shm::CHECKPOINT_LOCK, true) | (shm::RECOVER_LOCK, false) if lock && self.is_rewriting() => {
-                self.refuse(&Refusal::LogLost(code::BUSY), Duration::ZERO)
+                self.lock_while_rewriting(offset, count, flags)
             }
             (shm::READ_MARK_FIRST.., true) if count == 1 && lock && self.has_read_mark() => code::BUSY,
             (shm::READ_LOCK_FIRST.., false) if lock => self.lock_read(offset, count),
             (shm::READ_LOCK_FIRST.., false) => self.unlock_read(offset, count),
             _ => self.real_shm_lock(offset, count, flags),
+        }
+    }
+
+    /// A lock request of SQLite that found no valid header of the wal-index while the WAL is being rewritten. Shared:
+    /// a reader, which met a writer that publishes a header; exclusive: a connection that would make another wal-index.
+    fn lock_while_rewriting(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
+        match (self.is_alive_now(), flags & shm::EXCLUSIVE != 0) {
+            // The living instance is such a writer: SQLite tries again.
+            (true, false) => self.real_shm_lock(offset, count, flags),
+            // The WAL by itself holds an earlier state until the instance has rewritten it.
+            (true, true) => code::BUSY,
+            // The instance died, and then every process that had the database open. It repairs the WAL at its start.
+            (false, _) => self.refuse(&Refusal::LogLost(code::BUSY), Duration::ZERO),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::fake::FakeInstance;
 use crate::support::{code, count, insert, open, protected, thread_id, until, until_asleep};
 use rusqlite::{Connection, ffi};
 use standfast_session::SessionWait;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Barrier, atomic::AtomicU32, atomic::Ordering::SeqCst, mpsc};
 use std::time::{Duration, Instant};
@@ -254,6 +255,63 @@ fn connection_without_busy_timeout_waits_only_for_the_instance() {
     instance.segment.note_write_lock(3, false);
     assert_eq!(code(&insert(&connection).unwrap_err()), ffi::SQLITE_BUSY);
     drop(foreign);
+}
+
+/// Makes the header of the wal-index invalid until it is dropped, as it is while a writer publishes it.
+struct TornHeader {
+    index: std::fs::File,
+    first_copy: [u8; 4],
+}
+
+impl TornHeader {
+    /// Byte of the first copy of the header that differs from the second.
+    const CHANGED: u64 = 16;
+
+    fn of(path: &Path) -> TornHeader {
+        let mut index = path.as_os_str().to_owned();
+        index.push("-shm");
+        let index = std::fs::File::options().read(true).write(true).open(index).unwrap();
+        let mut first_copy = [0; 4];
+        index.read_exact_at(&mut first_copy, TornHeader::CHANGED).unwrap();
+        index.write_all_at(&first_copy.map(|byte| !byte), TornHeader::CHANGED).unwrap();
+        TornHeader { index, first_copy }
+    }
+}
+
+impl Drop for TornHeader {
+    fn drop(&mut self) {
+        self.index.write_all_at(&self.first_copy, TornHeader::CHANGED).unwrap();
+    }
+}
+
+#[test]
+fn half_published_header_is_refused_only_if_the_instance_died_while_it_rewrote_the_wal() {
+    let (_scratch, mut instance, path) = protected("rewriting");
+    let reader = open(&path);
+    insert(&reader).unwrap();
+    reader.busy_timeout(Duration::ZERO).unwrap();
+    let read =
+        |reader: &Connection| reader.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0));
+    instance.segment.begin_rewriting(3);
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let writer = Connection::open_with_flags_and_vfs(&path, flags, c"unix").unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let torn = TornHeader::of(&path);
+    let reader = std::thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let reading = scope.spawn(move || {
+            tell.send(thread_id()).unwrap();
+            (read(&reader), reader)
+        });
+        until_asleep(told.recv().unwrap());
+        drop(torn);
+        let (rows, reader) = reading.join().unwrap();
+        assert_eq!(rows, Ok(1));
+        reader
+    });
+    instance.kill();
+    let _torn = TornHeader::of(&path);
+    assert_eq!(code(&read(&reader).unwrap_err()) & 0xFF, ffi::SQLITE_BUSY);
 }
 
 #[test]
