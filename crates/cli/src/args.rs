@@ -5,7 +5,8 @@ use crate::destination_args::DestinationCommand;
 use crate::live;
 use crate::reports::{DiagnoseArgs, ReportArgs, SnapshotCommand};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
-use standfast_instance::{ProtectionMode, Rights};
+use standfast_environment::ProtectionMode;
+use standfast_environment::Rights;
 use std::path::PathBuf;
 use std::time::Duration;
 

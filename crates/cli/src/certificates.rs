@@ -3,14 +3,16 @@
 use crate::args::{CertCommand, UseArgs};
 use crate::service_user;
 use serde_json::json;
-use standfast_instance::config::Config;
-use standfast_instance::control::Control;
-use standfast_instance::environment::keeper_of;
-use standfast_instance::modes::{self, Readers};
-use standfast_instance::paths::Paths;
-use standfast_instance::security::{Ask, Keeper};
-use standfast_instance::server::{self, Request};
-use standfast_instance::{InstanceError, Right};
+use standfast_environment::InstanceError;
+use standfast_environment::Right;
+use standfast_environment::config::settings::Config;
+use standfast_environment::context::environment::keeper_of;
+use standfast_environment::security::{Ask, Keeper};
+use standfast_environment::state::control::Control;
+use standfast_environment::state::modes::{self, Readers};
+use standfast_environment::state::paths::Paths;
+use standfast_instance::server::control_client;
+use standfast_instance::server::request::Request;
 use standfast_tls::{CertificateInfo, Token};
 use std::io::Read;
 use std::path::Path;
@@ -38,8 +40,10 @@ pub fn token(file: Option<&Path>) -> Result<Option<Token>, InstanceError> {
 /// Asks the instance for a new token and prints it.
 pub fn issue(directory: &Path, name: String, uses: UseArgs, ttl: &str) -> Result<(), InstanceError> {
     let ttl_s = seconds(ttl)?;
-    let answer =
-        server::ask(directory, &Request::IssueToken { name: name.clone(), rights: uses.rights(), ttl_s })?;
+    let answer = control_client::ask(
+        directory,
+        &Request::IssueToken { name: name.clone(), rights: uses.rights(), ttl_s },
+    )?;
     modes::narrow_output();
     println!("{}", answer["token"].as_str().unwrap_or_default());
     eprintln!(
@@ -74,7 +78,9 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
             let ask = Ask { from, issuer };
             // A running instance may get it over its open streams.
             let by_instance = match ask {
-                Ask { from: None, issuer: None } => server::ask(directory, &Request::RenewCertificate),
+                Ask { from: None, issuer: None } => {
+                    control_client::ask(directory, &Request::RenewCertificate)
+                }
                 _ => Err(InstanceError::NotRunning { directory: directory.into() }),
             };
             let told = match by_instance {
@@ -103,7 +109,7 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
         CertCommand::Allow { name, uses } => {
             let rights = uses.rights();
             let request = Request::AllowMember { name: name.clone(), rights: rights.clone() };
-            match server::ask(directory, &request) {
+            match control_client::ask(directory, &request) {
                 Err(InstanceError::NotRunning { .. }) => {
                     service_user::refuse_root(directory, false)?;
                     keeper.allow(&name, rights)?;
@@ -115,7 +121,7 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
         }
         CertCommand::Revoke { name } => {
             // Whether or not the instance runs, the same file is changed under the same rules.
-            match server::ask(directory, &Request::RemoveMember { name: name.clone() }) {
+            match control_client::ask(directory, &Request::RemoveMember { name: name.clone() }) {
                 Err(InstanceError::NotRunning { .. }) => {
                     service_user::refuse_root(directory, false)?;
                     let destinations: Vec<String> =
@@ -210,11 +216,11 @@ fn print_one(info: &CertificateInfo, now: u64) {
 }
 
 fn date(seconds: u64) -> String {
-    standfast_instance::alert::utc_text(seconds * 1_000_000)
+    standfast_environment::state::alert::utc_text(seconds * 1_000_000)
 }
 
 fn now_seconds() -> u64 {
-    standfast_instance::now_us() / 1_000_000
+    standfast_environment::state::now::now_us() / 1_000_000
 }
 
 #[cfg(test)]

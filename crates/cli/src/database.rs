@@ -1,9 +1,10 @@
 //! `standfast database`: what an operator decides about the files of databases.
 
 use serde_json::Value;
-use standfast_instance::InstanceError;
-use standfast_instance::resolve::Keep;
-use standfast_instance::server::{self, Request};
+use standfast_environment::InstanceError;
+use standfast_instance::role::resolve::Keep;
+use standfast_instance::server::control_client;
+use standfast_instance::server::request::Request;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Subcommand)]
@@ -76,7 +77,8 @@ pub fn database(directory: &Path, command: DatabaseCommand) -> Result<(), Instan
         DatabaseCommand::Resolve { name, keep, json } => {
             let name =
                 Path::new(&name).canonicalize().map_or(name.clone(), |path| path.display().to_string());
-            let answer = server::ask(directory, &Request::Resolve { name, keep: keep.map(Into::into) })?;
+            let answer =
+                control_client::ask(directory, &Request::Resolve { name, keep: keep.map(Into::into) })?;
             if json {
                 println!("{answer:#}");
             } else {
@@ -85,11 +87,11 @@ pub fn database(directory: &Path, command: DatabaseCommand) -> Result<(), Instan
         }
         DatabaseCommand::Kept { remove: Some(file), .. } => {
             let file = file.canonicalize().unwrap_or(file).display().to_string();
-            let answer = server::ask(directory, &Request::RemoveKept { file })?;
+            let answer = control_client::ask(directory, &Request::RemoveKept { file })?;
             println!("removed: {}", text(&answer["removed"]));
         }
         DatabaseCommand::Kept { remove: None, json } => {
-            let answer = server::ask(directory, &Request::Kept)?;
+            let answer = control_client::ask(directory, &Request::Kept)?;
             if json {
                 println!("{answer:#}");
             } else {
@@ -114,7 +116,7 @@ fn number(value: &Value) -> u64 {
 }
 
 fn time(value: &Value) -> String {
-    value.as_u64().map_or_else(|| "an unknown time".into(), standfast_instance::alert::utc_text)
+    value.as_u64().map_or_else(|| "an unknown time".into(), standfast_environment::state::alert::utc_text)
 }
 
 /// The kept files, one a line.

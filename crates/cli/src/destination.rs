@@ -1,10 +1,12 @@
 //! Carries out `standfast destination`.
 
 use crate::destination_args::DestinationCommand;
-use standfast_instance::config::DestinationConfig;
-use standfast_instance::destination_config::State;
-use standfast_instance::server::{Request, ask};
-use standfast_instance::{InstanceError, attribute_text};
+use standfast_environment::InstanceError;
+use standfast_environment::config::attribute_text;
+use standfast_environment::config::destination_config::State;
+use standfast_environment::config::settings::DestinationConfig;
+use standfast_instance::server::control_client::ask;
+use standfast_instance::server::request::Request;
 use std::path::Path;
 
 /// Sends the command to the instance in `directory`.

@@ -1,7 +1,7 @@
 //! `standfast destination`: the attributes of archive destinations on the command line.
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-use standfast_instance::config::{Compression, DestinationConfig, OnTimeout, TransportMode};
+use standfast_environment::config::settings::{Compression, DestinationConfig, OnTimeout, TransportMode};
 
 const SET_EXAMPLES: &str = "\
 Attributes, in the notation of LOG_ARCHIVE_DEST_n (times in seconds, DELAY in minutes):

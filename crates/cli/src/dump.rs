@@ -1,13 +1,13 @@
 //! `standfast log dump`: redo records as text or JSON.
 
 use serde_json::{Value, json};
+use standfast_environment::InstanceError;
+use standfast_environment::config::settings::Config;
+use standfast_environment::state::alert::utc_text;
+use standfast_environment::state::control::{Control, Role};
+use standfast_environment::state::log_layout::log_config;
+use standfast_environment::state::paths::Paths;
 use standfast_format::{LogFileHeader, LogKind, Ranges, Record, Vectors, decode_record};
-use standfast_instance::InstanceError;
-use standfast_instance::alert::utc_text;
-use standfast_instance::config::Config;
-use standfast_instance::control::{Control, Role};
-use standfast_instance::log_layout::log_config;
-use standfast_instance::paths::Paths;
 use standfast_io::{DirectDisk, Disk};
 use standfast_log::{RecordReader, RedoLog};
 use standfast_types::Scn;

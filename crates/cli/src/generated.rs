@@ -1,7 +1,7 @@
 //! Completions and manual pages, generated from the definition of the command line.
 
 use crate::args;
-use standfast_instance::InstanceError;
+use standfast_environment::InstanceError;
 use std::path::Path;
 
 pub fn completions(shell: clap_complete::Shell) {

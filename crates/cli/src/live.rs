@@ -1,8 +1,9 @@
 //! `top` and `status --check`: the state of an instance as a screen, and as a line for monitoring.
 
 use crate::args::{CheckArgs, TopArgs};
-use standfast_instance::InstanceError;
-use standfast_instance::server::{self, Request};
+use standfast_environment::InstanceError;
+use standfast_instance::server::control_client;
+use standfast_instance::server::request::Request;
 use standfast_instruments::Observation;
 use standfast_io::{DirectDisk, Disk};
 use standfast_live::{Dashboard, Looks, Machine, Severity, Status, Thresholds};
@@ -16,7 +17,7 @@ const LINES: usize = 24;
 
 /// Requests an observation and builds the dashboard; rates cover the time since earlier requests.
 fn dashboard(directory: &Path, looks: &mut Looks) -> Result<Dashboard, InstanceError> {
-    let answer = server::ask(directory, &Request::Observe { history: true, standbys: false })?;
+    let answer = control_client::ask(directory, &Request::Observe { history: true, standbys: false })?;
     let observation: Observation =
         serde_json::from_value(answer).map_err(|error| InstanceError::Failed(error.to_string()))?;
     looks.take(&observation);
@@ -54,7 +55,7 @@ pub fn top(directory: &Path, args: &TopArgs) -> Result<(), InstanceError> {
 /// Prints the line for monitoring, and returns its exit code.
 pub fn check(directory: &Path, args: &CheckArgs) -> u8 {
     let seconds = |given: Option<Duration>| given.map(|given| given.as_secs_f64());
-    let (severity, line) = match server::ask(directory, &Request::Status) {
+    let (severity, line) = match control_client::ask(directory, &Request::Status) {
         Ok(status) => {
             let name = status["name"].as_str().unwrap_or("-").to_owned();
             let status = Status::of(&status);

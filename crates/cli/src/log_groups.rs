@@ -3,15 +3,16 @@
 use crate::args::{GroupCommand, MemberCommand};
 use crate::show;
 use serde_json::Value;
-use standfast_instance::InstanceError;
-use standfast_instance::log_changes::LogChange;
-use standfast_instance::server::{self, Request};
+use standfast_environment::InstanceError;
+use standfast_instance::role::log_changes::LogChange;
+use standfast_instance::server::control_client;
+use standfast_instance::server::request::Request;
 use std::path::Path;
 
 pub fn group(directory: &Path, command: GroupCommand) -> Result<(), InstanceError> {
     let change = match command {
         GroupCommand::List { json } => {
-            let status = server::ask(directory, &Request::Status)?;
+            let status = control_client::ask(directory, &Request::Status)?;
             let groups = &status["log"]["groups"];
             if json {
                 println!("{groups:#}");
@@ -24,7 +25,7 @@ pub fn group(directory: &Path, command: GroupCommand) -> Result<(), InstanceErro
         GroupCommand::Drop { group } => LogChange::DropGroup { group },
         GroupCommand::Resize { group, bytes } => LogChange::ResizeGroup { group, bytes },
     };
-    let done = server::ask(directory, &Request::ChangeLog { change })?;
+    let done = control_client::ask(directory, &Request::ChangeLog { change })?;
     if !done["dropped"].is_null() {
         println!("log group {} dropped", done["dropped"]);
     }
@@ -40,7 +41,7 @@ pub fn member(directory: &Path, command: MemberCommand) -> Result<(), InstanceEr
         MemberCommand::Add { place } => LogChange::AddMember { directory: place },
         MemberCommand::Drop { place } => LogChange::DropMember { directory: place },
     };
-    let done = server::ask(directory, &Request::ChangeLog { change })?;
+    let done = control_client::ask(directory, &Request::ChangeLog { change })?;
     for (key, word) in [("added", "added"), ("dropped", "dropped")] {
         if let Some(place) = done[key].as_str() {
             println!("redo log member {place} {word}");

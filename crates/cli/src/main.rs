@@ -26,11 +26,13 @@ mod verify;
 use args::{ApplyCommand, Args, Command, FenceCommand, LogCommand, RegisterCommand, StandbyCommand};
 use clap::FromArgMatches;
 use serde_json::Value;
-use standfast_instance::InstanceError;
-use standfast_instance::config::Config;
-use standfast_instance::control::Role;
-use standfast_instance::create::{create_standby, init};
-use standfast_instance::server::{self, Request};
+use standfast_environment::InstanceError;
+use standfast_environment::config::settings::Config;
+use standfast_environment::state::control::Role;
+use standfast_instance::role::create::{create_standby, init};
+use standfast_instance::server::control_client;
+use standfast_instance::server::request::Request;
+use standfast_instance::server::run;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -58,7 +60,7 @@ fn main() -> ExitCode {
         }
         command => Args { command, ..args },
     };
-    standfast_instance::process::end_on_broken_pipe();
+    standfast_environment::state::process::end_on_broken_pipe();
     let outcome = match args.command {
         Command::Diagnose(diagnose) => reports::diagnose(&args.directory, &diagnose),
         Command::Doctor(args) => doctor::doctor(args)
@@ -91,7 +93,7 @@ const DONE_WITH_LOSS: u8 = 6;
 
 fn failover(directory: &Path, wait: u64, force: bool, json: bool) -> Result<ExitCode, InstanceError> {
     let began = Instant::now();
-    let answer = server::ask(directory, &Request::Failover { wait_s: Some(wait), force })?;
+    let answer = control_client::ask(directory, &Request::Failover { wait_s: Some(wait), force })?;
     let mut complete = true;
     let mut say = |is_well: bool, text: &str| {
         complete &= is_well;
@@ -140,22 +142,22 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             if !allow_root {
                 service_user::refuse_root(&directory, true)?;
             }
-            server::run(&directory, until_scn.map(standfast_types::Scn), adopt)?;
+            run::run(&directory, until_scn.map(standfast_types::Scn), adopt)?;
         }
         Command::Stop => {
-            server::ask(&directory, &Request::Stop)?;
-            server::wait_until_stopped(&directory, Duration::from_secs(60))?;
+            control_client::ask(&directory, &Request::Stop)?;
+            control_client::wait_until_stopped(&directory, Duration::from_secs(60))?;
             println!("stopped");
         }
         Command::Protect { path, name } => {
             let path = absolute(&path)?;
-            let answer = server::ask(&directory, &Request::Protect { path, name })?;
+            let answer = control_client::ask(&directory, &Request::Protect { path, name })?;
             print_list(&answer["protected"], "protected");
         }
         Command::Unprotect { name } => {
             let name =
                 Path::new(&name).canonicalize().map_or(name.clone(), |path| path.display().to_string());
-            let answer = server::ask(&directory, &Request::Unprotect { name })?;
+            let answer = control_client::ask(&directory, &Request::Unprotect { name })?;
             println!("no longer protected: {}", text(&answer["unprotected"]));
         }
         Command::Database { command } => database::database(&directory, command)?,
@@ -165,7 +167,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         Command::Cert { command } => certificates::run(&directory, command)?,
         Command::Fence { command: FenceCommand::Lift { yes } } => {
             service_user::refuse_root(&directory, false)?;
-            let lines = standfast_instance::fence::lift(&directory, yes)?;
+            let lines = standfast_instance::role::fence::lift(&directory, yes)?;
             lines.iter().for_each(|line| println!("{line}"));
             if yes {
                 println!("the fence is lifted");
@@ -201,11 +203,12 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         }
         Command::Destination { command } => destination::destination(&directory, command)?,
         Command::ProtectionMode { mode, json } => {
-            let answer = server::ask(&directory, &Request::ProtectionMode { mode: mode.map(Into::into) })?;
+            let answer =
+                control_client::ask(&directory, &Request::ProtectionMode { mode: mode.map(Into::into) })?;
             if json { println!("{answer:#}") } else { println!("{}", show::protection(&answer)) }
         }
         Command::Status { json, .. } => {
-            let status = server::ask(&directory, &Request::Status)?;
+            let status = control_client::ask(&directory, &Request::Status)?;
             if json {
                 println!("{status:#}")
             } else {
@@ -214,7 +217,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             return Ok(status["failure"].is_null());
         }
         Command::Observe { history, standbys } => {
-            println!("{:#}", server::ask(&directory, &Request::Observe { history, standbys })?);
+            println!("{:#}", control_client::ask(&directory, &Request::Observe { history, standbys })?);
         }
         Command::Top(args) => live::top(&directory, &args)?,
         Command::Apply { command } => {
@@ -222,19 +225,19 @@ fn run(args: Args) -> Result<bool, InstanceError> {
                 ApplyCommand::Start { no_delay } => (true, no_delay),
                 ApplyCommand::Stop => (false, false),
             };
-            println!("{}", text(&server::ask(&directory, &Request::Apply { on, no_delay })?));
+            println!("{}", text(&control_client::ask(&directory, &Request::Apply { on, no_delay })?));
         }
         Command::Register { command: RegisterCommand::Logfile { file } } => {
             let path = std::path::absolute(&file).unwrap_or(file);
-            let answer = server::ask(&directory, &Request::RegisterLogfile { path })?;
+            let answer = control_client::ask(&directory, &Request::RegisterLogfile { path })?;
             println!("log {} registered; the redo continues to SCN {}", answer["sequence"], answer["end"]);
         }
         Command::SwitchLogfile => {
-            let answer = server::ask(&directory, &Request::SwitchLogfile)?;
+            let answer = control_client::ask(&directory, &Request::SwitchLogfile)?;
             println!("log sequence {}", answer["sequence"]);
         }
         Command::Checkpoint => {
-            let answer = server::ask(&directory, &Request::Checkpoint)?;
+            let answer = control_client::ask(&directory, &Request::Checkpoint)?;
             let remaining = answer["remaining"].as_array().map_or(&[][..], Vec::as_slice);
             println!("checkpoint complete{}", if remaining.is_empty() { "" } else { ", but for" });
             remaining.iter().for_each(|left| println!("  {}", text(left)));

@@ -2,10 +2,12 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
-use standfast_instance::InstanceError;
-use standfast_instance::config::Config;
-use standfast_instance::paths::Paths;
-use standfast_instance::server::{self, Request};
+use standfast_environment::InstanceError;
+use standfast_environment::config::settings::Config;
+use standfast_environment::state::paths::Paths;
+use standfast_instance::observe::snapshots::report_failed;
+use standfast_instance::server::control_client;
+use standfast_instance::server::request::Request;
 use standfast_instruments::Observation;
 use standfast_io::outside;
 use standfast_reports::report::document;
@@ -108,15 +110,15 @@ fn repository(directory: &Path) -> Result<Repository, InstanceError> {
     let config = Config::load(directory)?;
     let paths = Paths::new(directory, &config);
     let paths = paths.map_err(InstanceError::io("find the instance directory", directory))?;
-    Ok(Repository::read(&paths.repository())?)
+    Repository::read(&paths.repository()).map_err(report_failed)
 }
 
 pub fn snapshot(directory: &Path, command: Option<SnapshotCommand>) -> Result<(), InstanceError> {
     let Some(SnapshotCommand::List { json }) = command else {
-        println!("{}", server::ask(directory, &Request::Snapshot)?["snapshot"]);
+        println!("{}", control_client::ask(directory, &Request::Snapshot)?["snapshot"]);
         return Ok(());
     };
-    let all = repository(directory)?.list()?;
+    let all = repository(directory)?.list().map_err(report_failed)?;
     if json {
         println!("{:#}", json!(all));
         return Ok(());
@@ -165,11 +167,11 @@ fn usage(what: &str) -> InstanceError {
 fn interval(directory: &Path, args: &ReportArgs) -> Result<Made, InstanceError> {
     let repository = repository(directory)?;
     let (from, to) = match args.snapshots.as_slice() {
-        [] => repository.last_two()?,
+        [] => repository.last_two().map_err(report_failed)?,
         [from, to] => (*from, *to),
         _ => return Err(usage("a report takes two snapshots, or none for the last two")),
     };
-    let period = repository.period(from, to)?;
+    let period = repository.period(from, to).map_err(report_failed)?;
     let document = document(&period);
     let title = format!("Workload report of {}, snapshots {from} to {to}", document.interval.name);
     Ok(Made { title, sections: standfast_reports::report(&period), json: json!(document) })
@@ -182,7 +184,10 @@ fn comparison(directory: &Path, args: &ReportArgs) -> Result<Made, InstanceError
         ));
     };
     let repository = repository(directory)?;
-    let compared = standfast_reports::comparison(&repository.period(a, b)?, &repository.period(c, d)?);
+    let compared = standfast_reports::comparison(
+        &repository.period(a, b).map_err(report_failed)?,
+        &repository.period(c, d).map_err(report_failed)?,
+    );
     let title = format!("Comparison of {}, snapshots {a} to {b} with {c} to {d}", compared.after.name);
     Ok(Made { title, sections: compare::sections(&compared), json: json!(compared) })
 }
@@ -191,7 +196,7 @@ fn comparison(directory: &Path, args: &ReportArgs) -> Result<Made, InstanceError
 fn activity(directory: &Path, args: &ReportArgs) -> Result<Made, InstanceError> {
     let since_us = |now_us: u64| now_us.saturating_sub(args.minutes * 60_000_000);
     let period = match args.snapshots.as_slice() {
-        [from, to] => repository(directory)?.period(*from, *to)?,
+        [from, to] => repository(directory)?.period(*from, *to).map_err(report_failed)?,
         [] => match observe(directory) {
             Ok(now) if !now.history.activity.is_empty() => {
                 let mut from = now.clone();
@@ -201,8 +206,12 @@ fn activity(directory: &Path, args: &ReportArgs) -> Result<Made, InstanceError> 
             }
             Ok(_) | Err(InstanceError::NotRunning { .. }) => {
                 let repository = repository(directory)?;
-                let newest = repository.list()?.last().map_or(0, |listed| listed.time_us.unsigned_abs());
-                repository.since(since_us(newest))?
+                let newest = repository
+                    .list()
+                    .map_err(report_failed)?
+                    .last()
+                    .map_or(0, |listed| listed.time_us.unsigned_abs());
+                repository.since(since_us(newest)).map_err(report_failed)?
             }
             Err(error) => return Err(error),
         },
@@ -214,7 +223,7 @@ fn activity(directory: &Path, args: &ReportArgs) -> Result<Made, InstanceError> 
 }
 
 fn observe(directory: &Path) -> Result<Observation, InstanceError> {
-    let answer = server::ask(directory, &Request::Observe { history: true, standbys: true })?;
+    let answer = control_client::ask(directory, &Request::Observe { history: true, standbys: true })?;
     serde_json::from_value(answer).map_err(|error| {
         InstanceError::Failed(format!("the instance answered what this program does not understand: {error}"))
     })
@@ -223,7 +232,7 @@ fn observe(directory: &Path) -> Result<Observation, InstanceError> {
 /// Prints what was found; exits 3 when there is something.
 pub fn diagnose(directory: &Path, args: &DiagnoseArgs) -> Result<ExitCode, InstanceError> {
     let period = match args.snapshots.as_slice() {
-        [from, to] => repository(directory)?.period(*from, *to)?,
+        [from, to] => repository(directory)?.period(*from, *to).map_err(report_failed)?,
         _ => match observe(directory) {
             Ok(from) => watch(directory, from, args.seconds)?,
             Err(gone @ InstanceError::NotRunning { .. }) => last_snapshots(directory, gone)?,
@@ -260,14 +269,16 @@ fn watch(directory: &Path, from: Observation, seconds: u64) -> Result<Period, In
 fn last_snapshots(directory: &Path, gone: InstanceError) -> Result<Period, InstanceError> {
     let repository = match repository(directory) {
         Ok(repository) => repository,
-        Err(InstanceError::Reports(error)) if matches!(*error, ReportError::Missing { .. }) => {
+        Err(InstanceError::Other { error, .. })
+            if matches!(error.downcast_ref(), Some(ReportError::Missing { .. })) =>
+        {
             return Err(gone);
         }
         Err(error) => return Err(error),
     };
     let Ok((from, to)) = repository.last_two() else { return Err(gone) };
     eprintln!("the instance does not run: judging snapshots {from} to {to}");
-    Ok(repository.period(from, to)?)
+    repository.period(from, to).map_err(report_failed)
 }
 
 fn judged(interval: &Interval, findings: &[Finding]) -> Value {

@@ -1,6 +1,7 @@
 //! Refuses root in the instance directory of a service user.
 
-use standfast_instance::{InstanceError, modes};
+use standfast_environment::InstanceError;
+use standfast_environment::state::modes;
 use std::path::Path;
 
 /// Refuses root there, and names the typed command as that user would run it. With `is_start`, the command accepts

@@ -2,8 +2,9 @@
 
 use clap::Parser;
 use serde_json::{Value, json};
-use standfast_instance::query::{self, Answer};
-use standfast_instance::{InstanceError, view_request};
+use standfast_environment::InstanceError;
+use standfast_instance::observe::query::{self, Answer};
+use standfast_instance::server::control_client;
 use standfast_views::{Cell, VIEWS};
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -54,7 +55,7 @@ pub fn run(directory: &Path, args: SqlArgs) -> Result<(), InstanceError> {
         Some(query) => query,
         None => from_standard_input()?,
     };
-    let answer = query::run(&query, &mut |view| view_request::ask(directory, view.name))?;
+    let answer = query::run(&query, &mut |view| control_client::ask_for_view(directory, view.name))?;
     let text = match (args.json, args.csv) {
         (true, _) => as_json(&answer),
         (_, true) => as_csv(&answer, !args.no_header),

@@ -1,8 +1,9 @@
 //! `standfast verify`: begins a comparison, waits for it, and says what was found.
 
 use serde_json::Value;
-use standfast_instance::InstanceError;
-use standfast_instance::server::{self, Request};
+use standfast_environment::InstanceError;
+use standfast_instance::server::control_client;
+use standfast_instance::server::request::Request;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,9 +48,9 @@ pub fn verify(directory: &Path, args: VerifyArgs) -> Result<bool, InstanceError>
     };
     let database = args.database.map(as_path);
     let request = Request::Verify { database, repair: args.repair, bytes_per_s: args.rate };
-    let run = server::ask(directory, &request)?["run"].clone();
+    let run = control_client::ask(directory, &request)?["run"].clone();
     let progress = loop {
-        let progress = server::ask(directory, &Request::Verification)?;
+        let progress = control_client::ask(directory, &Request::Verification)?;
         if progress["run"] != run {
             return Err(InstanceError::Failed("the instance was restarted meanwhile".into()));
         }

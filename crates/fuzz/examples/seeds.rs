@@ -328,7 +328,7 @@ fn log_files(seeds: &mut Seeds) -> std::io::Result<()> {
 }
 
 fn instance_files(seeds: &mut Seeds) -> std::io::Result<()> {
-    let configuration = standfast_instance::config::Config::default().to_toml();
+    let configuration = standfast_environment::config::settings::Config::default().to_toml();
     seeds.put(0, configuration.as_bytes())?;
     seeds
         .put(0, b"[[destination]]\nname = \"north\"\naddress = \"127.0.0.1:7400\"\nmode = \"fastsync\"\n")?;

@@ -1,140 +1,16 @@
-//! Everything that can be observed of this instance, in one document, with the observations of its standbys.
+//! What can be observed of an instance, and the threads that watch it.
 
-use crate::destination_groups::Ships;
-use crate::running::Running;
-use standfast_instruments::{Activity, Event, History, Observation, Remote, Sample, Statistic, WaitClass};
-use standfast_session::SessionWait;
-use standfast_transport::{DestinationStatus, fetch_status};
-use std::time::Duration;
-
-/// Timeout of a standby's answer. A client that asks for an observation waits this long for a frozen standby.
-const STANDBY_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Returns an observation. History and standbys are included only on request: the history is long, and querying the
-/// standbys takes a round trip.
-pub fn observe(running: &Running, history: bool, standbys: bool) -> Observation {
-    Observation {
-        catalog: crate::catalog::catalog(running),
-        history: if history { running.history().all() } else { History::default() },
-        standbys: if standbys { ask_standbys(running, history) } else { Vec::new() },
-        ..at_a_glance(running)
-    }
-}
-
-/// Returns an observation for another instance, which must fit into one frame: it has only the newest part of the
-/// history.
-pub fn for_others(running: &Running, history: bool) -> Observation {
-    let history = if history { running.history().newest() } else { History::default() };
-    Observation { history, ..observe(running, false, false) }
-}
-
-/// Returns the parts that change constantly, of this instance alone. Accesses no file.
-pub fn at_a_glance(running: &Running) -> Observation {
-    Observation {
-        name: running.environment.config.instance.name.clone(),
-        sample: sample(running),
-        status: crate::status::status(running),
-        ..Observation::default()
-    }
-}
-
-/// Wait events and statistics of the whole instance: those of its threads and those of sessions.
-pub fn sample(running: &Running) -> Sample {
-    let environment = &running.environment;
-    let mut sample = environment.instruments.sample();
-    environment.put_sessions_into(&mut sample);
-    for kilobytes in [Statistic::RedoReadForTransport, Statistic::RedoReadMemoryForTransport] {
-        sample.put_statistic(kilobytes.name(), environment.instruments.statistic(kilobytes) / 1024);
-    }
-    sample
-}
-
-/// Wait event that corresponds to a session's wait.
-fn event_of(wait: SessionWait) -> Option<Event> {
-    match wait {
-        SessionWait::LogFileSync => Some(Event::LogFileSync),
-        SessionWait::WriteLock => Some(Event::WriteLock),
-        SessionWait::WalReset => Some(Event::WalReset),
-        SessionWait::Scheduling | SessionWait::Transaction => None,
-    }
-}
-
-/// Activity at this moment: sessions that wait or hold a write lock, and threads of the instance that are not idle.
-pub fn activity(running: &Running, now_us: u64) -> Vec<Activity> {
-    let mut all = Vec::new();
-    if let Some(primary) = running.primary() {
-        let shared = primary.threads.shared();
-        let databases = shared.all_databases();
-        for session in shared.segment.active_sessions() {
-            let name = databases.iter().find(|database| database.id().0 == session.database);
-            let event = session.waits_for.and_then(event_of);
-            // The session holds the write lock while its application sleeps elsewhere, so it is not active in the
-            // database.
-            if event.is_none() && standfast_instruments::is_process_asleep(session.pid) {
-                continue;
-            }
-            all.push(Activity {
-                time_us: now_us,
-                session: session.slot as u32 + 1,
-                pid: session.pid,
-                name: name.map(|database| database.record().name.clone()).unwrap_or_default(),
-                foreground: true,
-                event: event.map(|event| event.name().into()),
-                class: event.map(Event::class),
-                waited_us: event.map(|_| session.for_ns / 1000),
-            });
-        }
-    }
-    for thread in running.environment.instruments.sample_threads() {
-        let event = thread.event.as_deref().and_then(Event::named);
-        if event.is_some_and(|event| event.class() == WaitClass::Idle) {
-            continue;
-        }
-        all.push(Activity {
-            time_us: now_us,
-            session: 0,
-            pid: std::process::id(),
-            name: thread.name,
-            foreground: false,
-            event: thread.event,
-            class: event.map(Event::class),
-            waited_us: thread.waited_us,
-        });
-    }
-    all
-}
-
-/// The smallest log group of each standby that answers: name and bytes.
-pub(crate) fn smallest_standby_logs(running: &Running) -> Vec<(String, u64)> {
-    let smallest = |standby: &Remote| {
-        let groups = standby.observation.as_ref()?.status["log"]["groups"].as_array()?;
-        groups.iter().filter_map(|group| group["bytes"].as_u64()).min()
-    };
-    let standbys = ask_standbys(running, false);
-    standbys.iter().filter_map(|standby| Some((standby.name.clone(), smallest(standby)?))).collect()
-}
-
-/// Queries all standbys in parallel, so an unreachable one does not delay the others.
-fn ask_standbys(running: &Running, history: bool) -> Vec<Remote> {
-    let Some(primary) = running.primary() else { return Vec::new() };
-    let destinations = primary.destinations().status();
-    std::thread::scope(|scope| {
-        let ask = |(destination, _): &(DestinationStatus, bool)| {
-            let (name, address) = (destination.name.clone(), destination.address.clone());
-            let security = running.environment.security();
-            scope.spawn(move || {
-                let answer = fetch_status(&address, &security, history, STANDBY_TIMEOUT);
-                let answer = answer.map_err(|error| error.to_string()).and_then(|text| {
-                    serde_json::from_str::<Observation>(&text).map_err(|error| error.to_string())
-                });
-                let (observation, error) = match answer {
-                    Ok(observation) => (Some(Box::new(observation)), None),
-                    Err(error) => (None, Some(error)),
-                };
-                Remote { name, observation, error, asked_us: crate::now_us() }
-            })
-        };
-        let asked: Vec<_> = destinations.iter().map(ask).collect();
-        asked.into_iter().filter_map(|asked| asked.join().ok()).collect()
-    })
-}
+pub mod catalog;
+pub mod http;
+pub(crate) mod latest;
+pub mod live_watch;
+pub(crate) mod mmnl;
+pub mod monitors;
+pub mod observation;
+pub mod query;
+pub mod snapshots;
+pub mod status;
+pub mod view_request;
+pub mod views;
+pub(crate) mod watchers;
+pub(crate) mod watching;

@@ -31,5 +31,5 @@ pub use error::ReportError;
 pub use interval::{Interval, Moment, Period};
 pub use replication::StandbyFigures;
 pub use report::{Column, Section, Table, report};
-pub use repository::{FILE, Listed, Repository, Snapshot};
+pub use repository::{Listed, Repository, Snapshot};
 pub use rules::{Evidence, Finding, Severity, diagnose};

@@ -17,8 +17,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Name of the file in the instance directory.
-pub const FILE: &str = "repository.db";
 /// `PRAGMA user_version`; 0 is a file without content.
 const SCHEMA: i64 = 1;
 const TABLES: &str = "CREATE TABLE IF NOT EXISTS snapshot(

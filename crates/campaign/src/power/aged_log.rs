@@ -3,8 +3,8 @@
 
 use super::primary::PrimaryHost;
 use super::primary::tests::{commit, small_primary};
-use standfast_instance::archive_lag::ArchiveLag;
-use standfast_instance::primary::NoShipping;
+use standfast_primary::commit::archive_lag::ArchiveLag;
+use standfast_primary::commit::primary::NoShipping;
 use standfast_testkit::SimClock;
 use standfast_types::DatabaseId;
 use std::sync::Arc;

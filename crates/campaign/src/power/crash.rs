@@ -8,7 +8,7 @@ use super::standby::{self, StandbyHost};
 use super::truth::{inspect, open_plain};
 use super::world::World;
 use super::{Outcome, lock, members, trace};
-use standfast_instance::control::Role;
+use standfast_environment::state::control::Role;
 use standfast_io::Disk;
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine};
 use standfast_transport::StandbyLog;

@@ -2,10 +2,11 @@
 
 use super::standby::StandbyHost;
 use super::{Held, Outcome, lock};
-use standfast_instance::primary::{PrimaryShared, Shipping};
-use standfast_instance::shipping::{PrimarySource, peer_identity};
+use standfast_environment::ship::identity::peer_identity;
 use standfast_instruments::Cause;
 use standfast_log::RedoChunk;
+use standfast_primary::commit::primary::{PrimaryShared, Shipping};
+use standfast_primary::ship::redo_source::PrimarySource;
 use standfast_testkit::Rng;
 use standfast_transport::hello::{PositionSum, ReceiverHello, StandbyPositions};
 use standfast_transport::{

@@ -3,8 +3,8 @@
 use super::site::MEMBER_NAMES;
 use super::world::World;
 use super::{Outcome, trace};
-use standfast_instance::InstanceError;
-use standfast_instance::log_changes::{LogChange, change_log};
+use standfast_environment::InstanceError;
+use standfast_instance::role::log_changes::{LogChange, change_log};
 use standfast_testkit::Rng;
 
 impl World {

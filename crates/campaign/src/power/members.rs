@@ -5,8 +5,8 @@
 use super::Outcome;
 use super::site::{Geometry, MEMBER_NAMES, SegmentFile, paths};
 use super::trace;
+use standfast_environment::state::control::{Control, Role};
 use standfast_format::{FILE_HEADER_BYTES, LogKind};
-use standfast_instance::control::{Control, Role};
 use standfast_io::Disk;
 use standfast_log::{LogError, RedoLog};
 use standfast_testkit::{Rng, SimMachine};

@@ -1,12 +1,12 @@
 //! An instance directory on a simulated machine.
 
 use super::Outcome;
+use standfast_environment::config::settings::Config;
+use standfast_environment::context::environment::Environment;
+use standfast_environment::state::alert::AlertLog;
+use standfast_environment::state::control::{Control, DatabaseRecord, Incarnation, Role};
+use standfast_environment::state::paths::Paths;
 use standfast_format::{LogKind, StreamCrc};
-use standfast_instance::alert::AlertLog;
-use standfast_instance::config::Config;
-use standfast_instance::control::{Control, DatabaseRecord, Incarnation, Role};
-use standfast_instance::environment::Environment;
-use standfast_instance::paths::Paths;
 use standfast_io::Disk;
 use standfast_log::{LogConfig, LogIdentity, LogSwitch, RedoLog};
 use standfast_testkit::{Rng, SimMachine};

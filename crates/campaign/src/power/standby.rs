@@ -4,12 +4,13 @@ use super::Outcome;
 use super::primary::PrimaryHost;
 use super::site::{Geometry, SegmentFile, StandbyStart, paths};
 use standfast_apply::Limits;
-use standfast_instance::applier::Applier;
-use standfast_instance::control::{Control, DatabaseRecord, Incarnation, Role};
-use standfast_instance::environment::Environment;
-use standfast_instance::failover::{FailedOver, take_over};
-use standfast_instance::received_log::{ReceivedLog, archive_confirmed};
+use standfast_environment::context::environment::Environment;
+use standfast_environment::state::control::{Control, DatabaseRecord, Incarnation, Role};
+use standfast_instance::role::failover::{FailedOver, take_over};
 use standfast_log::{LogIdentity, LogSwitch};
+use standfast_standby::applier::Applier;
+use standfast_standby::received_log::ReceivedLog;
+use standfast_standby::standby_archiver::archive_confirmed;
 use standfast_testkit::SimMachine;
 use standfast_transport::RedoSource;
 use standfast_types::Scn;
@@ -119,7 +120,7 @@ impl StandbyHost {
         geometry: &Geometry,
         segment: &SegmentFile,
     ) -> Outcome<StandbyHost> {
-        let text = |error: standfast_instance::InstanceError| error.to_string();
+        let text = |error: standfast_environment::InstanceError| error.to_string();
         let environment = geometry.environment(machine, segment)?;
         let mut received = ReceivedLog::open(&environment).map_err(text)?;
         let shared = received.shared().clone();
@@ -174,7 +175,7 @@ impl StandbyHost {
 
     fn with_applier<T>(
         &self,
-        work: impl FnOnce(&mut Applier) -> Result<T, standfast_instance::InstanceError>,
+        work: impl FnOnce(&mut Applier) -> Result<T, standfast_environment::InstanceError>,
     ) -> Outcome<T> {
         let mut applier = lock(&self.applier);
         let applier = applier.as_mut().ok_or("the standby has been failed over")?;
@@ -207,7 +208,7 @@ mod tests {
     use super::super::link::next_redo;
     use super::super::primary::tests::{commit, rows, small_primary};
     use super::*;
-    use standfast_instance::primary::NoShipping;
+    use standfast_primary::commit::primary::NoShipping;
     use standfast_testkit::{CrashPlace, Loss, Rng};
     use standfast_transport::StandbyLog;
     use standfast_types::DatabaseId;

@@ -8,7 +8,7 @@ use super::site::{Geometry, SegmentFile};
 use super::standby::{self, StandbyHost};
 use super::truth::{State, inspect, open_plain};
 use super::{Held, Outcome, lock, trace};
-use standfast_instance::primary::NoShipping;
+use standfast_primary::commit::primary::NoShipping;
 use standfast_testkit::{Rng, SimMachine};
 use standfast_transport::StandbyLog;
 use standfast_types::{ReleasePosition, Scn};

@@ -262,7 +262,7 @@ fn restarted_standby_applies_a_database_protected_again() {
 /// All numbers have been used once, so another database gets the number of one that is gone.
 #[test]
 fn standby_follows_a_reused_database_number() {
-    use standfast_instance::control::Control;
+    use standfast_environment::state::control::Control;
     use standfast_io::DirectDisk;
     let place = Place::new("numbers");
     let (mut primary, mut standby, database) = place.pair(&[]);

@@ -14,7 +14,7 @@ mod seccomp;
 mod trace;
 
 use report::Report;
-use standfast_instance::InstanceError;
+use standfast_environment::InstanceError;
 use std::ffi::OsString;
 use std::io::Write;
 

@@ -1,6 +1,6 @@
 //! Requests of a local program to the control socket: one line of JSON each.
 
-use standfast_instance::server::Request;
+use standfast_instance::server::request::Request;
 
 /// A request is held as text, as values and as text of an error.
 const FACTOR: usize = 64;

@@ -1,6 +1,6 @@
 //! Requests of any client of the HTTP server: the head, the decision about it, and the head of the answer.
 
-use standfast_instance::http::request::{Access, Answer, Decision, HEAD_BYTES_MAX, Parsed, parse};
+use standfast_instance::observe::http::request::{Access, Answer, Decision, HEAD_BYTES_MAX, Parsed, parse};
 
 /// A head is held as bytes, as its relevant parts, and in an answer.
 const FACTOR: usize = 32;

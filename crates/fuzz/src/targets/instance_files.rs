@@ -6,11 +6,11 @@ use crate::memory_disk::MemoryDisk;
 use crate::seal;
 use serde_json::Value;
 use standfast_apply::Journal;
-use standfast_instance::attribute_text;
-use standfast_instance::config::Config;
-use standfast_instance::control::Control;
-use standfast_instance::http;
-use standfast_instance::server;
+use standfast_environment::config::attribute_text;
+use standfast_environment::config::settings::Config;
+use standfast_environment::state::control::Control;
+use standfast_instance::observe::http;
+use standfast_instance::server::request::Request;
 use standfast_reports::delta;
 use standfast_session::{Foreign, Marker, Segment, own_user, published_path};
 use standfast_types::{DatabaseId, WalPosition};
@@ -59,7 +59,7 @@ pub fn run(data: &[u8]) -> usize {
         6 => segment(rest),
         7 => attributes(rest),
         _ => {
-            let _ = serde_json::from_slice::<server::Request>(rest);
+            let _ = serde_json::from_slice::<Request>(rest);
         }
     }
     FACTOR

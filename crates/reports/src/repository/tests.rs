@@ -6,7 +6,7 @@ use standfast_testkit::TempDir;
 const DAY_US: u64 = 86_400_000_000;
 
 fn at(file: &TempDir) -> PathBuf {
-    file.join(FILE)
+    file.join("repository.db")
 }
 
 /// The end of a healthy period of that many seconds.

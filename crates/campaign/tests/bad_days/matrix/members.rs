@@ -9,9 +9,9 @@ use crate::support::{INSERT, Place, add_destination, await_alert, await_status, 
 use standfast_campaign::instance::Instance;
 use standfast_campaign::process::await_condition;
 use standfast_campaign::status::Status;
-use standfast_instance::config::Config;
-use standfast_instance::environment::{keeper_of, security_of};
-use standfast_instance::paths::Paths;
+use standfast_environment::config::settings::Config;
+use standfast_environment::context::environment::{keeper_of, security_of};
+use standfast_environment::state::paths::Paths;
 use standfast_tls::{Request, Token};
 use standfast_transport::hello;
 use standfast_transport::{

@@ -3,7 +3,7 @@
 use super::{ACTORS, Host, Table, Tried};
 use crate::local_users::{administering, as_user, ask, is_root, looking};
 use serde_json::{Value, json};
-use standfast_instance::server::Request;
+use standfast_instance::server::request::Request;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 

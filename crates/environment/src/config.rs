@@ -1,0 +1,8 @@
+//! The configuration file, and errors.
+
+pub mod address;
+pub mod alert_config;
+pub mod attribute_text;
+pub mod destination_config;
+pub mod error;
+pub mod settings;

@@ -1,0 +1,8 @@
+//! What all parts of an instance share.
+
+pub mod environment;
+pub mod kept;
+pub mod peer_rights;
+pub mod places;
+pub mod session_counts;
+pub mod shared_memory;

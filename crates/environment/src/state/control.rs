@@ -1,0 +1,494 @@
+//! The control file: which instance this is, in which role and incarnation, and what it protects.
+//!
+//! [`Control`] is its content, and `storage` reads and writes it. `files` has its records about database files,
+//! `stream` those about the redo stream.
+
+mod files;
+mod layouts;
+mod storage;
+mod stream;
+mod trust;
+
+pub use files::{
+    FileStamp, FileSwap, KeptFile, KnownFile, LastingIdentity, OwedImage, RestingFile, RestingWal, WholeFile,
+};
+pub use layouts::{RedoLayout, RedoLayouts};
+pub use stream::{GapRecord, Incarnation, LostRecord, Superseding, Upstream};
+pub use trust::{FencedBy, Trust};
+
+use crate::config::error::InstanceError;
+use serde::{Deserialize, Serialize};
+use standfast_transport as transport;
+use standfast_transport::protection::ProtectionMode;
+use standfast_types::{DATABASES_MAX, DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageSize, Scn};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Primary,
+    /// Receives and applies the redo of a primary.
+    Standby,
+    /// Receives the redo of a primary and forwards it; has no databases.
+    #[serde(rename = "far sync")]
+    FarSync,
+}
+
+impl Role {
+    /// Returns the role as the transport names it.
+    pub fn of_peer(self) -> transport::Role {
+        match self {
+            Role::Primary => transport::Role::Primary,
+            Role::Standby => transport::Role::Standby,
+            Role::FarSync => transport::Role::FarSync,
+        }
+    }
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.of_peer().fmt(f)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatabaseRecord {
+    pub id: DatabaseId,
+    /// File name on every standby; unique.
+    pub name: String,
+    pub path: PathBuf,
+    pub page_size: PageSize,
+    /// Redo of this database before this position is void for this instance: its protection, or its copy, began there.
+    pub start_scn: Scn,
+    /// On a standby: the position from which its redo is needed.
+    #[serde(default)]
+    pub redo_from: Scn,
+    /// On a standby: it began with an attach record, not as a copy.
+    #[serde(default)]
+    pub begun_empty: bool,
+}
+
+/// A page of a database that verification has found to differ from the primary's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DifferingPage {
+    pub database: DatabaseId,
+    /// The page, and what was found.
+    #[serde(flatten)]
+    pub difference: transport::PageDifference,
+}
+
+/// The content of the control file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Control {
+    pub instance: InstanceId,
+    /// The instance that was made with `init` and of which all others are copies, whichever is the primary: it names
+    /// the family, within which instances may exchange redo. Every log file names it.
+    pub family: InstanceId,
+    pub role: Role,
+    /// All incarnations of the stream, oldest first; the last one is current.
+    pub incarnations: Vec<Incarnation>,
+    /// Recovery begins here: everything before is in the synced databases.
+    pub checkpoint: Scn,
+    /// Protected databases. In the file, a path within the instance directory is relative to it.
+    pub databases: Vec<DatabaseRecord>,
+    /// Number for the next protected database.
+    pub next_database: u16,
+    /// Whether a copy of this family may exist elsewhere. If so, a database that becomes protected is copied into the
+    /// redo, since no later copy brings it there. Absent in the file: yes.
+    #[serde(default = "yes")]
+    pub copied: bool,
+    /// Databases to which recovery is applying redo, and from where on. Until recovery has recorded in the redo where
+    /// they stand, their own state says nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replays: Vec<(DatabaseId, Scn)>,
+    /// Offline databases (not opened, or failed), and from where on each may lack redo: `checkpoint` does not apply to
+    /// them. Removed when they are served again or no longer protected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<(DatabaseId, Scn)>,
+    /// See [`WholeFile`]; the newest one of each database.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub whole_files: Vec<WholeFile>,
+    /// On a standby: see [`RestingFile`]. Written by a clean shutdown and removed by the next start, before anything is
+    /// applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resting_files: Vec<RestingFile>,
+    /// See [`OwedImage`]; a database whose image is complete has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owed_images: Vec<OwedImage>,
+    /// Files that were set aside when other content replaced a database, and were not removed since.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept_files: Vec<KeptFile>,
+    /// See [`FileSwap`]; at most one per database.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub file_swaps: Vec<FileSwap>,
+    /// Files of databases, as a primary last had them open. Nothing is known of a database without an entry.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known_files: Vec<KnownFile>,
+    /// Databases that are no longer protected, and where the redo says so: earlier redo of their numbers is void. Kept
+    /// until recovery no longer begins before that position.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub detached: Vec<(DatabaseId, Scn)>,
+    /// Directories that were protected as such: unprotected database files in them are reported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<PathBuf>,
+    /// Files of the redo log that were dropped while another member of their group continued: they lack redo until a
+    /// start has brought them up to date. A path within the instance directory is relative to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stale_members: Vec<PathBuf>,
+    /// Groups and members of the redo logs, once they differ from the configuration.
+    #[serde(default, skip_serializing_if = "RedoLayouts::is_empty")]
+    pub redo_layouts: RedoLayouts,
+    /// PROTECTION_MODE of this instance as a primary.
+    #[serde(default)]
+    pub protection_mode: ProtectionMode,
+    /// Destinations, by name, that have been synchronised since they were configured: commits wait for them from the
+    /// start. `None` in a file of an earlier release: all configured destinations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub synchronised: Option<BTreeSet<String>>,
+    /// On a standby: redo that is missing although later redo is there. Written before anything beyond the gap; removed
+    /// when the gap is filled or what lay beyond it is dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<GapRecord>,
+    /// On a standby: redo that it had and can no longer read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<LostRecord>,
+    /// Set while this instance may not open because another instance has taken over; the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fenced: Option<String>,
+    /// On a standby or far sync: a newer incarnation that it has met and whose redo it does not follow yet. Meanwhile
+    /// it neither takes nor forwards redo of an older one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<Superseding>,
+    /// Which claims about incarnations are trusted.
+    #[serde(default, skip_serializing_if = "Trust::is_empty")]
+    pub trust: Trust,
+    /// The directory that this file was written in; `None` in a file of an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<LastingIdentity>,
+    /// On a standby: where its redo comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<Upstream>,
+    /// Pages that differed from the primary's when they were last compared, as a standby. After a failover they are
+    /// still reported: this instance serves them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differing: Vec<DifferingPage>,
+    /// On a primary: when the next scheduled verification is due, microseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify_due_us: Option<u64>,
+    /// Set by a clean shutdown, cleared by a start.
+    #[serde(default)]
+    pub clean: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Control {
+    /// Returns the current incarnation; number 0 when there is none.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnations.last().cloned().unwrap_or(Incarnation {
+            number: 0,
+            id: IncarnationId::default(),
+            branch: Scn::START,
+            time_us: 0,
+        })
+    }
+
+    /// Returns all incarnations that this instance knows: the newer ones that it has met, else those of its stream.
+    pub fn known_incarnations(&self) -> &[Incarnation] {
+        let newer = self.superseded_by.as_ref().filter(|newer| newer.number() > self.incarnation().number);
+        newer.map_or(&self.incarnations, |newer| &newer.incarnations)
+    }
+
+    /// Returns the number of the incarnation that begins when this standby becomes primary: higher than all that it
+    /// knows.
+    pub fn next_incarnation(&self) -> IncarnationNo {
+        self.known_incarnations().last().map_or(0, |incarnation| incarnation.number) + 1
+    }
+
+    /// Returns where recovery of an offline database begins; `None` when the database is not offline.
+    pub fn left_out_from(&self, id: DatabaseId) -> Option<Scn> {
+        self.left_out.iter().find(|(left_out, _)| *left_out == id).map(|(_, from)| *from)
+    }
+
+    /// Records that a database is offline and may lack redo from `from` on; a recorded position stays.
+    pub fn leave_out(&mut self, id: DatabaseId, from: Scn) {
+        if self.left_out_from(id).is_none() {
+            self.left_out.push((id, from));
+        }
+    }
+
+    /// Returns the position from which offline databases need archived logs; the greatest position when none is
+    /// offline.
+    pub fn archives_needed_from(&self) -> Scn {
+        self.left_out.iter().map(|(_, from)| *from).min().unwrap_or(Scn(u64::MAX))
+    }
+
+    /// Removes a database that is no longer protected, as the redo says before `scn`.
+    pub fn forget(&mut self, id: DatabaseId, scn: Scn) {
+        self.detached.retain(|(other, at)| *other != id && *at > self.checkpoint);
+        self.detached.push((id, scn));
+        self.databases.retain(|record| record.id != id);
+        self.replays.retain(|(other, _)| *other != id);
+        self.left_out.retain(|(other, _)| *other != id);
+        self.differing.retain(|page| page.database != id);
+        self.known_files.retain(|known| known.database != id);
+        self.whole_files.retain(|whole| whole.database != id);
+        self.owed_images.retain(|owed| owed.database != id);
+        self.file_swaps.retain(|swap| swap.database != id);
+        self.resting_files.retain(|resting| resting.database != id);
+    }
+
+    /// Records that the file of a database alone holds everything before a position. An earlier record stays true.
+    pub fn note_whole(&mut self, whole: WholeFile) {
+        let known = self.whole_file(whole.database).map_or(Scn::ZERO, |known| known.scn);
+        self.whole_files.retain(|other| other.database != whole.database);
+        self.whole_files.push(WholeFile { scn: whole.scn.max(known), ..whole });
+    }
+
+    /// See [`WholeFile`].
+    pub fn whole_file(&self, id: DatabaseId) -> Option<WholeFile> {
+        self.whole_files.iter().find(|whole| whole.database == id).copied()
+    }
+
+    /// Records a file that was set aside.
+    pub fn note_kept(&mut self, kept: KeptFile) {
+        if self.kept_files.iter().all(|other| other.path != kept.path) {
+            self.kept_files.push(kept);
+        }
+    }
+
+    /// Records that a file is about to be replaced by another one.
+    pub fn begin_swap(&mut self, swap: FileSwap) {
+        self.file_swaps.retain(|other| other.database != swap.database);
+        self.file_swaps.push(swap);
+    }
+
+    /// See [`FileSwap`].
+    pub fn file_swap(&self, id: DatabaseId) -> Option<FileSwap> {
+        self.file_swaps.iter().find(|swap| swap.database == id).cloned()
+    }
+
+    /// Records that a full resync image was begun.
+    pub fn owe_image(&mut self, owed: OwedImage) {
+        self.owed_images.retain(|other| other.database != owed.database);
+        self.owed_images.push(owed);
+    }
+
+    /// See [`OwedImage`].
+    pub fn owed_image(&self, id: DatabaseId) -> Option<OwedImage> {
+        self.owed_images.iter().find(|owed| owed.database == id).copied()
+    }
+
+    /// Returns what is known of the file of a database.
+    pub fn known_file(&self, id: DatabaseId) -> Option<KnownFile> {
+        self.known_files.iter().find(|known| known.database == id).copied()
+    }
+
+    /// Records which file the database has; `None` removes the record.
+    pub fn know_file(&mut self, id: DatabaseId, identity: Option<LastingIdentity>) {
+        self.known_files.retain(|known| known.database != id);
+        self.known_files.extend(identity.map(|identity| KnownFile { database: id, identity }));
+    }
+
+    /// Records that a destination has been synchronised.
+    pub fn note_synchronised(&mut self, destination: &str) {
+        self.synchronised.get_or_insert_default().insert(destination.to_owned());
+    }
+
+    /// Returns the number for the next database: a number that was never used, or else the lowest number of which
+    /// nothing is left: no record in the redo that recovery may read, and no session, which `in_use` reports. `None`:
+    /// all are in use.
+    pub fn free_number(&self, in_use: impl Fn(DatabaseId) -> bool) -> Option<DatabaseId> {
+        if usize::from(self.next_database) < DATABASES_MAX {
+            return Some(DatabaseId(self.next_database));
+        }
+        let known = |id: DatabaseId| self.databases.iter().any(|record| record.id == id);
+        let in_redo = |id| self.detached.iter().any(|(other, scn)| *other == id && *scn > self.checkpoint);
+        let numbers = (1..DATABASES_MAX as u16).map(DatabaseId);
+        numbers.into_iter().find(|id| !known(*id) && !in_redo(*id) && !in_use(*id))
+    }
+
+    /// Finds the database that a command names: by its name, or by a path of its file.
+    ///
+    /// # Errors
+    /// `Refused` when there is none.
+    pub fn find_database(&self, name: &str) -> Result<&DatabaseRecord, InstanceError> {
+        let canonical = canonical(Path::new(name));
+        let by_path = canonical.as_ref().and_then(|path| path.to_str());
+        let found = self.database_named(name).or_else(|| self.database_named(by_path?));
+        found.ok_or_else(|| {
+            let what = format!("{name} is not protected by this instance");
+            InstanceError::refused(what, "`standfast status` lists the protected databases")
+        })
+    }
+
+    /// Finds the database with this name or path.
+    pub fn database_named(&self, name: &str) -> Option<&DatabaseRecord> {
+        self.databases.iter().find(|database| database.name == name || database.path == Path::new(name))
+    }
+}
+
+/// Resolves the path also of a file that is gone, as long as its directory is there.
+fn canonical(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok().or_else(|| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standfast_types::{WalPosition, WalSalts};
+
+    pub(super) fn control() -> Control {
+        Control {
+            instance: InstanceId([1; 16]),
+            family: InstanceId([1; 16]),
+            role: Role::Primary,
+            incarnations: vec![Incarnation {
+                number: 1,
+                id: IncarnationId([2; 8]),
+                branch: Scn::START,
+                time_us: 3,
+            }],
+            checkpoint: Scn(5),
+            databases: vec![],
+            next_database: 1,
+            copied: false,
+            replays: vec![],
+            left_out: vec![(DatabaseId(3), Scn(4))],
+            whole_files: vec![WholeFile {
+                database: DatabaseId(2),
+                scn: Scn(4),
+                stamp: FileStamp { bytes: 9, modified_ns: 10 },
+            }],
+            resting_files: vec![RestingFile {
+                database: DatabaseId(2),
+                stamp: FileStamp { bytes: 9, modified_ns: 10 },
+                wal: Some(RestingWal {
+                    position: WalPosition { salts: WalSalts(5, 6), frame: 7 },
+                    checksum: 8,
+                    is_in_file: true,
+                }),
+            }],
+            owed_images: vec![OwedImage {
+                database: DatabaseId(2),
+                scn: Scn(4),
+                position: WalPosition { salts: WalSalts(5, 6), frame: 7 },
+                stamp: Some(FileStamp { bytes: 9, modified_ns: 10 }),
+                may_lack: true,
+            }],
+            kept_files: vec![KeptFile {
+                name: "app.db".into(),
+                path: "/srv/app/app.db.before-9".into(),
+                scn: Scn(9),
+                bytes: 4096,
+                kept_us: 11,
+            }],
+            file_swaps: vec![FileSwap {
+                database: DatabaseId(2),
+                made: LastingIdentity { inode: 12, created_ns: None },
+                whole: None,
+                kept: KeptFile {
+                    name: "app.db".into(),
+                    path: "/srv/app/app.db.before-10".into(),
+                    scn: Scn(10),
+                    bytes: 4096,
+                    kept_us: 13,
+                },
+            }],
+            known_files: vec![KnownFile {
+                database: DatabaseId(2),
+                identity: LastingIdentity { inode: 7, created_ns: Some(8) },
+            }],
+            detached: vec![(DatabaseId(4), Scn(6))],
+            directories: vec!["/srv/app".into()],
+            stale_members: vec!["redo2/online_1b.log".into()],
+            redo_layouts: RedoLayouts {
+                standby: Some(RedoLayout {
+                    groups: [(1, 8 << 20), (4, 16 << 20)].into(),
+                    members: [('a', "redo".into()), ('c', "/other".into())].into(),
+                    configured: (3, 8 << 20, vec!["redo".into()]),
+                }),
+                online: None,
+            },
+            protection_mode: ProtectionMode::MaximumProtection,
+            synchronised: Some(["oslo".to_owned()].into()),
+            gap: None,
+            lost: None,
+            fenced: None,
+            superseded_by: None,
+            trust: Trust::default(),
+            home: Some(LastingIdentity { inode: 7, created_ns: None }),
+            upstream: None,
+            differing: Vec::new(),
+            verify_due_us: None,
+            clean: false,
+        }
+    }
+
+    #[test]
+    fn database_is_found_by_name_or_path_without_its_file() {
+        let directory = std::env::temp_dir().canonicalize().unwrap();
+        let mut control = control();
+        let path = directory.join("standfast-gone.db");
+        control.databases.push(DatabaseRecord {
+            id: DatabaseId(1),
+            name: "gone.db".into(),
+            path: path.clone(),
+            page_size: PageSize::new(4096).unwrap(),
+            start_scn: Scn(1),
+            redo_from: Scn(1),
+            begun_empty: false,
+        });
+        let indirect = directory.join(".").join("standfast-gone.db");
+        for name in ["gone.db", &path.to_string_lossy(), &indirect.to_string_lossy()] {
+            assert_eq!(control.find_database(name).unwrap().path, path, "{name}");
+        }
+        assert!(control.find_database("standfast-gone.db").is_err(), "another directory");
+    }
+
+    #[test]
+    fn database_number_is_reused_once_no_redo_or_session_has_it() {
+        let record = |id| DatabaseRecord {
+            id: DatabaseId(id),
+            name: format!("{id}.db"),
+            path: PathBuf::new(),
+            page_size: PageSize::new(4096).unwrap(),
+            start_scn: Scn::ZERO,
+            redo_from: Scn::ZERO,
+            begun_empty: false,
+        };
+        let mut control = control();
+        assert_eq!(control.free_number(|_| false), Some(DatabaseId(1)), "never used");
+        control.next_database = DATABASES_MAX as u16;
+        control.databases = (1..DATABASES_MAX as u16).map(record).collect();
+        assert_eq!(control.free_number(|_| false), None);
+        control.forget(DatabaseId(7), Scn(100));
+        control.forget(DatabaseId(9), Scn(200));
+        assert_eq!(control.free_number(|_| false), None, "recovery may read its redo");
+        control.checkpoint = Scn(150);
+        assert_eq!(control.free_number(|_| false), Some(DatabaseId(7)));
+        assert_eq!(control.free_number(|id| id == DatabaseId(7)), None, "a session has it");
+        control.checkpoint = Scn(200);
+        assert_eq!(control.free_number(|id| id == DatabaseId(7)), Some(DatabaseId(9)));
+    }
+
+    #[test]
+    fn file_scn_advances_until_redo_changes_the_database() {
+        let stamp = FileStamp { bytes: 9, modified_ns: 10 };
+        let whole = |scn| WholeFile { database: DatabaseId(2), scn: Scn(scn), stamp };
+        assert_eq!(whole(40).carried_to(Scn(90), Scn(40)), whole(90));
+        assert_eq!(whole(40).carried_to(Scn(90), Scn(41)), whole(40), "the WAL may have the change");
+        assert_eq!(whole(40).carried_to(Scn(30), Scn(0)), whole(40), "positions come out of order");
+        let mut control = control();
+        control.note_whole(WholeFile { stamp: FileStamp { bytes: 9, modified_ns: 11 }, ..whole(60) });
+        control.note_whole(whole(50));
+        assert_eq!(
+            control.whole_file(DatabaseId(2)),
+            Some(whole(60)),
+            "the newest stamp, and no older position"
+        );
+    }
+}

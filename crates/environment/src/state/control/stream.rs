@@ -1,0 +1,80 @@
+//! What the control file records about the redo stream: its incarnations, where it comes from, and redo that is
+//! missing.
+
+use serde::{Deserialize, Serialize};
+use standfast_transport as transport;
+use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
+use std::path::PathBuf;
+
+/// One opening of a standby as primary, or the very first opening.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incarnation {
+    /// Starts at 1.
+    pub number: IncarnationNo,
+    /// Distinguishes branches with the same number.
+    pub id: IncarnationId,
+    /// Where it left the previous incarnation.
+    pub branch: Scn,
+    /// When it began, microseconds since the Unix epoch.
+    pub time_us: u64,
+}
+
+/// Where the redo of a standby comes from, as reported on the newest stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upstream {
+    /// The instance that sends the redo.
+    pub instance: InstanceId,
+    pub name: String,
+    pub role: transport::Role,
+    /// Instances through which the redo reaches the sender, the primary first.
+    #[serde(default)]
+    pub via: Vec<transport::Hop>,
+    /// How long the sender wants redo to be held back before it is applied, milliseconds.
+    #[serde(default)]
+    pub delay_ms: Option<u64>,
+    #[serde(default)]
+    pub logs: Option<transport::LogGeometry>,
+}
+
+/// An incarnation newer than that of the followed stream, as reported by a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Superseding {
+    /// All incarnations that the peer knows, oldest first.
+    pub incarnations: Vec<Incarnation>,
+    pub peer: String,
+}
+
+impl Superseding {
+    /// Number of the newest incarnation.
+    pub fn number(&self) -> IncarnationNo {
+        self.incarnations.last().map_or(0, |incarnation| incarnation.number)
+    }
+}
+
+/// Redo that a standby lacks, between redo that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GapRecord {
+    /// End of the redo without a gap when this gap was found.
+    pub from: Scn,
+    pub to: Scn,
+    /// Sequence of the first missing log.
+    pub low_sequence: u64,
+    /// Sequence of the last missing log.
+    pub high_sequence: u64,
+}
+
+impl GapRecord {
+    /// Converts the record to the log's type.
+    pub fn hole(&self) -> standfast_log::Hole {
+        standfast_log::Hole { from: self.from, to: self.to }
+    }
+}
+
+/// Redo that this standby had hardened and can no longer read, see [`standfast_standby::lost_redo`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostRecord {
+    pub path: PathBuf,
+    pub from: Scn,
+    /// SCN that the redo had reached.
+    pub to: Scn,
+}

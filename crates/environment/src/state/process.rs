@@ -1,0 +1,64 @@
+//! Process-level concerns of an instance: signals, and the service manager that started it.
+
+use std::os::unix::net::UnixDatagram;
+
+/// Signals whose default action would end or stop the process: a reader that closed its pipe, a terminal that accepts
+/// no output of background jobs, a file size limit (the write then fails), and the user-defined signals.
+const IGNORED: [libc::c_int; 6] =
+    [libc::SIGPIPE, libc::SIGTTOU, libc::SIGTTIN, libc::SIGXFSZ, libc::SIGUSR1, libc::SIGUSR2];
+
+/// Blocks SIGTERM, SIGINT and SIGHUP for [`wait_for_signal`], in this thread and in all threads that it starts later;
+/// ignores [`IGNORED`].
+pub fn block_signals() -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set before it is used; the mask changes for the calling thread, and so for
+    // all threads started later.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGHUP);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        for signal in IGNORED {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        set.assume_init()
+    }
+}
+
+/// Begins a clean stop of this process.
+pub fn stop_this_process() {
+    // SAFETY: a signal to this process; the main thread waits for it.
+    unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
+}
+
+/// Waits for the next signal in `set`.
+pub fn wait_for_signal(set: &libc::sigset_t) -> libc::c_int {
+    let mut signal = 0;
+    // SAFETY: an initialised set and room for the number.
+    unsafe { libc::sigwait(set, &mut signal) };
+    signal
+}
+
+/// For commands that print: a reader that closes the pipe ends them quietly.
+pub fn end_on_broken_pipe() {
+    // SAFETY: restores the default action of a signal; called before any thread is started.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
+/// sd_notify: reports the state of the service to systemd, if present.
+pub fn notify_service_manager(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Ok(socket) = UnixDatagram::unbound() else { return };
+    let text = path.to_string_lossy().into_owned();
+    let sent = match text.strip_prefix('@') {
+        Some(name) => {
+            use std::os::linux::net::SocketAddrExt;
+            std::os::unix::net::SocketAddr::from_abstract_name(name.as_bytes())
+                .and_then(|address| socket.send_to_addr(state.as_bytes(), &address))
+        }
+        None => socket.send_to(state.as_bytes(), &path),
+    };
+    // The instance continues without its service manager.
+    let _ = sent;
+}

@@ -1,0 +1,92 @@
+//! The pages, and who may read them.
+
+use super::request::{Access, Answer, Decision, Request};
+use crate::observe::latest::Latest;
+use crate::observe::observation::observe;
+use crate::role::running::Running;
+use standfast_live::{Severity, metrics};
+use std::sync::{Arc, Weak};
+
+pub(super) const PAGE: &str = include_str!("dashboard.html");
+const STYLE: &str = include_str!("dashboard.css");
+const SCRIPT: &str = include_str!("dashboard.js");
+const ICON: &str = include_str!("icon.svg");
+
+/// What is served, and to whom.
+pub(super) struct Site {
+    pub(super) access: Access,
+    pub(super) running: Weak<Running>,
+    pub(super) latest: Arc<Latest>,
+}
+
+impl Site {
+    /// Decides whether a request is answered; `None` when the answer is the page.
+    pub(super) fn decide(&self, request: &Request) -> (Decision, Option<Answer>) {
+        let decision = self.access.decide(request);
+        let answer = match decision {
+            Decision::Allow | Decision::Remember if !["GET", "HEAD"].contains(&request.method.as_str()) => {
+                let mut answer = Answer::text("405 Method Not Allowed", "read only: GET");
+                answer.headers = "Allow: GET, HEAD\r\n".into();
+                Some(answer)
+            }
+            Decision::Allow => None,
+            Decision::Remember => Some(Answer::remember(request)),
+            Decision::Unauthorized => {
+                let hint =
+                    "a token is needed: open /?token=TOKEN once, or send `Authorization: Bearer TOKEN`";
+                let mut answer = Answer::text("401 Unauthorized", hint);
+                answer.headers = "WWW-Authenticate: Bearer\r\n".into();
+                Some(answer)
+            }
+            Decision::Forbidden => Some(Answer::text("403 Forbidden", "ask for an address or for localhost")),
+        };
+        (decision, answer)
+    }
+
+    /// Returns the page at `path`.
+    pub(super) fn page(&self, path: &str) -> Answer {
+        match path {
+            "/" => Answer::new("200 OK", "text/html; charset=utf-8", PAGE),
+            "/dashboard.css" => Answer::new("200 OK", "text/css; charset=utf-8", STYLE),
+            "/dashboard.js" => Answer::new("200 OK", "text/javascript; charset=utf-8", SCRIPT),
+            "/icon.svg" => Answer::new("200 OK", "image/svg+xml", ICON),
+            "/metrics" => self.latest.with(|live| match live {
+                Some(live) => Answer::new("200 OK", metrics::CONTENT_TYPE, live.exposition()),
+                None => starting(),
+            }),
+            "/api/dashboard" => self.latest.with(|live| match live {
+                Some(live) => json(&live.dashboard()),
+                None => starting(),
+            }),
+            "/healthz" => self.latest.with(|live| match live {
+                Some(live) => health(live.check()),
+                None => starting(),
+            }),
+            "/api/observation" => match self.running.upgrade() {
+                Some(running) => json(&observe(&running, true, true)),
+                None => starting(),
+            },
+            _ => Answer::text(
+                "404 Not Found",
+                "there are: / /metrics /api/dashboard /api/observation /healthz",
+            ),
+        }
+    }
+}
+
+fn starting() -> Answer {
+    Answer::text("503 Service Unavailable", "the instance is starting or stopping")
+}
+
+/// Only a critical state fails the health check: a load balancer must not take a primary away for a warning.
+fn health((severity, line): (Severity, String)) -> Answer {
+    let status = if severity == Severity::Critical { "503 Service Unavailable" } else { "200 OK" };
+    Answer::text(status, &line)
+}
+
+fn json(document: &impl serde::Serialize) -> Answer {
+    match serde_json::to_vec(document) {
+        Ok(body) => Answer::new("200 OK", "application/json", body),
+        Err(error) => Answer::text("500 Internal Server Error", &error.to_string()),
+    }
+}

@@ -1,0 +1,212 @@
+//! The instance as a whole: v$database, the alert log, settings.
+
+use super::builder::{Builder, cell};
+use super::logs::list;
+use super::text::{capitals, time_of};
+use serde_json::Value;
+use standfast_instruments::Observation;
+
+pub fn database(rows: &mut Builder, at: &Observation) {
+    let (status, catalog) = (&at.status, &at.catalog);
+    let role = status["role"].as_str();
+    let by_role = |primary, standby, far_sync| match role {
+        Some("primary") => Some(primary),
+        Some("standby") => Some(standby),
+        Some("far sync") => Some(far_sync),
+        _ => None,
+    };
+    let current = match role {
+        Some("primary") => &status["durable"],
+        Some("standby") => &status["standby"]["applied"],
+        _ => &status["standby"]["hardened"],
+    };
+    let archived = list(&catalog["archived"]).iter().filter_map(|log| log["next_scn"].as_u64()).max();
+    let failed_over = role == Some("primary") && catalog["incarnation"].as_u64() > Some(1);
+    rows.row([
+        ("dbid", cell(&catalog["family"])),
+        ("name", cell(at.name.as_str())),
+        ("resetlogs_change_no", cell(&catalog["branch"])),
+        ("resetlogs_time", cell(time_of(&catalog["incarnation_time_us"]))),
+        ("log_mode", cell("ARCHIVELOG")),
+        ("checkpoint_change_no", cell(&status["log"]["checkpoint"])),
+        ("archive_change_no", cell(archived)),
+        ("controlfile_type", cell(by_role("CURRENT", "STANDBY", "FAR SYNC"))),
+        ("open_mode", cell(open_mode(status))),
+        ("protection_mode", cell(capitals(&status["protection"]["mode"]))),
+        ("protection_level", cell(capitals(&status["protection"]["level"]))),
+        ("remote_archive", cell("ENABLED")),
+        ("activation_no", cell(&catalog["incarnation_id"])),
+        ("switchover_no", cell(&catalog["incarnation_id"])),
+        ("database_role", cell(by_role("PRIMARY", "PHYSICAL STANDBY", "FAR SYNC"))),
+        ("archivelog_change_no", cell(archived)),
+        ("dataguard_broker", cell("DISABLED")),
+        ("guard_status", cell(by_role("NONE", "ALL", "NONE"))),
+        ("force_logging", cell(true)),
+        ("current_scn", cell(current)),
+        ("flashback_on", cell(false)),
+        ("db_unique_name", cell(at.name.as_str())),
+        ("standby_became_primary_scn", cell(failed_over.then_some(&catalog["branch"]))),
+        ("fs_failover_mode", cell("DISABLED")),
+        ("fs_failover_status", cell("DISABLED")),
+        ("controlfile_converted", cell(false)),
+        ("primary_db_unique_name", cell(primary_of(at))),
+    ]);
+}
+
+fn open_mode(status: &Value) -> Option<&'static str> {
+    Some(match (status["role"].as_str()?, status["state"].as_str()?) {
+        ("primary", "open") => "READ WRITE",
+        ("primary", "poisoned" | "failed") => "READ ONLY",
+        ("standby", "applying") => "READ ONLY WITH APPLY",
+        ("standby", "apply stopped" | "apply error") => "READ ONLY",
+        _ => "MOUNTED",
+    })
+}
+
+/// The primary that the redo comes from, as far as this instance knows.
+fn primary_of(at: &Observation) -> Option<&str> {
+    if at.status["role"] == "primary" {
+        return Some(&at.name);
+    }
+    let source = &at.status["standby"]["source"];
+    if source["role"] == "primary" { source["name"].as_str() } else { source["via"][0].as_str() }
+}
+
+pub fn dataguard_status(rows: &mut Builder, at: &Observation) {
+    for (number, line) in list(&at.status["alerts"]).iter().filter_map(Value::as_str).enumerate() {
+        // `2026-11-21T10:00:00.123Z message`.
+        let (stamp, message) = line.split_once(' ').unwrap_or(("", line));
+        let stamp = stamp.get(..19).map(|stamp| stamp.replace('T', " "));
+        let severity = severity(message);
+        rows.row([
+            ("facility", cell(facility(message))),
+            ("severity", cell(severity)),
+            ("dest_id", cell(destination(at, message))),
+            ("message_num", cell(number + 1)),
+            ("callout", cell(matches!(severity, "Error" | "Fatal"))),
+            ("timestamp", cell(stamp)),
+            ("message", cell(message)),
+        ]);
+    }
+}
+
+/// Severity of an alert log line, derived from its words.
+fn severity(message: &str) -> &'static str {
+    let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
+    if has(&["FENCED", "STOPPING", "poisoned", "POISONED"]) {
+        "Fatal"
+    } else if has(&["LEFT BEHIND", "cannot", "failed", "FAILED", "refused", "NOT APPLIED", "differs"]) {
+        "Error"
+    } else if has(&["degraded", "DEGRADED", "stalled", "STALLED", "given up", "lost", "warning", "WARNING"]) {
+        "Warning"
+    } else if has(&["starting", "opened", "stopped", "added", "removed", "enabled", "deferred", "failover"]) {
+        "Control"
+    } else {
+        "Informational"
+    }
+}
+
+fn facility(message: &str) -> Option<&'static str> {
+    let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
+    if has(&["destination"]) {
+        Some("Log Transport Services")
+    } else if has(&["apply", "applied"]) {
+        Some("Log Apply Services")
+    } else if has(&["stream from", "source", "gap"]) {
+        Some("Remote File Server")
+    } else {
+        None
+    }
+}
+
+/// Number of the destination that a line names.
+fn destination(at: &Observation, message: &str) -> Option<u64> {
+    let (_, rest) = message.split_once("destination ")?;
+    let name = rest.split([' ', ':', ',', ';']).next()?.trim_matches('`');
+    let configured = list(&at.catalog["destinations"]).iter().find(|at| at["name"] == name)?;
+    configured["id"].as_u64()
+}
+
+pub fn parameter(rows: &mut Builder, at: &Observation) {
+    let settings = list(&at.catalog["parameters"]).iter().map(|setting| {
+        let is_default = setting["value"] == setting["default"];
+        (setting["name"].as_str().map(str::to_owned), &setting["value"], is_default)
+    });
+    let destinations = list(&at.catalog["destinations"]).iter().map(|destination| {
+        let name = destination["id"].as_u64().map(|id| format!("log_archive_dest_{id}"));
+        (name, &destination["attributes"], false)
+    });
+    for (number, (name, value, is_default)) in settings.chain(destinations).enumerate() {
+        let kind: u64 = match value {
+            Value::Bool(_) => 1,
+            Value::Number(_) => 3,
+            _ => 2,
+        };
+        let shown = match value {
+            Value::Null => None,
+            Value::Bool(value) => Some(value.to_string().to_uppercase()),
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        };
+        rows.row([
+            ("num", cell(number + 1)),
+            ("name", cell(name)),
+            ("type", cell(kind)),
+            ("value", cell(shown.clone())),
+            ("display_value", cell(shown)),
+            ("isdefault", cell(if is_default { "TRUE" } else { "FALSE" })),
+        ]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::observe::views::example::{self, Shown};
+    use serde_json::json;
+
+    #[test]
+    fn each_instance_has_a_row_with_its_role() {
+        let shown = Shown::of("v$database", &example::family());
+        let columns =
+            ["db_unique_name", "database_role", "open_mode", "current_scn", "primary_db_unique_name"];
+        let expected = [
+            ["south", "PRIMARY", "READ WRITE", "9000", "south"],
+            ["north", "PHYSICAL STANDBY", "READ ONLY WITH APPLY", "9000", "south"],
+        ];
+        assert_eq!(shown.all(&columns), expected);
+        let columns = ["protection_mode", "protection_level", "standby_became_primary_scn"];
+        assert_eq!(shown.all(&columns)[0], ["MAXIMUM AVAILABILITY", "RESYNCHRONIZATION", "-"]);
+    }
+
+    #[test]
+    fn failover_scn_is_shown_and_a_fenced_primary_is_mounted() {
+        let mut at = example::primary();
+        at.catalog["incarnation"] = json!(2);
+        let became = |at: &_| Shown::of("v$database", at).only(&["standby_became_primary_scn", "open_mode"]);
+        assert_eq!(became(&at), ["4096", "READ WRITE"]);
+        at.status["state"] = json!("fenced");
+        assert_eq!(became(&at)[1], "MOUNTED");
+    }
+
+    #[test]
+    fn alert_log_rows_have_time_severity_and_destination() {
+        let rows = Shown::of("v$dataguard_status", &example::primary()).all(&[
+            "timestamp",
+            "severity",
+            "dest_id",
+            "callout",
+            "message",
+        ]);
+        assert_eq!(rows[0], ["2026-11-21 10:00:00", "Control", "-", "NO", "primary opened at SCN 4096"]);
+        assert_eq!(rows[1][1..4], ["Error", "1", "YES"]);
+    }
+
+    #[test]
+    fn parameters_show_types_and_destinations_as_attribute_text() {
+        let shown = Shown::of("v$parameter", &example::primary());
+        let columns = ["type", "value", "isdefault"];
+        assert_eq!(shown.clone().with("name", "redo.groups").only(&columns), ["3", "4", "FALSE"]);
+        let shown = shown.with("name", "log_archive_dest_1");
+        assert_eq!(shown.only(&columns), ["2", "SERVICE=127.0.0.1:7411", "FALSE"]);
+    }
+}

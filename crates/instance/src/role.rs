@@ -1,0 +1,20 @@
+//! The role of an instance, changes of it, and the commands of operators.
+
+pub(crate) mod apply_control;
+pub mod create;
+pub(crate) mod destination_commands;
+pub mod drain;
+pub mod failover;
+pub mod far_sync;
+pub mod fence;
+pub(crate) mod group_watch;
+pub mod history;
+pub(crate) mod lag;
+pub mod local_archive;
+pub mod log_changes;
+pub mod protection;
+pub mod register;
+pub mod resolve;
+pub mod running;
+pub(crate) mod standby_observations;
+pub mod verification;

@@ -1,0 +1,364 @@
+//! A standby becomes primary: all hardened redo is applied, and a new incarnation begins.
+//!
+//! Order of events, each durable before the next: all the redo counts as confirmed; the databases hold it; the standby
+//! log ends and is archived; the online log begins with the incarnation and the state of every database; the control
+//! file says primary. A crash before the last step leaves a standby that can be failed over again. So does an error:
+//! the instance then continues as a standby, as after a restart.
+//!
+//! A database that has stopped or cannot be opened does not hold all the redo. Databases that stopped for a reason that
+//! may pass are tried again first. If any remain, the failover is refused, unless the operator decides that they stay
+//! offline at the new primary. Their redo is kept as far as it is here, and later starts take it back.
+
+use rusqlite::Connection;
+use standfast_environment::config::error::InstanceError;
+use standfast_environment::context::environment::Environment;
+use standfast_environment::ship::members::note_members;
+use standfast_environment::ship::open_database::open_guarded;
+use standfast_environment::state::control::{Control, DatabaseRecord, Incarnation, Role, WholeFile};
+use standfast_environment::state::now::now_us;
+use standfast_format::{LogKind, RecordBuilder};
+use standfast_log::{LogIdentity, LogSwitch, RedoLog};
+use standfast_primary::commit::database::committed_pages;
+use standfast_primary::commit::whole_file::stamp_without_wal;
+use standfast_sqlite_wal::guard::Guard;
+use standfast_standby::applier::Applier;
+use standfast_standby::apply_thread::redo_is_read;
+use standfast_standby::received_log::{LentLog, ReceivedLog};
+use standfast_standby::standby::Standby;
+use standfast_standby::stopped::ALL;
+use standfast_transport as transport;
+use standfast_transport::GivenUp;
+use standfast_transport::protection::ProtectionMode;
+use standfast_types::{DatabaseId, IncarnationId, Scn};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How long a failover retries databases to which redo is not applied.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+const TRY_EVERY: Duration = Duration::from_millis(200);
+
+/// A database that stays offline at a new primary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    pub database: String,
+    /// Last commit that is in it, when known.
+    pub applied: Option<Scn>,
+    pub reason: String,
+    /// From here on the redo that it lacks is kept for a later start; `None`: that redo is not all here.
+    pub redo_from: Option<Scn>,
+}
+
+impl LeftOut {
+    /// Returns the message for the operator.
+    pub fn text(&self) -> String {
+        let since = self.applied.map_or("an unknown SCN".into(), |scn| format!("SCN {scn}"));
+        let (cause, _) = self.reason.split_once("\nhint: ").unwrap_or((&self.reason, ""));
+        format!("redo since {since} is not in database {}: {cause}", self.database)
+    }
+
+    /// Returns what can be done once this instance is the primary.
+    pub fn remedy(&self) -> String {
+        let name = &self.database;
+        match self.redo_from {
+            Some(from) => format!(
+                "its redo is kept from SCN {from} on: remove the cause and restart the instance, which applies it; or decide \
+                 what counts: `standfast database resolve {name}`"
+            ),
+            None => {
+                format!(
+                    "decide what counts: `standfast database resolve {name}` shows what each choice would lose"
+                )
+            }
+        }
+    }
+}
+
+pub struct FailedOver {
+    /// Where the new incarnation begins: the databases hold all earlier redo.
+    pub branch: Scn,
+    /// Databases that are offline: they do not hold all the redo.
+    pub left_out: Vec<LeftOut>,
+    /// Databases that are served although pages differed when they were last compared, in words.
+    pub differing: Vec<String>,
+    /// Connections that keep the wal-index of every database as the redo names it, until the primary has opened the
+    /// databases.
+    pub keepers: Vec<Connection>,
+}
+
+/// Returns the error for the operator when a failover failed and the standby continues.
+pub fn failed(error: &InstanceError) -> InstanceError {
+    if let InstanceError::Refused { what, hint } = error {
+        return InstanceError::Answered {
+            what: format!("{what}; this instance is still a standby and continues as one"),
+            hint: Some(hint.clone()),
+            code: error.exit_code(),
+        };
+    }
+    let text = error.to_string();
+    let (cause, remedy) = text.split_once("\nhint: ").unwrap_or((&text, "remove the cause"));
+    InstanceError::Answered {
+        what: format!("the failover failed: {cause}; this instance is still a standby and continues as one"),
+        hint: Some(format!("{remedy}; then run `standfast failover` again")),
+        code: 1,
+    }
+}
+
+/// Returns the error for the operator when the instance is no longer in any role.
+pub fn stuck(why: &str) -> InstanceError {
+    InstanceError::Answered {
+        what: format!("the change of role failed, and this instance has no role now: {why}"),
+        hint: Some(
+            "remove the cause and restart the instance; it opens in the role that its control file says, and \
+             `standfast status` tells whether `standfast failover` is to be repeated"
+                .into(),
+        ),
+        code: 1,
+    }
+}
+
+/// Checks that the control file on disk agrees with this process that this is a standby: a replacement that failed may
+/// be there nevertheless.
+///
+/// # Errors
+/// When it says something else or cannot be read.
+pub fn is_still_standby(environment: &Environment) -> Result<(), InstanceError> {
+    let stored = Control::load(environment.disk.as_ref(), &environment.paths.control)?;
+    if stored.role == Role::Standby && stored == environment.control() {
+        return Ok(());
+    }
+    Err(InstanceError::Failed("the control file says otherwise".into()))
+}
+
+/// Makes this standby's directory that of a primary. To be called when the receiver no longer has the log. `force`:
+/// even if databases have to stay offline.
+///
+/// # Errors
+/// When redo cannot be applied or a file cannot be written; `Refused` when a database would be left offline. The
+/// directory is then still that of a standby, which can be opened as after a restart once `standby` and `received` are
+/// dropped.
+pub fn become_primary(
+    environment: &Arc<Environment>,
+    standby: Standby,
+    received: &Arc<Mutex<ReceivedLog>>,
+    force: bool,
+) -> Result<FailedOver, InstanceError> {
+    take_over(environment, standby.stop()?, received, force)
+}
+
+/// Retries, for a while, databases that stopped for a reason that may pass. With `force` too: space that was freed a
+/// moment ago saves a database that would be left offline.
+fn try_again(environment: &Environment, mut applier: Applier) -> Result<Applier, InstanceError> {
+    let until = Instant::now() + TRY_AGAIN;
+    let mut said = false;
+    while applier.may_resume() {
+        if !std::mem::replace(&mut said, true) {
+            environment.alert.say("failover: databases to which redo is not applied are tried again");
+        }
+        applier = applier.opened_again()?;
+        if Instant::now() >= until || !applier.may_resume() {
+            break;
+        }
+        std::thread::park_timeout(TRY_EVERY);
+    }
+    Ok(applier)
+}
+
+/// Returns the databases that the new primary would leave offline.
+fn left_out(applier: &Applier) -> Vec<LeftOut> {
+    let control = applier.environment().control();
+    let here = applier.redo_still_here();
+    let kept = |name: &str| {
+        let record = control.databases.iter().find(|record| record.name == name)?;
+        here.iter().find(|(id, _)| *id == record.id).map(|(_, from)| *from)
+    };
+    let stopped = applier.shared().stopped().databases.into_iter().filter(|stopped| stopped.database != ALL);
+    stopped
+        .map(|stopped| LeftOut {
+            redo_from: kept(&stopped.database),
+            database: stopped.database,
+            applied: stopped.applied,
+            reason: stopped.reason,
+        })
+        .collect()
+}
+
+fn check_left_out(left_out: &[LeftOut], force: bool) -> Result<(), InstanceError> {
+    let Some(first) = left_out.first().filter(|_| !force) else { return Ok(()) };
+    let all: Vec<String> = left_out.iter().map(LeftOut::text).collect();
+    let may_pass = left_out.iter().all(|left_out| left_out.redo_from.is_some());
+    let remedy = match first.reason.split_once("\nhint: ") {
+        Some((_, remedy)) if may_pass => format!("{remedy}; then run `standfast failover` again"),
+        _ if may_pass => "remove the cause, then run `standfast failover` again".into(),
+        _ => "if the primary still runs, `standfast unprotect` and `standfast protect` there copy the database here again".into(),
+    };
+    Err(InstanceError::refused(
+        format!("the failover would leave out {} of its databases: {}", left_out.len(), all.join("; ")),
+        format!(
+            "{remedy}; `standfast failover --force` takes over without what is left out, and says whether its redo is kept"
+        ),
+    ))
+}
+
+/// Does the work of [`become_primary`] once the threads of the standby have ended.
+///
+/// # Errors
+/// Those of [`become_primary`].
+pub fn take_over(
+    environment: &Arc<Environment>,
+    applier: Applier,
+    received: &Arc<Mutex<ReceivedLog>>,
+    force: bool,
+) -> Result<FailedOver, InstanceError> {
+    let received = LentLog(received.clone());
+    // Before anything counts as confirmed: a refused standby continues as if nothing had happened.
+    let mut applier = try_again(environment, applier)?;
+    check_left_out(&left_out(&applier), force)?;
+    // Recovery replays up to confirmed: it must not end before what the databases may hold.
+    received.confirm_everything()?;
+    if let Some(GivenUp { end, to, received }) = received.given_up() {
+        environment.alert.say(format!(
+            "a gap was open: redo {end}..{to} never came, and what had come beyond it, {to}..{received}, is not applied; \
+             commits of the old primary from SCN {end} on are not here | hint: none of them was acknowledged because of this \
+             standby; if another standby has more, fail over that one"
+        ));
+    }
+    let (from, began) = (applier.shared().applied(), Instant::now());
+    let mut branch = applier.apply_everything()?;
+    redo_is_read(environment, applier.shared());
+    if applier.may_resume() {
+        applier = try_again(environment, applier)?;
+        branch = applier.apply_everything()?;
+    }
+    environment.alert.say(format!(
+        "failover: redo applied up to the end, {branch}: {} bytes in {:.2} s",
+        branch.0.saturating_sub(from.0),
+        began.elapsed().as_secs_f64()
+    ));
+    let mut left_out = left_out(&applier);
+    check_left_out(&left_out, force)?;
+    let kept = applier.redo_still_here();
+    let mut differing = Vec::new();
+    for found in
+        applier.shared().verified.since(0, |id| environment.database_name(id)).map_or(vec![], |(_, all)| all)
+    {
+        if found.differing > 0 {
+            let pages: Vec<_> = found.pages.iter().take(10).map(|page| page.page.to_string()).collect();
+            differing.push(format!(
+                "{} pages of database {} were not what the old primary had when they were last compared, and \
+                 are served from now on: {} | hint: run `PRAGMA integrity_check`, and take what they hold from a backup",
+                found.differing,
+                found.database,
+                pages.join(", ")
+            ));
+        }
+    }
+    for text in &differing {
+        environment.alert.say(format!("failover: {text}"));
+    }
+    let unfinished = applier.shared().hardened().bytes_since(branch);
+    if unfinished > 0 {
+        environment.alert.say(format!(
+            "failover: {unfinished} bytes of an unfinished record are dropped; they hold no commit"
+        ));
+    }
+    applier.into_apply().release_for_failover()?;
+    environment.alert.say("failover: what was applied is durable in the databases");
+    let crc = received.close_at(branch)?;
+
+    let control = environment.control();
+    let id =
+        IncarnationId::random().map_err(InstanceError::io("read random numbers from", "/dev/urandom"))?;
+    let incarnation = Incarnation { number: control.next_incarnation(), id, branch, time_us: now_us() };
+    let identity =
+        LogIdentity { instance: control.family, incarnation: incarnation.number, incarnation_id: id };
+    let config = environment.log_config(LogKind::Online);
+    // A member that cannot be created must not keep the standby from taking over: starting the log reports it.
+    RedoLog::create_living_files(environment.disk.as_ref(), &config);
+    let start = LogSwitch { sequence: 1, first_scn: branch, time_us: incarnation.time_us, first_record: 0 };
+    let (log, mut writer) = RedoLog::start(environment.disk.clone(), config, identity, start, crc)?;
+    note_members(environment, &log)?;
+    let whole = |record: &&DatabaseRecord| left_out.iter().all(|left_out| left_out.database != record.name);
+    let records: Vec<&DatabaseRecord> = control.databases.iter().filter(whole).collect();
+    let Opening { records, keepers, known, whole_files, unopened } =
+        opening_records(environment, &records, &incarnation)?;
+    check_left_out(&unopened, force)?;
+    left_out.extend(unopened);
+    for database in &left_out {
+        environment.alert.say(format!("failover: {} | hint: {}", database.text(), database.remedy()));
+    }
+    writer.write(&[&records], branch)?;
+
+    let began = transport::Incarnation { number: incarnation.number, id, branch };
+    let family = control.incarnations.first().map_or(id, |first| first.id);
+    let promotion =
+        environment.keeper.sign_promotion(family, began, incarnation.time_us).unwrap_or_else(|error| {
+            // The new primary also announces the promotion itself; an instance that passes it on is not trusted without
+            // the record.
+            environment.alert.say(format!("failover: the record of the promotion cannot be signed: {error}"));
+            None
+        });
+    environment.update_control(|control| {
+        control.role = Role::Primary;
+        control.upstream = None;
+        control.superseded_by = None;
+        control.trust.promotion = promotion;
+        // No standby protects a new primary yet: it must open nevertheless.
+        if control.protection_mode == ProtectionMode::MaximumProtection {
+            control.protection_mode = ProtectionMode::MaximumAvailability;
+        }
+        control.copied = true;
+        control.incarnations.push(incarnation);
+        control.checkpoint = branch;
+        control.whole_files = whole_files;
+        control.whole_files.retain(|whole| kept.iter().all(|(kept, _)| *kept != whole.database));
+        control.owed_images.clear();
+        control.resting_files.clear();
+        let unknown = control.databases.iter().map(|record| record.id).filter(|id| !known.contains(id));
+        let needs = |id| kept.iter().find(|(kept, _)| *kept == id).map_or(branch, |(_, from)| *from);
+        control.left_out = unknown.map(|id| (id, needs(id))).collect();
+        // These databases are behind the redo, and their own WAL does not show exactly where.
+        control.replays = kept.clone();
+    })?;
+    Ok(FailedOver { branch, left_out, differing, keepers })
+}
+
+struct Opening {
+    records: Vec<u8>,
+    keepers: Vec<Connection>,
+    known: Vec<DatabaseId>,
+    whole_files: Vec<WholeFile>,
+    unopened: Vec<LeftOut>,
+}
+
+/// Builds the records of the incarnation, and of where each of `databases` that can be opened stands in its own WAL.
+fn opening_records(
+    environment: &Environment,
+    databases: &[&DatabaseRecord],
+    incarnation: &Incarnation,
+) -> Result<Opening, InstanceError> {
+    let (mut records, mut keepers, mut known) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut whole_files, mut unopened) = (Vec::new(), Vec::new());
+    let Incarnation { number, id, branch, time_us } = incarnation;
+    RecordBuilder::incarnation(&mut records, *number, *id, *branch, *time_us);
+    for record in databases {
+        match open_guarded(&record.path, environment.vfs_base.as_deref()) {
+            Ok(connection) => {
+                let header = Guard::of(&connection)?.wal_header()?;
+                let pages = committed_pages(&connection, &header)?;
+                RecordBuilder::wal_generation(&mut records, record.id, header.position(), pages, true);
+                // What was applied is durable, and without a WAL it is in the file.
+                let stamp = stamp_without_wal(environment, record, &header);
+                whole_files.extend(stamp.map(|stamp| WholeFile { database: record.id, scn: *branch, stamp }));
+                keepers.push(connection);
+                known.push(record.id);
+            }
+            Err(error) => unopened.push(LeftOut {
+                database: record.name.clone(),
+                applied: Some(*branch),
+                reason: format!("it cannot be opened as primary: {error}"),
+                redo_from: None,
+            }),
+        }
+    }
+    Ok(Opening { records, keepers, known, whole_files, unopened })
+}

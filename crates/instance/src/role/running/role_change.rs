@@ -1,0 +1,145 @@
+//! Failover: makes a standby the primary.
+
+use super::{Mode, Running, RunningStandby};
+use crate::role::failover::{self, LeftOut};
+use crate::role::far_sync;
+use standfast_environment::config::error::InstanceError;
+use standfast_environment::state::control::Role;
+use standfast_environment::state::descriptors;
+use standfast_standby::known_complete;
+use standfast_transport::Right;
+use standfast_types::Scn;
+use std::time::{Duration, Instant};
+
+pub struct TakenOver {
+    pub branch: Scn,
+    /// Whether all redo arrived that the source still had, with a description; `None` if its source was a primary.
+    pub drained: Option<(bool, String)>,
+    /// Whether everything that the primary acknowledged is here, with a description; `None` when that is certain.
+    pub known: Option<(bool, String)>,
+    /// Databases that stay offline because they lack redo.
+    pub left_out: Vec<LeftOut>,
+    /// Databases, as text, whose pages differed from the primary's at the last comparison; they are served.
+    pub differing: Vec<String>,
+}
+
+impl Running {
+    /// Makes this standby the primary, including what its source still has if that arrives within `timeout`. `force`:
+    /// even if databases have to be excluded.
+    ///
+    /// # Errors
+    /// When this is not a standby, when the failover cannot be completed, or when a database would be excluded; see
+    /// [`failover`].
+    pub fn failover(&self, timeout: Duration, force: bool) -> Result<TakenOver, InstanceError> {
+        self.check_right()?;
+        let known = self.known_complete();
+        let drained = self.drain(timeout);
+        let mut mode = self.mode();
+        match &*mode {
+            Mode::Standby(_) => descriptors::check_failover(self.environment.control().databases.len())?,
+            Mode::Primary(_) => {
+                return Err(InstanceError::refused("this instance is the primary already", "nothing to do"));
+            }
+            Mode::Stuck(why) => return Err(failover::stuck(why)),
+            Mode::FarSync(_) => return Err(far_sync::has_no_databases()),
+            _ => return Err(InstanceError::refused("this instance is no standby", "fail over another one")),
+        }
+        let Mode::Standby(standby) = std::mem::replace(&mut *mode, Mode::Changing) else {
+            return Err(InstanceError::Failed("the role changed meanwhile".into()));
+        };
+        drop(mode);
+        self.environment.alert.say("failover begins");
+        // A file that was replaced while open must not become a database of the new primary.
+        self.environment.places.look();
+        if let Some(receiver) = self.receiver().as_ref() {
+            receiver.detach();
+        }
+        self.environment.tell_standby_sessions(None);
+        let RunningStandby { standby, log, segment: _segment, forwarding } = *standby;
+        // Before everything received counts as confirmed: its last record may be incomplete, and destinations must not
+        // treat that as confirmed.
+        forwarding.stop();
+        let done = failover::become_primary(&self.environment, standby, &log, force);
+        drop(log);
+        let done = done.map_err(|error| self.standby_again(&error))?;
+        if let Err(error) = self.open_as_primary() {
+            let fenced = matches!(&*self.mode(), Mode::Fenced(_));
+            return Err(if fenced { error } else { self.stuck(&error) });
+        }
+        drop(done.keepers);
+        // Opening has tried once more to roll them forward.
+        let still_out = self.environment.of_control(|control| {
+            let out = control.databases.iter().filter(|record| control.left_out_from(record.id).is_some());
+            out.map(|record| record.name.clone()).collect::<Vec<_>>()
+        });
+        let left_out =
+            done.left_out.into_iter().filter(|left_out| still_out.contains(&left_out.database)).collect();
+        self.environment.alert.say(format!(
+            "failover complete: primary of incarnation {} from SCN {}",
+            self.environment.control().incarnation().number,
+            done.branch
+        ));
+        Ok(TakenOver { branch: done.branch, drained, known, left_out, differing: done.differing })
+    }
+
+    /// Refuses an instance without the right to become primary: the others would not trust its claim, and there would
+    /// be two primaries.
+    fn check_right(&self) -> Result<(), InstanceError> {
+        let name = &self.environment.config.instance.name;
+        match self.environment.keeper.own_rights() {
+            Some(rights) if !rights.has(Right::Candidate) => Err(InstanceError::refused(
+                format!("`{name}` may not become primary: its family lists it for: {rights}"),
+                format!(
+                    "fail over another standby; if this one is to take over, `standfast cert allow {name}` here and at every \
+                     other instance that is left, and try again"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// After a failed failover: continues as the standby that the control file still records, as after a restart.
+    /// Returns the error for the operator.
+    fn standby_again(&self, error: &InstanceError) -> InstanceError {
+        match failover::is_still_standby(&self.environment).and_then(|()| self.open_as_standby()) {
+            Ok(()) => {
+                let told = failover::failed(error);
+                self.environment.alert.say(told.to_string().replace("\nhint: ", " | hint: "));
+                told
+            }
+            Err(second) => self.stuck(&InstanceError::Failed(format!("{error}; and as a standby: {second}"))),
+        }
+    }
+
+    fn stuck(&self, error: &InstanceError) -> InstanceError {
+        let told = failover::stuck(&error.to_string().replace('\n', "; "));
+        self.environment.alert.say(told.to_string().replace("\nhint: ", " | hint: "));
+        *self.mode() = Mode::Stuck(error.to_string());
+        told
+    }
+}
+
+impl Running {
+    /// Determines what is known of the redo that the primary has acknowledged, before a failover ends the stream.
+    /// `None` when everything is here, or the source is not a primary.
+    pub(crate) fn known_complete(&self) -> Option<(bool, String)> {
+        let upstream = self.environment.control().upstream;
+        let is_primary = |role: standfast_transport::Role| role == Role::Primary.of_peer();
+        if upstream.as_ref().is_some_and(|upstream| !is_primary(upstream.role)) {
+            return None;
+        }
+        let heard = match &*self.mode() {
+            Mode::Standby(standby) => {
+                let shared = standby.standby.shared();
+                let report = *shared.report();
+                shared.completeness().at(report, Instant::now())
+            }
+            _ => return None,
+        };
+        let known = known_complete::judge(&heard);
+        let source = upstream.map_or("the primary".to_owned(), |upstream| upstream.name);
+        let text = known.text(&source)?;
+        self.environment.alert.say(format!("failover: {text}"));
+        Some((known.is_complete(), text))
+    }
+}

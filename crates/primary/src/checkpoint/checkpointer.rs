@@ -1,0 +1,652 @@
+//! Checkpoints: the only code that backfills frames of protected databases into their files, resets their WALs, and
+//! advances the position from which recovery starts. One thread runs [`Checkpointer::round`].
+//!
+//! Only frames that are durable in the local redo log are backfilled (redo before data), and the WAL is synced before
+//! any backfill, so that a power loss never leaves a database file that is ahead of its WAL.
+//!
+//! The life of a WAL: a prefix is backfilled; the suffix after it is deferred-sync and stays in the page cache
+//! ([`standfast_sqlite_wal::tail`]); behind the checkpoint gate the WAL is rewritten with the newest version of each
+//! page of the suffix, and so on. A WAL that cannot be rewritten is backfilled completely and reset.
+
+mod length;
+mod log_rewriter;
+
+use crate::commit::database::Database;
+use crate::commit::primary::PrimaryShared;
+use length::Length;
+use log_rewriter::{Rewrite, mark_of};
+use rusqlite::Connection;
+use serde::Serialize;
+use standfast_environment::config::error::InstanceError;
+use standfast_environment::config::settings::CheckpointConfig;
+use standfast_instruments::{Event, waiting};
+use standfast_io::fault::{self, Fault};
+use standfast_session::Segment;
+use standfast_sqlite_wal::WalIndexHeader;
+use standfast_sqlite_wal::guard::{Guard, GuardError};
+use standfast_sqlite_wal::log_length::{is_long, share};
+use standfast_sqlite_wal::pace::Pace;
+use standfast_sqlite_wal::rewrite::room_for;
+use standfast_sqlite_wal::tail::{Mark, Room, Tail};
+use standfast_types::{DatabaseId, Scn};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Shortest time to the next checkpoint gate after one that did not lead to a reset.
+const GATE_BACK_OFF: Duration = Duration::from_millis(200);
+
+/// Factor on that time where the WAL is only longer than its share.
+const SHARE_BACK_OFF: u32 = 25;
+
+/// How long a reset waits for a writer, or readers, that do not know of the checkpoint gate.
+const WRITER_TIMEOUT: Duration = Duration::from_millis(20);
+
+/// How long a checkpoint waits for a writer before it completes frames that lack checksums.
+const FRAMES_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Snapshots of (mxFrame, SCN) taken per backfill interval, about.
+const MARKS: u32 = 16;
+
+/// Passive checkpoints right before a checkpoint gate.
+const PASSES_BEFORE_GATE: u64 = 4;
+
+/// State of the checkpoints of one database.
+struct Progress {
+    passive_at: u32,
+    frames_seen: u32,
+    /// SCN up to which the database was captured when its WAL was last synced.
+    last_synced: Scn,
+    gate_again: Instant,
+    /// Salts and number of frames that the WAL began with, if this instance has rewritten it.
+    rewritten: Option<([u32; 2], u32)>,
+    /// WAL snapshots, in order. The next backfill is to reach at least one of them.
+    marks: Vec<Mark>,
+    /// The suffix of the WAL that is not backfilled, if the WAL is to be rewritten.
+    tail: Option<Tail>,
+    length: Length,
+}
+
+/// Frames that a full checkpoint left in the WAL of a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remainder {
+    pub name: String,
+    /// Frames that are not in the database file.
+    pub frames: u32,
+    /// Why; `None`: because of open transactions.
+    pub error: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CheckpointCounts {
+    pub passive: u64,
+    pub resets: u64,
+    /// WALs rewritten with the newest version of each page.
+    pub rewrites: u64,
+    pub gates: u64,
+    /// Longest checkpoint gate, microseconds.
+    pub gate_us_max: u64,
+    /// Frames that were handed to the disk before a checkpoint asked for it, see
+    /// [`DatabaseWriter`](crate::checkpoint::database_writer::DatabaseWriter).
+    pub early_frames: u64,
+}
+
+pub struct Checkpointer {
+    shared: Arc<PrimaryShared>,
+    config: CheckpointConfig,
+    progress: HashMap<DatabaseId, Progress>,
+    counts: CheckpointCounts,
+    gate_back_off: Duration,
+    hurry: Arc<AtomicBool>,
+    /// Reported errors that prevent a checkpoint of a database and pass by themselves.
+    troubles: BTreeMap<DatabaseId, String>,
+    news: Vec<String>,
+}
+
+impl Checkpointer {
+    /// Creates it for the databases of `shared`.
+    pub fn new(shared: Arc<PrimaryShared>, config: CheckpointConfig) -> Checkpointer {
+        Checkpointer {
+            shared,
+            config,
+            progress: HashMap::new(),
+            counts: CheckpointCounts::default(),
+            gate_back_off: GATE_BACK_OFF,
+            hurry: Arc::default(),
+            troubles: BTreeMap::new(),
+            news: Vec::new(),
+        }
+    }
+
+    /// Returns a flag. Once it is set, no pass is throttled any more, not even the pass in progress.
+    pub fn hurry(&self) -> Arc<AtomicBool> {
+        self.hurry.clone()
+    }
+
+    /// For simulations without time: the next round tries again after a checkpoint gate that did not lead to a reset.
+    pub fn gate_at_once(&mut self) {
+        self.gate_back_off = Duration::ZERO;
+    }
+
+    /// What it shares with the other stages.
+    pub fn shared(&self) -> &PrimaryShared {
+        &self.shared
+    }
+
+    /// Checks that no database has failed.
+    ///
+    /// # Errors
+    /// `DatabaseFailed` of the first database that has.
+    pub fn all_trusted(&self) -> Result<(), InstanceError> {
+        self.shared.all_databases().iter().try_for_each(|database| database.believed())
+    }
+
+    /// Counts since the start.
+    pub fn counts(&self) -> CheckpointCounts {
+        self.counts
+    }
+
+    /// Returns what an operator should know of checkpoints since the last call. Failed databases are not in it.
+    pub fn take_events(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Databases that failed, see [`Database::fail`].
+    pub fn failed(&self) -> Vec<DatabaseId> {
+        let failed = |database: &Arc<Database>| database.failure().is_some().then(|| database.id());
+        self.shared.all_databases().iter().filter_map(failed).collect()
+    }
+
+    /// Returns whether a checkpoint was done. A database fails if SQLite could not write or sync it; a transient error
+    /// is reported to the operator once.
+    fn judge(&mut self, database: &Database, checkpoint: Result<bool, rusqlite::Error>) -> bool {
+        let (id, name) = (database.id(), &database.record().name);
+        match checkpoint {
+            Ok(done) => {
+                if done && self.troubles.remove(&id).is_some() {
+                    self.news.push(format!("checkpoints of database {name} continue"));
+                }
+                done
+            }
+            Err(error) if makes_suspect(&error) => {
+                database.fail(format!("a checkpoint: {error}"));
+                false
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if self.troubles.get(&id) != Some(&text) {
+                    self.news.push(format!(
+                        "a checkpoint of database {name} failed and will be tried again: {text}"
+                    ));
+                    self.troubles.insert(id, text);
+                }
+                false
+            }
+        }
+    }
+
+    /// Visits all databases once. Returns whether any of them was written to since the last round.
+    pub fn round(&mut self) -> bool {
+        let databases = self.shared.all_databases();
+        self.progress.retain(|id, _| databases.iter().any(|database| database.id() == *id));
+        let long = self.progress.values().filter(|progress| is_long(progress.frames_seen)).count();
+        let mut active = false;
+        for database in &databases {
+            active |= self.visit(database, long);
+        }
+        active
+    }
+
+    /// `long` WALs share the length that one may have.
+    fn visit(&mut self, database: &Arc<Database>, long: usize) -> bool {
+        if database.failure().is_some() {
+            self.progress.remove(&database.id());
+            return false;
+        }
+        if database.is_index_lost() {
+            database.fail("its wal-index: another process has made the -shm file shorter".into());
+            return false;
+        }
+        self.complete_frames(database, Duration::ZERO);
+        let Some(header) = database.header() else { return false };
+        let frames = header.frames();
+        let reset_frames = share(self.config.reset_frames, long);
+        let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(database));
+        let reset_frames = progress.length.limit(database, reset_frames);
+        let active = progress.frames_seen != frames;
+        progress.frames_seen = frames;
+        if frames < progress.passive_at {
+            progress.passive_at = 0;
+        }
+        progress.forget_other_logs(header.raw_salts());
+        let long_at = progress.tail.as_ref().map_or(reset_frames, |tail| tail.long_at(active, reset_frames));
+        progress.tail.take_if(|_| Tail::is_out_of_hand(frames, long_at));
+        database.set_deferred(progress.tail.as_ref().map(Tail::raw_salts));
+        self.move_if_due(database, &header, share(self.config.passive_frames, long), long_at);
+        self.shorten_if_due(database, frames, long_at);
+        if let Some(progress) = self.progress.get_mut(&database.id()) {
+            progress.length.cut_if_due(database, self.config.reset_frames);
+        }
+        active
+    }
+
+    /// Adds the checksums of frames that were committed without them, unless a writer is in the way for longer than
+    /// `limit`. Returns false when some are left.
+    fn complete_frames(&mut self, database: &Database, limit: Duration) -> bool {
+        match database.complete_frames(limit) {
+            Ok(None) => true,
+            Ok(Some(frame)) => {
+                self.news.push(format!(
+                    "database {}: frames from {frame} on were committed without checksums, by SQLite before 3.50.2 in a \
+                     process without Standfast; they are captured, and have their checksums now",
+                    database.record().name
+                ));
+                true
+            }
+            Err(InstanceError::Guard(GuardError::Busy { .. })) => false,
+            Err(error) => {
+                database.fail(format!("its write-ahead log: {error}"));
+                false
+            }
+        }
+    }
+
+    /// Backfills a WAL that has no deferred suffix once it has grown enough to be worth a pass. `passive_frames` limits
+    /// that growth while the WAL is not long.
+    fn move_if_due(
+        &mut self,
+        database: &Arc<Database>,
+        header: &WalIndexHeader,
+        passive_frames: u32,
+        long_at: u32,
+    ) {
+        let Some(progress) = self.progress.get_mut(&database.id()) else { return };
+        let frames = header.frames();
+        let beginning = match progress.rewritten {
+            Some((_, frames)) => room_for(frames),
+            None => room_for(header.database_pages()).min(passive_frames),
+        };
+        // The longer the WAL already is, the more it has to grow.
+        let next = beginning.max(progress.passive_at.min(passive_frames));
+        let since = frames - progress.passive_at;
+        if progress.tail.is_some() || since < next / 2 {
+            return;
+        }
+        // Transactions that are open during the backfill hold back frames newer than their read mark; an earlier
+        // snapshot is still reached.
+        let marked = progress.marks.last().map_or(0, |mark| mark.header.frames());
+        if since >= next || frames.saturating_sub(marked) >= next / MARKS {
+            progress.marks.extend(mark_of(database));
+        }
+        if since >= next {
+            progress.passive_at = frames;
+            let marks = std::mem::take(&mut progress.marks);
+            self.backfill_prefix(database, &marks, frames < long_at / 2);
+        }
+    }
+
+    /// Rewrites or resets a WAL that is long, or whose suffix has all the distinct pages that there is space for.
+    fn shorten_if_due(&mut self, database: &Arc<Database>, frames: u32, long_at: u32) {
+        let Some(progress) = self.progress.get_mut(&database.id()) else { return };
+        let room = progress.tail.as_mut().map_or(Room::Enough, |tail| {
+            let connection = database.connection();
+            let size = database.record().page_size;
+            Guard::of(&connection).map_or(Room::Enough, |guard| tail.room(&guard, size, frames))
+        });
+        if room == Room::TooLittle {
+            return self.end_deferral(database, frames);
+        }
+        let is_due = frames >= long_at || room == Room::Full;
+        if !is_due || Instant::now() < progress.gate_again || database.failure().is_some() {
+            return;
+        }
+        let back_off = if frames < self.config.reset_frames {
+            self.gate_back_off * SHARE_BACK_OFF
+        } else {
+            self.gate_back_off
+        };
+        let is_deferred = progress.tail.is_some();
+        match self.rewrite_behind_gate(database) {
+            Rewrite::Done => {}
+            Rewrite::Later => self.back_off(database, back_off),
+            Rewrite::Impossible if is_deferred => self.end_deferral(database, frames),
+            Rewrite::Impossible => self.reset_behind_gate(database, back_off),
+        }
+    }
+
+    fn back_off(&mut self, database: &Database, back_off: Duration) {
+        if let Some(progress) = self.progress.get_mut(&database.id()) {
+            progress.gate_again = Instant::now() + back_off;
+        }
+    }
+
+    fn count_gate(&mut self, start: Instant) {
+        self.counts.gates += 1;
+        self.counts.gate_us_max = self.counts.gate_us_max.max(start.elapsed().as_micros() as u64);
+    }
+
+    /// Resets the WAL while new transactions wait at their start. Lets commits in flight finish first.
+    fn reset_behind_gate(&mut self, database: &Arc<Database>, back_off: Duration) {
+        let connection = database.connection();
+        // A pass leaves the frames that arrive during it to the next one, and each is shorter: the gate gets the last
+        // of them.
+        for _ in 0..PASSES_BEFORE_GATE {
+            let moved = passive_and_synced(&connection, &Pace::PacedUntil(self.hurry.clone()));
+            self.judge(database, moved);
+            if database.failure().is_some() {
+                return;
+            }
+        }
+        self.counts.passive += PASSES_BEFORE_GATE;
+        let segment = self.shared.segment;
+        let id = database.id().0;
+        let start = Instant::now();
+        let limit = Duration::from_millis(self.config.gate_ms);
+        segment.close_gate(id);
+        // No session begins to write any more: backfill while the last commits wait for their redo.
+        if wait_until(start + limit, || !segment.owned(id)) {
+            let moved = passive(&connection, &Pace::AtOnce);
+            self.judge(database, moved);
+        }
+        let is_quiescent =
+            wait_until(start + limit, || !segment.owned(id) && !segment.has_commit_waiters(id));
+        let may =
+            is_quiescent && database.failure().is_none() && fault::check(Fault::CheckpointReset).is_ok();
+        let done = if may { reset(&connection, database, &segment) } else { Ok(false) };
+        segment.open_gate(id);
+        let done = self.judge(database, done);
+        self.count_gate(start);
+        self.counts.resets += u64::from(done);
+        if let Some(progress) = self.progress.get_mut(&database.id()) {
+            progress.passive_at = 0;
+            if !done {
+                progress.gate_again = Instant::now() + back_off;
+            }
+        }
+    }
+
+    /// Backfills every database completely and resets its WAL, waiting for readers up to `limit` each. For a clean
+    /// shutdown and for `standfast checkpoint`. Returns what stays in WALs.
+    pub fn checkpoint_all(&mut self, limit: Duration) -> Vec<Remainder> {
+        let mut remainders = Vec::new();
+        for database in self.shared.all_databases() {
+            // Otherwise the suffix would have to be synced as it is, which is many times as much.
+            if self.has_tail(&database) {
+                self.rewrite_behind_gate(&database);
+            }
+            self.set_tail(&database, None);
+            let connection = database.connection();
+            let segment = self.shared.segment;
+            let end = Instant::now() + limit;
+            let mut is_reset = false;
+            // The slow part comes before the gate.
+            let moved = passive_and_synced(&connection, &Pace::AtOnce);
+            self.judge(&database, moved);
+            while database.failure().is_none() {
+                // Overlapping readers have to be gone all at the same time.
+                segment.close_gate(database.id().0);
+                let done = reset(&connection, &database, &segment);
+                segment.open_gate(database.id().0);
+                is_reset = self.judge(&database, done);
+                if is_reset || Instant::now() >= end {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if is_reset || database.failure().is_some() {
+                continue;
+            }
+            let frames = database.header().map_or(0, |header| header.frames());
+            let frames = frames.saturating_sub(database.backfilled());
+            let error = self.troubles.get(&database.id()).cloned();
+            // The next writer restarts a WAL that is completely in the file.
+            if frames > 0 || error.is_some() {
+                remainders.push(Remainder { name: database.record().name.clone(), frames, error });
+            }
+        }
+        remainders
+    }
+
+    fn has_tail(&mut self, database: &Database) -> bool {
+        let (Some(progress), Some(header)) = (self.progress.get_mut(&database.id()), database.header())
+        else {
+            return false;
+        };
+        progress.forget_other_logs(header.raw_salts());
+        progress.tail.is_some()
+    }
+
+    /// Whether [`Checkpointer::sync_databases`] has nothing to do for `scn`.
+    pub fn databases_hold(&self, scn: Scn) -> bool {
+        self.shared.all_databases().iter().filter(|database| database.failure().is_none()).all(|database| {
+            self.progress.get(&database.id()).is_some_and(|progress| progress.holds(database, scn))
+        })
+    }
+
+    /// Makes everything before `scn` that was captured before this call survive in the databases themselves, except in
+    /// those that [`Checkpointer::failed`] then returns. Syncs a WAL where the database file does not hold that much.
+    ///
+    /// # Errors
+    /// When the process has no descriptors or memory to open a WAL: recovery must then start where it would have
+    /// started before. A WAL that cannot be opened for a reason of its own makes its database fail.
+    pub fn sync_databases(&mut self, scn: Scn) -> Result<(), InstanceError> {
+        for database in self.shared.all_databases() {
+            let in_redo = database.in_redo();
+            if !self.complete_frames(&database, FRAMES_TIMEOUT) && database.failure().is_none() {
+                // Recovery of the other databases must not wait for a writer of this one.
+                database.fail(format!(
+                    "frames of its write-ahead log have no checksums, and a writer has kept them from being completed for {} s",
+                    FRAMES_TIMEOUT.as_secs()
+                ));
+            }
+            let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(&database));
+            if progress.holds(&database, scn) {
+                continue;
+            }
+            let pace = match self.shared.log_switch_waits() {
+                true => Pace::AtOnce,
+                false => Pace::ThrottledUntil(self.hurry.clone()),
+            };
+            let wait = waiting(Event::DbFileSync);
+            let synced = database.sync_wal(&pace);
+            drop(wait);
+            match synced {
+                Ok(()) => progress.last_synced = in_redo,
+                // Recovery of the other databases does not wait for this one.
+                Err(InstanceError::DatabaseFailed { .. }) => {}
+                Err(error) if is_of_the_process(&error) => return Err(error),
+                Err(error) => database.fail(error.to_string().replace('\n', " | ")),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Progress {
+    /// Forgets what is known of WALs with other salts than these.
+    fn forget_other_logs(&mut self, raw_salts: [u32; 2]) {
+        self.tail.take_if(|tail| tail.raw_salts() != raw_salts);
+        self.rewritten.take_if(|(rewritten, _)| *rewritten != raw_salts);
+        self.marks.retain(|mark| mark.header.raw_salts() == raw_salts);
+    }
+
+    /// Whether everything before `scn` survives in the database itself.
+    fn holds(&self, database: &Database, scn: Scn) -> bool {
+        holds(scn, database.in_redo(), self.last_synced, database.synced())
+    }
+
+    fn new(database: &Database) -> Progress {
+        Progress {
+            passive_at: 0,
+            frames_seen: database.captured_frames(),
+            last_synced: Scn::ZERO,
+            gate_again: Instant::now(),
+            rewritten: None,
+            marks: Vec::new(),
+            tail: None,
+            length: Length::default(),
+        }
+    }
+}
+
+/// Returns the hook that keeps a checkpoint from backfilling what is not durable in the redo. The hook waits up to
+/// `limit` for that, but not while the log writer waits for a log group, which its caller may have to free first.
+pub fn redo_before_data(
+    shared: &Arc<PrimaryShared>,
+    database: &Arc<Database>,
+    limit: Duration,
+) -> Box<dyn Fn() -> bool + Send + Sync> {
+    // Weak references: the hook lives in the connection, which lives in the database.
+    let (shared, database) = (Arc::downgrade(shared), Arc::downgrade(database));
+    Box::new(move || {
+        let (Some(shared), Some(database)) = (shared.upgrade(), database.upgrade()) else { return false };
+        let Some(header) = database.header() else { return false };
+        if database.failure().is_some() || standfast_sqlite_wal::is_any_index_lost() && header.frames() == 0 {
+            return false;
+        }
+        let id = database.id().0;
+        let durable = || is_in_redo(&shared, &database, &header);
+        if durable() {
+            return true;
+        }
+        shared.segment.mark_dirty(id);
+        shared.segment.ring();
+        let end = Instant::now() + limit;
+        loop {
+            let position = shared.buffer.durable();
+            if durable() {
+                return true;
+            }
+            if Instant::now() >= end || shared.ended() || shared.log_switch_waits() {
+                return false;
+            }
+            shared.buffer.wait(Scn(u64::MAX), position, Duration::from_millis(5));
+        }
+    })
+}
+
+/// Whether everything before `scn` survives in a database that is captured up to `in_redo`. Its WAL was synced when it
+/// was captured up to `log_synced`, and the database file alone holds everything before `in_file`. What was synced
+/// before holds no chunk of a transaction that is captured in part.
+fn holds(scn: Scn, in_redo: Scn, log_synced: Scn, in_file: Scn) -> bool {
+    in_redo == log_synced || in_file >= scn.min(in_redo)
+}
+
+/// Whether the frames that `header` shows are durable in the redo.
+fn is_in_redo(shared: &PrimaryShared, database: &Database, header: &WalIndexHeader) -> bool {
+    let (epoch, salts) = shared.segment.epoch(database.id().0);
+    let local = database.local();
+    header.frames() == 0
+        || (salts == header.raw_salts() && local.epoch() == epoch && local.frame() >= header.frames())
+}
+
+/// Whether all committed frames are durable in the redo.
+fn all_is_in_redo(shared: &PrimaryShared, database: &Database) -> bool {
+    database.header().is_some_and(|header| is_in_redo(shared, database, &header))
+}
+
+/// Runs a checkpoint; false when SQLite found it blocked.
+fn checkpoint(connection: &Connection, mode: &str) -> Result<bool, rusqlite::Error> {
+    let _wait = waiting(Event::DbFileParallelWrite);
+    connection
+        .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| row.get::<_, i64>(0))
+        .map(|busy| busy == 0)
+}
+
+/// Whether a later success proves nothing after this error of a checkpoint: pages that could not be written or synced
+/// may be taken for written from then on. A full volume refuses a write before it takes anything, and the pages are
+/// backfilled again.
+fn makes_suspect(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi;
+    error.sqlite_error().is_some_and(|error| {
+        matches!(
+            error.extended_code,
+            ffi::SQLITE_IOERR
+                | ffi::SQLITE_IOERR_WRITE
+                | ffi::SQLITE_IOERR_FSYNC
+                | ffi::SQLITE_IOERR_DIR_FSYNC
+                | ffi::SQLITE_IOERR_TRUNCATE
+        )
+    })
+}
+
+/// Whether a file could not be opened for a lack of resources that concerns all files.
+fn is_of_the_process(error: &InstanceError) -> bool {
+    let InstanceError::Io { source, .. } = error else { return false };
+    matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+        || source.kind() == std::io::ErrorKind::OutOfMemory
+}
+
+fn passive(connection: &Connection, pace: &Pace) -> Result<bool, rusqlite::Error> {
+    // Without the guard nothing would keep a checkpoint from backfilling frames that are not in the redo.
+    match Guard::of(connection) {
+        Ok(guard) => guard.at_pace(pace, || checkpoint(connection, "PASSIVE")),
+        Err(_) => Ok(false),
+    }
+}
+
+/// Backfills what readers allow and syncs all that was backfilled, so that it is not left to the sync behind the gate.
+fn passive_and_synced(connection: &Connection, pace: &Pace) -> Result<bool, rusqlite::Error> {
+    let moved = passive(connection, pace)?;
+    if let Ok(guard) = Guard::of(connection) {
+        let _wait = waiting(Event::DbFileSync);
+        guard.sync_backfilled()?;
+    }
+    Ok(moved)
+}
+
+/// Runs a TRUNCATE checkpoint, whose truncation the guard suppresses: the WAL restarts. Announces the new generation
+/// immediately, so that sessions can tell this reset from one by another process.
+fn reset(connection: &Connection, database: &Database, segment: &Segment) -> Result<bool, rusqlite::Error> {
+    if !checkpoint(connection, "TRUNCATE")? {
+        return Ok(false);
+    }
+    if let Ok(guard) = Guard::of(connection)
+        && guard.hold_write_lock_within(WRITER_TIMEOUT).is_ok()
+    {
+        if let Ok(header) = guard.wal_header() {
+            database.announce(segment, header.raw_salts());
+        }
+        guard.release_write_lock();
+    }
+    Ok(true)
+}
+
+fn wait_until(end: Instant, condition: impl Fn() -> bool) -> bool {
+    while !condition() {
+        if Instant::now() >= end {
+            return false;
+        }
+        // Sessions do not signal the end of a transaction, so poll; the gate lasts a few milliseconds.
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi;
+
+    #[test]
+    fn database_holds_only_commits_in_its_file_or_synced_wal() {
+        let [none, c, x, piece] = [0, 100, 120, 150].map(Scn);
+        assert!(holds(x, c, none, c), "nothing came since");
+        assert!(holds(x, c, c, none) && holds(c, piece, none, c));
+        assert!(!holds(x, piece, none, c) && !holds(x, piece, c, c), "a transaction began before x");
+        assert!(holds(x, piece, piece, none) && holds(x, piece, none, x));
+        assert!(!holds(x, c, none, none));
+    }
+
+    #[test]
+    fn only_write_and_fsync_errors_make_the_database_suspect() {
+        let failed = |code| makes_suspect(&rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+        for code in [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR] {
+            assert!(failed(code), "{code}");
+        }
+        for code in [ffi::SQLITE_BUSY, ffi::SQLITE_FULL, ffi::SQLITE_IOERR_READ, ffi::SQLITE_NOMEM] {
+            assert!(!failed(code), "{code}");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Positions and wake-ups between the receiver, apply, the archiver and the senders of a standby.
+
+use crate::known_complete::Completeness;
+use crate::source_report::SourceReport;
+use crate::stopped::Stopped;
+use crate::verified::Verified;
+use standfast_apply::Apply;
+use standfast_environment::context::environment::Environment;
+use standfast_environment::state::control::Upstream;
+use standfast_log::{LogBuffer, RedoLog};
+use standfast_sqlite_wal::pace::Pace;
+use standfast_transport::{Passing, StoppedDatabase, StoppedDatabases};
+use standfast_types::{DatabaseId, Scn};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+/// Redo kept in memory between receiver and apply; older redo is read from the log.
+pub(crate) const BUFFER_BYTES: usize = 32 << 20;
+
+/// Positions and wake-ups between receiver and apply.
+pub struct StandbyShared {
+    pub buffer: Mutex<Arc<LogBuffer>>,
+    pub log: Arc<RedoLog>,
+    pub(crate) hardened: AtomicU64,
+    pub(crate) confirmed: AtomicU64,
+    /// Confirmed by the primary beyond a gap: may be archived, but not applied.
+    pub(crate) confirmed_beyond: AtomicU64,
+    pub(crate) applied: AtomicU64,
+    copyable: Mutex<Copyable>,
+    pub(crate) transactions: AtomicU64,
+    /// Time of the newest applied commit, microseconds since the Unix epoch; 0: none since the start.
+    pub(crate) applied_commit_us: AtomicU64,
+    stop: Arc<AtomicBool>,
+    news: Mutex<bool>,
+    news_came: Condvar,
+    pub(crate) stopped: Stopped,
+    pub verified: Verified,
+    pub(crate) last_heard_us: AtomicU64,
+    /// What the source reported about itself.
+    pub(crate) report: Mutex<SourceReport>,
+    completeness: Mutex<Completeness>,
+    epoch: AtomicU64,
+    downstream: Mutex<Option<Weak<dyn Downstream>>>,
+    /// Redo that was damaged in the log has not arrived again yet, see [`crate::lost_redo`].
+    pub(crate) lacks_redo: AtomicBool,
+    /// Warning about the sizes of its logs.
+    unwise: Mutex<Option<String>>,
+    apply_on: AtomicBool,
+    /// Ignore the delay until apply is started again.
+    no_delay: AtomicBool,
+    /// The delay set by the source, milliseconds; `UNSAID` if it has set none.
+    said_delay_ms: AtomicU64,
+    /// When the next delayed commit becomes due, microseconds since the Unix epoch; 0: none.
+    next_due_us: AtomicU64,
+}
+
+/// Sends the redo of a standby on to its own destinations.
+pub(crate) trait Downstream: Passing {
+    /// There is more to send, or redo was withdrawn.
+    fn wake(&self);
+
+    /// Position from which archived logs are needed.
+    fn needed_from(&self) -> Scn;
+}
+
+/// Content of a copy of a database that begins now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Copyable {
+    /// All commits before this SCN. Apply may be ahead of it, inside a partly received transaction.
+    pub upto: Scn,
+    /// Databases that a full resync image is about to replace: redo since the begin of the image does not fit their
+    /// present content.
+    pub replaced: Vec<DatabaseId>,
+}
+
+const UNSAID: u64 = u64::MAX;
+
+impl StandbyShared {
+    pub(crate) fn new(log: Arc<RedoLog>, end: Scn, confirmed: Scn, verified: Verified) -> StandbyShared {
+        StandbyShared {
+            buffer: Mutex::new(Arc::new(LogBuffer::new(end, BUFFER_BYTES))),
+            log,
+            hardened: AtomicU64::new(end.0),
+            confirmed: AtomicU64::new(confirmed.0),
+            confirmed_beyond: AtomicU64::new(0),
+            applied: AtomicU64::new(0),
+            copyable: Mutex::default(),
+            transactions: AtomicU64::new(0),
+            applied_commit_us: AtomicU64::new(0),
+            stop: Arc::default(),
+            news: Mutex::new(false),
+            news_came: Condvar::new(),
+            stopped: Stopped::default(),
+            verified,
+            last_heard_us: AtomicU64::new(0),
+            report: Mutex::default(),
+            completeness: Mutex::default(),
+            epoch: AtomicU64::new(0),
+            downstream: Mutex::default(),
+            unwise: Mutex::default(),
+            lacks_redo: AtomicBool::new(false),
+            apply_on: AtomicBool::new(true),
+            no_delay: AtomicBool::new(false),
+            said_delay_ms: AtomicU64::new(UNSAID),
+            next_due_us: AtomicU64::new(0),
+        }
+    }
+
+    /// End of the redo in the standby log.
+    pub fn hardened(&self) -> Scn {
+        Scn(self.hardened.load(SeqCst))
+    }
+    /// What the primary has confirmed as durable and is hardened here.
+    pub fn confirmed(&self) -> Scn {
+        Scn(self.confirmed.load(SeqCst))
+    }
+    /// With a gap open: an archived log has arrived, so the redo before the gap may reach further. Redo in archived
+    /// logs is confirmed.
+    pub(crate) fn note_contiguous(&self) {
+        if let Some(end) = self.log.end_before_hole() {
+            self.hardened.fetch_max(end.0, SeqCst);
+            self.confirmed.fetch_max(end.0, SeqCst);
+            self.wake();
+            self.wake_senders();
+        }
+    }
+
+    /// Redo up to here may be archived: it is never withdrawn.
+    pub(crate) fn archivable(&self) -> Scn {
+        self.confirmed().max(Scn(self.confirmed_beyond.load(SeqCst)))
+    }
+
+    /// How far redo is applied, in the databases that are not stopped.
+    pub fn applied(&self) -> Scn {
+        Scn(self.applied.load(SeqCst))
+    }
+    /// Content of a copy that begins now.
+    pub fn copyable(&self) -> Copyable {
+        self.copyable.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+    pub(crate) fn note_applied(&self, apply: &Apply) {
+        let copyable = Copyable { upto: apply.complete_upto(), replaced: apply.being_replaced().collect() };
+        *self.copyable.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = copyable;
+        self.applied.store(apply.applied().0, SeqCst);
+    }
+    /// Transactions applied since the start.
+    pub fn transactions(&self) -> u64 {
+        self.transactions.load(SeqCst)
+    }
+    /// Time of the newest commit applied since the start, microseconds since the Unix epoch.
+    pub fn applied_commit_us(&self) -> Option<u64> {
+        Some(self.applied_commit_us.load(SeqCst)).filter(|us| *us > 0)
+    }
+    /// When the primary last sent something, microseconds since the Unix epoch; 0: never.
+    pub fn last_heard_us(&self) -> u64 {
+        self.last_heard_us.load(SeqCst)
+    }
+    /// Databases to which redo is not applied, with the reasons.
+    pub fn stopped(&self) -> StoppedDatabases {
+        let databases = self.stopped.all();
+        StoppedDatabases { total: databases.len() as u64, databases }
+    }
+
+    pub(crate) fn buffer(&self) -> MutexGuard<'_, Arc<LogBuffer>> {
+        self.buffer.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(crate) fn wake(&self) {
+        let mut news = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !*news {
+            *news = true;
+            self.news_came.notify_one();
+        }
+    }
+
+    /// See [`standfast_transport::RedoSource::epoch`].
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(SeqCst)
+    }
+
+    /// Begins a change of the received redo other than an append; it lasts until the guard is dropped. Streams to
+    /// destinations begin again then.
+    pub(crate) fn begin_epoch(&self) -> NewEpoch<'_> {
+        self.epoch.fetch_add(1, SeqCst);
+        NewEpoch(self)
+    }
+
+    /// Makes streams to destinations begin again and check for objections. The received redo is unchanged.
+    pub fn next_epoch(&self) {
+        // By two: the epoch stays odd while a change is in progress.
+        self.epoch.fetch_add(2, SeqCst);
+        self.wake_senders();
+    }
+
+    /// What forwards this redo, if something does.
+    pub(crate) fn downstream(&self) -> Option<Arc<dyn Downstream>> {
+        self.downstream
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .as_ref()
+            .and_then(Weak::upgrade)
+    }
+
+    /// Sets what forwards this redo: it is woken whenever redo is hardened, and asked before archived logs are removed.
+    pub(crate) fn forward_through(&self, downstream: Weak<dyn Downstream>) {
+        *self.downstream.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(downstream);
+    }
+
+    /// Wakes the senders after redo was hardened or withdrawn.
+    pub(crate) fn wake_senders(&self) {
+        if let Some(downstream) = self.downstream() {
+            downstream.wake();
+        }
+    }
+
+    /// What the source has reported on the newest stream.
+    pub fn report(&self) -> MutexGuard<'_, SourceReport> {
+        self.report.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// End of the source's redo, as last reported.
+    pub fn source_end(&self) -> Option<Scn> {
+        self.report().source_end
+    }
+
+    /// Warning about the sizes of the standby redo logs, from when the source last connected.
+    pub fn unwise(&self) -> Option<String> {
+        self.unwise.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// Records the warning; returns whether it is new.
+    pub(crate) fn note_unwise(&self, unwise: Option<String>) -> bool {
+        let mut known = self.unwise.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let news = unwise.is_some() && *known != unwise;
+        *known = unwise;
+        news
+    }
+
+    /// Starts or stops apply; `no_delay`: apply delayed redo immediately.
+    pub fn control_apply(&self, on: bool, no_delay: bool) {
+        self.no_delay.store(no_delay, SeqCst);
+        self.apply_on.store(on, SeqCst);
+        self.stopped.hold((!on).then(|| {
+            StoppedDatabase {
+                database: "(all)".into(),
+                applied: Some(self.applied()).filter(|applied| *applied > Scn::ZERO),
+                reason:
+                    "apply is stopped by command, or as configured; `standfast apply start` there starts it"
+                        .into(),
+            }
+        }));
+        self.wake();
+    }
+
+    pub fn apply_is_on(&self) -> bool {
+        self.apply_on.load(SeqCst)
+    }
+
+    /// When the next delayed commit becomes due, microseconds since the Unix epoch.
+    pub fn next_due_us(&self) -> Option<u64> {
+        Some(self.next_due_us.load(SeqCst)).filter(|due| *due > 0)
+    }
+
+    pub(crate) fn set_next_due_us(&self, due: Option<u64>) {
+        self.next_due_us.store(due.unwrap_or(0), SeqCst);
+    }
+
+    /// Apply delay, microseconds: as the primary sets it for this destination, else as configured.
+    pub fn delay_us(&self, environment: &Environment) -> u64 {
+        if self.no_delay.load(SeqCst) {
+            return 0;
+        }
+        match self.said_delay_ms.load(SeqCst) {
+            UNSAID => environment.config.standby.apply_delay_s.saturating_mul(1_000_000),
+            said => said.saturating_mul(1_000),
+        }
+    }
+
+    /// Whether all acknowledged redo is here.
+    pub fn completeness(&self) -> MutexGuard<'_, Completeness> {
+        self.completeness.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Records the delay that the source sets.
+    pub(crate) fn note_upstream(&self, upstream: Option<&Upstream>) {
+        let said = upstream.and_then(|upstream| upstream.delay_ms);
+        self.said_delay_ms.store(said.unwrap_or(UNSAID), SeqCst);
+    }
+
+    /// Ends waits for room in the standby log, and throttled checkpoints.
+    pub fn stop(&self) {
+        self.stop.store(true, SeqCst);
+        *self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = true;
+        self.news_came.notify_one();
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stop.load(SeqCst)
+    }
+
+    /// Pace of checkpoints while nothing is urgent.
+    pub(crate) fn throttled(&self) -> Pace {
+        Pace::ThrottledUntil(self.stop.clone())
+    }
+
+    /// Waits for `time` so that more redo arrives; ends early only at a stop. Meanwhile threads with news need not wake
+    /// this one.
+    pub(crate) fn let_more_come(&self, time: Duration) {
+        let mut news = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *news = true;
+        drop(self.news_came.wait_timeout_while(news, time, |_| !self.is_stopping()));
+    }
+
+    pub(crate) fn wait_for_changes(&self, timeout: Duration) {
+        let mut news = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !*news {
+            news = match self.news_came.wait_timeout(news, timeout) {
+                Ok((news, _)) => news,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        *news = false;
+    }
+}
+
+/// See [`StandbyShared::begin_epoch`].
+pub(crate) struct NewEpoch<'a>(&'a StandbyShared);
+
+impl Drop for NewEpoch<'_> {
+    fn drop(&mut self) {
+        self.0.epoch.fetch_add(1, SeqCst);
+        self.0.wake_senders();
+    }
+}
