@@ -91,7 +91,7 @@ pub struct Verdict {
     pub group: Group,
     /// Name within the group.
     pub name: String,
-    /// PASS, MISS or SKIP.
+    /// PASS, MISS, SKIP or NOTE.
     pub verdict: Word,
     /// The value, unless there is none.
     pub value: Option<f64>,
@@ -121,6 +121,8 @@ pub enum Word {
     Miss,
     /// This machine, or this build, cannot give the figure.
     Skip,
+    /// A measured figure that has neither bar nor aim: others are compared with it.
+    Note,
 }
 
 impl Word {
@@ -129,6 +131,7 @@ impl Word {
             Word::Pass => "PASS",
             Word::Miss => "MISS",
             Word::Skip => "SKIP",
+            Word::Note => "NOTE",
         }
     }
 }
@@ -142,7 +145,12 @@ impl Figure {
         };
         let (verdict, value, reason) = match outcome {
             Ok(value) => {
-                (if self.meets(value, self.bar) { Word::Pass } else { Word::Miss }, Some(value), None)
+                let verdict = match self.bar.or(self.aim) {
+                    None => Word::Note,
+                    Some(_) if self.meets(value, self.bar) => Word::Pass,
+                    Some(_) => Word::Miss,
+                };
+                (verdict, Some(value), None)
             }
             Err(Missing::Skipped(reason)) => (Word::Skip, None, Some(reason)),
             Err(Missing::Failed(reason)) => (Word::Miss, None, Some(reason)),
@@ -170,21 +178,17 @@ impl Figure {
         })
     }
 
-    /// `PASS|MISS|SKIP group.name value unit (bar ..., aim ...)`, then a reason when there is no value.
+    /// `PASS|MISS|SKIP|NOTE group.name value unit (bar ..., aim ...)`, then a reason when there is no value.
     fn line(&self, verdict: Word, value: Option<f64>, reason: Option<&str>) -> String {
         let digits = self.digits;
         let value = value.map_or("-".into(), |value| format!("{value:.digits$}"));
         let limit = |limit: Option<f64>| limit.map_or("-".into(), |limit| limit.to_string());
         let group =
             self.group.to_possible_value().map(|group| group.get_name().to_owned()).unwrap_or_default();
-        let mut line = format!(
-            "{} {group}.{} {value} {} (bar {}, aim {})",
-            verdict.text(),
-            self.name,
-            self.unit,
-            limit(self.bar),
-            limit(self.aim)
-        );
+        let mut line = format!("{} {group}.{} {value} {}", verdict.text(), self.name, self.unit);
+        if self.bar.or(self.aim).is_some() {
+            line.push_str(&format!(" (bar {}, aim {})", limit(self.bar), limit(self.aim)));
+        }
         if let Some(reason) = reason {
             line.push_str(": ");
             // Put the reason on one line, whatever the program wrote.
@@ -282,6 +286,12 @@ mod tests {
         assert!(verdict.aim_reached);
         let worse = Figure { compute: |_| Ok(8.5), ..figure };
         assert_eq!(worse.judge(&Measured::default()).verdict, Word::Miss);
+    }
+
+    #[test]
+    fn figure_without_limits_is_only_noted() {
+        let control = Figure { bar: None, aim: None, ..RATIO }.judge(&Measured::default());
+        assert_eq!((control.verdict, control.line.as_str()), (Word::Note, "NOTE commit.ratio 3.46 x FULL"));
     }
 
     #[test]

@@ -10,11 +10,12 @@
 
 mod length;
 mod log_rewriter;
+mod outcome;
 
 use crate::commit::database::Database;
 use crate::commit::primary::PrimaryShared;
 use length::Length;
-use log_rewriter::{Rewrite, mark_of};
+use outcome::{Rewrite, mark_of};
 use rusqlite::Connection;
 use serde::Serialize;
 use standfast_environment::config::error::InstanceError;

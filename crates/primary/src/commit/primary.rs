@@ -12,6 +12,7 @@
 //! written.
 
 mod chunks;
+mod in_flight;
 pub(crate) mod log_switch;
 mod shared;
 mod verification;
@@ -23,7 +24,7 @@ pub use verification::{ReadPage, Recorded};
 use crate::commit::baseline::BaselineJob;
 use crate::commit::database::Database;
 use crate::commit::foreign_commits::ForeignCommits;
-use chunks::{InFlight, Then};
+use in_flight::{InFlight, Then};
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::ship::open_database::recover_index;
 use standfast_environment::state::now::now_us;

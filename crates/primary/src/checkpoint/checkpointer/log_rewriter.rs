@@ -2,6 +2,7 @@
 //! ([`standfast_sqlite_wal::tail`]), and behind the checkpoint gate the newest version of each page of the suffix
 //! becomes the next WAL. [`Checkpointer`] decides when.
 
+use super::outcome::Rewrite;
 use super::{Checkpointer, WRITER_TIMEOUT, all_is_in_redo, passive, wait_until};
 use crate::commit::database::Database;
 use rusqlite::Connection;
@@ -19,13 +20,6 @@ const HAND_OVER_BACK_OFFS: u32 = 3;
 
 /// How often the next WAL is prepared before the rewrite is abandoned.
 const PREPARED_AT_MOST: u32 = 3;
-
-pub(super) enum Rewrite {
-    Done,
-    /// A connection or an error is in the way.
-    Later,
-    Impossible,
-}
 
 impl Checkpointer {
     /// Runs a passive checkpoint. If it backfills everything up to one of `marks`, and that prefix is not longer than
@@ -165,13 +159,6 @@ impl Checkpointer {
         guard.release_write_lock();
         written
     }
-}
-
-/// Returns an SCN up to which everything is captured, and a header of the WAL that holds at least that.
-pub(super) fn mark_of(database: &Database) -> Option<Mark> {
-    let scn = database.last_commit();
-    // Read after the SCN: the WAL only grows.
-    database.settled_header().map(|header| Mark { header, scn })
 }
 
 /// Completes and syncs what a passive checkpoint has backfilled. True: the database file alone is the state after some

@@ -1,6 +1,7 @@
 //! Chunks of redo on their way into the log: steps 2 to 5 of the commit path.
 
 use super::Primary;
+use super::in_flight::{InFlight, Then};
 use standfast_environment::config::error::InstanceError;
 use standfast_format::count_records;
 use standfast_instruments::{Cause, Round, Statistic};
@@ -11,25 +12,6 @@ use std::sync::atomic::Ordering::SeqCst;
 
 /// Memory kept allocated for the records of the next iteration.
 const OUT_BYTES_KEPT: usize = 1 << 20;
-
-/// What an iteration does after handing over its chunk.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Then {
-    Wait,
-    /// Capture more; the write is awaited later.
-    Resume,
-}
-
-/// A chunk whose write is in flight.
-pub(super) struct InFlight {
-    first: Scn,
-    end: Scn,
-    marks: Vec<CommitMark>,
-    records: u64,
-    round: Round,
-    /// Number of the iteration.
-    number: u64,
-}
 
 impl Primary {
     /// Writes what `out` holds, and after a log switch the anchors at the beginning of the new log.

@@ -1,6 +1,7 @@
 //! Log switches of a primary, and what commits wait for meanwhile.
 
-use super::{Primary, PrimaryShared, Then};
+use super::in_flight::Then;
+use super::{Primary, PrimaryShared};
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::ship::archiving::{event_of, wait_for};
 use standfast_environment::state::now::now_us;
@@ -8,9 +9,6 @@ use standfast_instruments::{Event, Statistic, Waiting};
 use standfast_log::LogWriter;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
-
-/// Work on the log, in stream order.
-pub(super) type LogWork = Box<dyn FnOnce(&mut LogWriter) + Send>;
 
 impl PrimaryShared {
     /// Queues work on the log for the log writer thread. It also runs while a log switch waits, which it may end.

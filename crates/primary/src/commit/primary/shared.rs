@@ -2,18 +2,20 @@
 //! release of commits.
 
 use super::Command;
-use super::log_switch::LogWork;
 use crate::commit::database::Database;
 use crate::commit::release_queue::ReleaseQueue;
 use standfast_environment::ship::retention::Known;
 use standfast_instruments::{Cause, Instruments, Rounds};
-use standfast_log::{LogBuffer, RedoChunk};
+use standfast_log::{LogBuffer, LogWriter, RedoChunk};
 use standfast_session::{Segment, Waiters, monotonic_ns};
 use standfast_types::{DatabaseId, Scn};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+
+/// Work on the log, in stream order.
+pub(super) type LogWork = Box<dyn FnOnce(&mut LogWriter) + Send>;
 
 /// Destinations of the redo besides the local log.
 pub trait Shipping: Send + Sync {

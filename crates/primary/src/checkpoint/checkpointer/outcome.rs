@@ -1,0 +1,19 @@
+//! Whether a WAL was rewritten, and how far one is in the redo.
+
+use crate::commit::database::Database;
+use standfast_sqlite_wal::tail::Mark;
+
+/// Outcome of an attempt to rewrite a WAL.
+pub(super) enum Rewrite {
+    Done,
+    /// A connection or an error is in the way.
+    Later,
+    Impossible,
+}
+
+/// Returns an SCN up to which everything is captured, and a header of the WAL that holds at least that.
+pub(super) fn mark_of(database: &Database) -> Option<Mark> {
+    let scn = database.last_commit();
+    // Read after the SCN: the WAL only grows.
+    database.settled_header().map(|header| Mark { header, scn })
+}
