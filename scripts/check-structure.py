@@ -18,7 +18,7 @@ PRODUCT = (
 ).split()
 # `bench` is below the binary, which contains `standfast bench`.
 TOOLS = "net wan top bench cli".split()
-VERIFY = "testkit campaign fuzz".split()
+VERIFY = "testkit simulation campaign fuzz".split()
 # The parts of a crate, lowest first: folders of its source.
 PARTS = {
     "environment": "config state security context ship".split(),

@@ -259,9 +259,16 @@ impl StandbyLog for ReceivedLog {
     }
 
     fn cut(&mut self, at: Scn) -> Result<(), StageError> {
-        let shared = self.shared.clone();
+        let (shared, confirmed) = (self.shared.clone(), self.shared.confirmed());
+        // The receiver has compared it with the confirmed position already: databases may hold what is confirmed.
+        if at < confirmed {
+            return Err(format!(
+                "redo is not cut at SCN {at}: the primary has confirmed it up to {confirmed}"
+            )
+            .into());
+        }
         let _streams_begin_again = shared.begin_epoch();
-        self.writer.cut(at, self.shared.confirmed())?;
+        self.writer.cut(at, confirmed)?;
         *self.shared.buffer() = Arc::new(LogBuffer::new(at, BUFFER_BYTES));
         self.note_end(Scn::ZERO);
         Ok(())

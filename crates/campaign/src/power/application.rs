@@ -1,11 +1,12 @@
 //! Applications of a history: plain SQLite connections that run one after another.
 
-use super::Outcome;
-use super::primary::PrimaryHost;
-use super::truth::{State, Truth, open_plain};
+use super::truth::{State, Truth};
 use rusqlite::{Connection, ErrorCode, params};
+use standfast_simulation::Outcome;
+use standfast_simulation::databases::open_plain;
+use standfast_simulation::primary::PrimaryHost;
 use standfast_testkit::{Rng, SimMachine};
-use standfast_types::{DatabaseId, PageSize};
+use standfast_types::DatabaseId;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,28 +26,6 @@ pub struct AppDatabase {
 struct Writer {
     connection: Connection,
     in_transaction: bool,
-}
-
-/// Creates a database with the tables of the applications, durably.
-pub fn create_database(machine: &Arc<SimMachine>, path: &Path, rng: &mut Rng) -> Outcome<PageSize> {
-    let page_bytes = rng.pick(&[512, 1024, 1024, 4096]).copied().unwrap_or(1024);
-    let auto_vacuum = rng.pick(&[0, 0, 1, 2]).copied().unwrap_or(0);
-    let made = || -> rusqlite::Result<()> {
-        let connection = open_plain_create(machine, path)?;
-        connection.execute_batch(&format!(
-            "PRAGMA page_size={page_bytes}; PRAGMA auto_vacuum={auto_vacuum}; PRAGMA journal_mode=WAL;
-             CREATE TABLE ledger(writer INTEGER, seq INTEGER, PRIMARY KEY(writer, seq));
-             CREATE TABLE data(id INTEGER PRIMARY KEY, tag INTEGER, body BLOB);"
-        ))
-    };
-    made().map_err(|error| error.to_string())?;
-    let image = machine.contents(path).ok_or("the new database is not there")?;
-    machine.install(path, &image);
-    PageSize::new(page_bytes).ok_or_else(|| "an impossible page size".to_owned())
-}
-
-fn open_plain_create(machine: &Arc<SimMachine>, path: &Path) -> rusqlite::Result<Connection> {
-    Connection::open_with_flags_and_vfs(path, rusqlite::OpenFlags::default(), machine.vfs_name())
 }
 
 impl AppDatabase {

@@ -1,15 +1,18 @@
 //! Power losses: what is lost, how the machines recover, and what must then be in the databases.
 
 use super::application::AppDatabase;
+use super::members;
 use super::members::Strike;
-use super::primary::PrimaryHost;
-use super::site::SegmentFile;
-use super::standby::{self, StandbyHost};
-use super::truth::{inspect, open_plain};
+use super::truth::inspect;
 use super::world::World;
-use super::{Outcome, lock, members, trace};
 use standfast_environment::state::control::Role;
+use standfast_instance::role::failover::take_over;
 use standfast_io::Disk;
+use standfast_simulation::databases::open_plain;
+use standfast_simulation::primary::PrimaryHost;
+use standfast_simulation::site::SegmentFile;
+use standfast_simulation::standby::{self, StandbyHost};
+use standfast_simulation::{Outcome, lock, trace};
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine};
 use standfast_transport::StandbyLog;
 use standfast_types::{Scn, WAL_HEADER_BYTES};
@@ -418,7 +421,8 @@ impl World {
             }
             None => StandbyHost::open(machine, &self.geometry, segment)?,
         };
-        let (environment, done) = standby.fail_over()?;
+        let (environment, applier, received) = standby.into_parts()?;
+        let done = take_over(&environment, applier, &received, false).map_err(|error| error.to_string())?;
         let host = PrimaryHost::open_in(machine, environment);
         drop(done.keepers);
         host

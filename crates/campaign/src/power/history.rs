@@ -1,9 +1,9 @@
 //! Histories: random ones with random power losses, and fixed ones with a power loss at every sync boundary.
 
-use super::Outcome;
 use super::crash::{Fate, arm, draw_loss};
 use super::report::PowerReport;
 use super::world::World;
+use standfast_simulation::Outcome;
 use standfast_testkit::{CrashPlace, Loss, Rng, SqliteSeed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

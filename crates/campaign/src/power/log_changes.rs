@@ -1,10 +1,10 @@
 //! Changes of the primary's log groups in a random history, and the return of lost members while it runs.
 
-use super::site::MEMBER_NAMES;
 use super::world::World;
-use super::{Outcome, trace};
 use standfast_environment::InstanceError;
 use standfast_instance::role::log_changes::{LogChange, change_log};
+use standfast_simulation::site::MEMBER_NAMES;
+use standfast_simulation::{Outcome, trace};
 use standfast_testkit::Rng;
 
 impl World {

@@ -2,13 +2,13 @@
 //! copied from the other one, or blocks of both members are damaged in different places. While the power is on, the
 //! device of a directory fails; after the next power loss it works again, with its former content.
 
-use super::Outcome;
-use super::site::{Geometry, MEMBER_NAMES, SegmentFile, paths};
-use super::trace;
 use standfast_environment::state::control::{Control, Role};
 use standfast_format::{FILE_HEADER_BYTES, LogKind};
 use standfast_io::Disk;
 use standfast_log::{LogError, RedoLog};
+use standfast_simulation::Outcome;
+use standfast_simulation::site::{Geometry, MEMBER_NAMES, SegmentFile, paths};
+use standfast_simulation::trace;
 use standfast_testkit::{Rng, SimMachine};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

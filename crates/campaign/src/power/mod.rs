@@ -19,38 +19,18 @@
 //! acknowledged; after catching up both are equal page by page; after a failover everything is there that was
 //! acknowledged while commits waited for the standby.
 
-#[cfg(test)]
-mod aged_log;
 mod application;
 mod crash;
+mod described;
 mod history;
-mod link;
 mod log_changes;
 mod members;
-#[cfg(test)]
-mod pace;
-mod primary;
 mod report;
-mod site;
-mod standby;
-mod trace;
 mod truth;
 mod workers;
 mod world;
 
 pub use history::{Sabotage, run_boundaries, run_seed};
 pub use report::PowerReport;
-pub use trace::turn_on as turn_trace_on;
+pub use standfast_simulation::trace::turn_on as turn_trace_on;
 pub use workers::{Part, PowerConfig, run};
-
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Errors are only text: the caller only checks whether the machines had power.
-type Outcome<T> = std::result::Result<T, String>;
-
-/// A stage that may be absent.
-type Held<T> = Arc<Mutex<Option<T>>>;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -1,7 +1,7 @@
 //! Findings of a power campaign.
 
-use super::trace;
 use serde::{Deserialize, Serialize};
+use standfast_simulation::trace;
 
 /// Maximum number of notes; the first ones are the most useful.
 const NOTES_MAX: usize = 100;

@@ -1,9 +1,10 @@
 //! What must be found after a power loss: every committed state, and which of them were acknowledged.
 
-use super::Outcome;
 use super::report::PowerReport;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::Connection;
 use standfast_format::page_sum;
+use standfast_simulation::Outcome;
+use standfast_simulation::databases::open_plain;
 use standfast_testkit::SimMachine;
 use standfast_types::{DatabaseId, PageNo, ReleasePosition};
 use std::collections::VecDeque;
@@ -261,14 +262,6 @@ impl Truth {
         // It is unknown how many acknowledged commits are missing: at least one.
         report.lose(1, note);
     }
-}
-
-/// Opens a database on a machine as any program would.
-pub fn open_plain(machine: &Arc<SimMachine>, path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags_and_vfs(path, flags, machine.vfs_name())?;
-    connection.execute_batch("PRAGMA synchronous=NORMAL")?;
-    Ok(connection)
 }
 
 /// Reads the state of an existing database and runs SQLite's integrity check.

@@ -1,14 +1,16 @@
 //! Two machines, their instances and the applications; runs one event at a time.
 
-use super::application::{AppDatabase, create_database};
-use super::link::Link;
-use super::primary::PrimaryHost;
+use super::application::AppDatabase;
 use super::report::PowerReport;
-use super::site::{Geometry, SegmentFile};
-use super::standby::{self, StandbyHost};
-use super::truth::{State, inspect, open_plain};
-use super::{Held, Outcome, lock, trace};
+use super::truth::{State, inspect};
 use standfast_primary::commit::primary::NoShipping;
+use standfast_simulation::databases::create_database;
+use standfast_simulation::databases::open_plain;
+use standfast_simulation::link::Link;
+use standfast_simulation::primary::PrimaryHost;
+use standfast_simulation::site::{Geometry, SegmentFile};
+use standfast_simulation::standby::{self, StandbyHost};
+use standfast_simulation::{Held, Outcome, lock, trace};
 use standfast_testkit::{Rng, SimMachine};
 use standfast_transport::StandbyLog;
 use standfast_types::{ReleasePosition, Scn};

@@ -1,7 +1,7 @@
 //! The connection between primary and standby: does what sender and receiver do, one message at a time.
 
-use super::standby::StandbyHost;
-use super::{Held, Outcome, lock};
+use crate::standby::StandbyHost;
+use crate::{Held, Outcome, lock};
 use standfast_environment::ship::identity::peer_identity;
 use standfast_instruments::Cause;
 use standfast_log::RedoChunk;
@@ -261,7 +261,11 @@ fn deliver(
     Ok(false)
 }
 
-pub(super) fn next_redo(
+/// Redo of the primary from `from` on, up to `upto` and `bytes_max` bytes.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn next_redo(
     source: &PrimarySource,
     from: Scn,
     upto: Scn,

@@ -1,12 +1,11 @@
 //! The stages of a standby on a simulated machine, stepped by one thread.
 
-use super::Outcome;
-use super::primary::PrimaryHost;
-use super::site::{Geometry, SegmentFile, StandbyStart, paths};
+use crate::primary::PrimaryHost;
+use crate::site::{Geometry, SegmentFile, StandbyStart, paths};
+use crate::{Outcome, lock};
 use standfast_apply::Limits;
 use standfast_environment::context::environment::Environment;
 use standfast_environment::state::control::{Control, DatabaseRecord, Incarnation, Role};
-use standfast_instance::role::failover::{FailedOver, take_over};
 use standfast_log::{LogIdentity, LogSwitch};
 use standfast_standby::applier::Applier;
 use standfast_standby::received_log::ReceivedLog;
@@ -15,7 +14,7 @@ use standfast_testkit::SimMachine;
 use standfast_transport::RedoSource;
 use standfast_types::Scn;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Iterations after which a log switch is blocked for good, because apply could not make room.
 const ROUNDS_MAX: u32 = 8;
@@ -24,10 +23,6 @@ pub struct StandbyHost {
     pub environment: Arc<Environment>,
     received: Arc<Mutex<ReceivedLog>>,
     applier: Arc<Mutex<Option<Applier>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Small limits, so that checkpoints, replays and partial transactions are common.
@@ -194,122 +189,9 @@ impl StandbyHost {
         databases.into_iter().map(|record| (record.name, record.path)).collect()
     }
 
-    /// Fails over; the instance must then be opened as a primary.
-    pub fn fail_over(self) -> Outcome<(Arc<Environment>, FailedOver)> {
+    /// Ends the standby, and returns what a failover begins with.
+    pub fn into_parts(self) -> Outcome<(Arc<Environment>, Applier, Arc<Mutex<ReceivedLog>>)> {
         let applier = lock(&self.applier).take().ok_or("the standby has been failed over")?;
-        let done = take_over(&self.environment, applier, &self.received, false)
-            .map_err(|error| error.to_string())?;
-        Ok((self.environment.clone(), done))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::link::next_redo;
-    use super::super::primary::tests::{commit, rows, small_primary};
-    use super::*;
-    use standfast_primary::commit::primary::NoShipping;
-    use standfast_testkit::{CrashPlace, Loss, Rng};
-    use standfast_transport::StandbyLog;
-    use standfast_types::DatabaseId;
-
-    const APPLIED: u32 = 1;
-    const CONFIRMED: u32 = 3;
-    const RECEIVED: u32 = 6;
-
-    /// A primary with commits, and a standby created before them.
-    struct Rig {
-        primary: PrimaryHost,
-        machine: Arc<SimMachine>,
-        geometry: Geometry,
-        /// SCN at the end of each commit.
-        ends: Vec<Scn>,
-        _segment: SegmentFile,
-    }
-
-    impl Rig {
-        fn new() -> Rig {
-            let (primary_machine, geometry, segment, mut primary) = small_primary();
-            primary.shared.ship_through(Arc::new(NoShipping));
-            let machine = SimMachine::new(2);
-            create(&machine, &geometry, &primary, 2).unwrap();
-            let mut commit = || {
-                commit(&primary_machine, &primary, DatabaseId(1));
-                primary.drain().unwrap();
-                primary.source.durable()
-            };
-            let ends = (0..RECEIVED).map(|_| commit()).collect();
-            Rig { primary, machine, geometry, ends, _segment: segment }
-        }
-
-        /// Opens the standby on `machine`, with received redo that is partly confirmed. Of the confirmed redo the first
-        /// commits are applied, so that recovery builds on pages of the database, not only on redo of complete pages.
-        fn standby(&self, machine: &Arc<SimMachine>, segment: &SegmentFile) -> StandbyHost {
-            let standby = StandbyHost::open(machine, &self.geometry, segment).unwrap();
-            for (row, end) in (1..).zip(&self.ends) {
-                let mut log = standby.log();
-                while log.received_end() < *end {
-                    let redo = next_redo(&self.primary.source, log.received_end(), *end, 1 << 20).unwrap();
-                    let confirmed = log.confirmed();
-                    log.append(&[&redo], confirmed).unwrap();
-                }
-                if [APPLIED, CONFIRMED].contains(&row) {
-                    log.confirm(*end).unwrap();
-                }
-                drop(log);
-                if row == APPLIED {
-                    standby.apply().unwrap();
-                    standby.sync().unwrap();
-                }
-            }
-            standby
-        }
-    }
-
-    fn copy_of_the_database() -> PathBuf {
-        paths().databases.join("d1.db")
-    }
-
-    fn take_over_as_primary(machine: &Arc<SimMachine>, standby: StandbyHost) -> Outcome<PrimaryHost> {
-        let (environment, done) = standby.fail_over()?;
-        let host = PrimaryHost::open_in(machine, environment);
-        drop(done.keepers);
-        host
-    }
-
-    #[test]
-    fn failover_repeats_after_power_loss_and_keeps_unconfirmed_redo() {
-        let rig = Rig::new();
-        let again = |machine: &Arc<SimMachine>, segment: &SegmentFile| {
-            if role(machine)? == Role::Primary {
-                return PrimaryHost::open(machine, &rig.geometry, segment);
-            }
-            take_over_as_primary(machine, StandbyHost::open(machine, &rig.geometry, segment)?)
-        };
-        for place in CrashPlace::ALL {
-            for loss in [Loss::DropUnsynced, Loss::KeepUnsynced, Loss::Random] {
-                let mut boundary = 0;
-                loop {
-                    boundary += 1;
-                    let at = format!("boundary {boundary}, {place:?}, {loss:?}");
-                    let (machine, segment) = (rig.machine.copy(boundary), SegmentFile::new());
-                    let standby = rig.standby(&machine, &segment);
-                    machine.crash_at(boundary, place);
-                    let done = take_over_as_primary(&machine, standby);
-                    let finished = machine.is_powered();
-                    if !finished {
-                        drop(done);
-                        machine.power_loss(loss, &mut Rng::new(boundary));
-                        segment.lose();
-                        drop(again(&machine, &segment).unwrap_or_else(|error| panic!("{at}: {error}")));
-                    }
-                    assert_eq!(rows(&machine, &copy_of_the_database()), RECEIVED, "{at}");
-                    if finished {
-                        break;
-                    }
-                }
-                assert!(boundary > 10, "a failover passes more than {boundary} boundaries");
-            }
-        }
+        Ok((self.environment.clone(), applier, self.received.clone()))
     }
 }

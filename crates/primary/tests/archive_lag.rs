@@ -1,10 +1,12 @@
-//! Tests: a log that holds redo is switched when it reaches the archive lag target, and no commit waits for that
+//! A log that holds redo is switched when it reaches the archive lag target, and no commit waits for that
 //! switch.
 
-use super::primary::PrimaryHost;
-use super::primary::tests::{commit, small_primary};
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use standfast_primary::commit::archive_lag::ArchiveLag;
 use standfast_primary::commit::primary::NoShipping;
+use standfast_simulation::primary::PrimaryHost;
+use standfast_simulation::rig::{commit, small_primary};
 use standfast_testkit::SimClock;
 use standfast_types::DatabaseId;
 use std::sync::Arc;

@@ -1,17 +1,19 @@
-//! Tests: a throttled checkpoint runs at full speed when its instance stops, so that a stop or a failover does not wait
+//! A throttled checkpoint runs at full speed when its instance stops, so that a stop or a failover does not wait
 //! for it, and early writeback of new WAL frames continues meanwhile.
 
-use super::link::next_redo;
-use super::primary::PrimaryHost;
-use super::primary::tests::small_primary;
-use super::site::SegmentFile;
-use super::standby;
-use super::truth::open_plain;
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use standfast_apply::Limits;
 use standfast_environment::config::settings::CheckpointConfig;
 use standfast_primary::commit::primary::NoShipping;
 use standfast_primary::open::primary_threads::{PrimaryThreads, Wiring};
 use standfast_session::DatabaseState;
+use standfast_simulation::databases::open_plain;
+use standfast_simulation::link::next_redo;
+use standfast_simulation::primary::PrimaryHost;
+use standfast_simulation::rig::small_primary;
+use standfast_simulation::site::SegmentFile;
+use standfast_simulation::standby;
 use standfast_sqlite_wal::pace::STEADY_PORTION_PAGES;
 use standfast_standby::applier::Applier;
 use standfast_standby::received_log::ReceivedLog;

@@ -1,6 +1,6 @@
 //! An instance directory on a simulated machine.
 
-use super::Outcome;
+use crate::Outcome;
 use standfast_environment::config::settings::Config;
 use standfast_environment::context::environment::Environment;
 use standfast_environment::state::alert::AlertLog;
@@ -44,7 +44,6 @@ impl Geometry {
     }
 
     /// The fewest and smallest groups.
-    #[cfg(test)]
     pub fn smallest() -> Geometry {
         let mut config = Config::default();
         config.redo.groups = 2;

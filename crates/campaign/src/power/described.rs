@@ -1,23 +1,8 @@
-//! Traces the events of a history to standard error: `--trace`.
+//! Positions of both instances, for the trace and for reports.
 
-use super::lock;
 use super::world::World;
+use standfast_simulation::lock;
 use standfast_transport::StandbyLog;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
-static ON: AtomicBool = AtomicBool::new(false);
-
-/// Turns the trace on for the histories of this process.
-pub fn turn_on() {
-    ON.store(true, Relaxed);
-}
-
-/// Writes a line if the trace is on.
-pub(super) fn say(what: impl FnOnce() -> String) {
-    if ON.load(Relaxed) {
-        eprintln!("{}", what());
-    }
-}
 
 impl World {
     /// Describes the positions of both instances.

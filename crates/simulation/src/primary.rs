@@ -1,7 +1,7 @@
 //! The stages of a primary on a simulated machine, stepped by one thread.
 
-use super::site::{Geometry, ROUND_BYTES, SegmentFile};
-use super::{Outcome, trace};
+use crate::site::{Geometry, ROUND_BYTES, SegmentFile};
+use crate::{Outcome, lock, trace};
 use rusqlite::Connection;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
@@ -21,7 +21,7 @@ use standfast_testkit::SimMachine;
 use standfast_types::{DatabaseId, PageSize, Scn};
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Attempts after which a switch is blocked for good, because the helpers have done what they can.
@@ -47,10 +47,6 @@ struct Works {
     /// First SCN of the archived logs that are kept for the standby.
     needed_from: Scn,
     attempts: u32,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Works {
@@ -322,230 +318,4 @@ impl PrimaryHost {
 
 fn text(error: InstanceError) -> String {
     error.to_string()
-}
-
-#[cfg(test)]
-pub mod tests {
-    use super::super::application::create_database;
-    use super::super::site::paths;
-    use super::super::truth::open_plain;
-    use super::*;
-    use standfast_io::Disk;
-    use standfast_primary::commit::primary::NoShipping;
-    use standfast_testkit::{CrashPlace, Loss, Rng};
-    use standfast_types::ReleasePosition;
-    use std::path::Path;
-
-    /// Creates a primary with one database and two log groups, on a machine of its own.
-    pub fn small_primary() -> (Arc<SimMachine>, Geometry, SegmentFile, PrimaryHost) {
-        let mut rng = Rng::new(5);
-        let (machine, geometry, segment) = (SimMachine::new(1), Geometry::smallest(), SegmentFile::new());
-        geometry.init(&machine).unwrap();
-        let path = PathBuf::from("/app/d1.db");
-        let page_size = create_database(&machine, &path, &mut rng).unwrap();
-        let mut host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
-        host.protect("d1.db", path, page_size, false).unwrap();
-        (machine, geometry, segment, host)
-    }
-
-    #[test]
-    fn recovery_releases_no_commit_that_waited_for_a_standby() {
-        let (machine, geometry, segment, mut host) = small_primary();
-        let id = DatabaseId(1);
-        let application = open_plain(&machine, Path::new("/app/d1.db")).unwrap();
-        application.execute_batch("INSERT INTO ledger VALUES(1, 1)").unwrap();
-        let header = host.shared.database(id).unwrap().header().unwrap();
-        let epoch = host.shared.segment.announce_generation(id.0, header.raw_salts());
-        let commit = ReleasePosition::new(epoch, header.frames());
-        let released = |host: &PrimaryHost| ReleasePosition(host.shared.segment.durable(id.0)) >= commit;
-        host.drain().unwrap();
-        assert!(!released(&host), "no destination has it");
-        host.leave();
-        let host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
-        assert!(!released(&host), "the destinations are not known yet");
-        host.shared.ship_through(Arc::new(NoShipping));
-        assert!(released(&host), "there is none to wait for");
-    }
-
-    #[test]
-    fn log_switch_works_after_power_loss_at_any_point_of_a_switch() {
-        let mut boundary = 0;
-        loop {
-            boundary += 1;
-            let (machine, geometry, segment, mut host) = small_primary();
-            host.switch_log().unwrap();
-            machine.crash_at(boundary, CrashPlace::After);
-            let switched = host.switch_log();
-            drop(host);
-            if switched.is_ok() && machine.is_powered() {
-                break;
-            }
-            machine.power_loss(Loss::DropUnsynced, &mut Rng::new(1));
-            segment.lose();
-            let mut host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
-            for _ in 0..3 {
-                host.switch_log().unwrap_or_else(|error| panic!("boundary {boundary}: {error}"));
-                host.checkpoint().unwrap();
-            }
-        }
-        assert!(boundary > 2, "a switch passes more than {boundary} boundaries");
-    }
-
-    /// Commits one row and announces its WAL generation; returns its release position.
-    pub fn commit(machine: &Arc<SimMachine>, host: &PrimaryHost, id: DatabaseId) -> ReleasePosition {
-        let database = host.shared.database(id).unwrap();
-        let application = open_plain(machine, &database.record().path).unwrap();
-        application
-            .execute_batch("INSERT INTO ledger SELECT 1, coalesce(max(seq), 0) + 1 FROM ledger")
-            .unwrap();
-        let header = database.header().unwrap();
-        let epoch = host.shared.segment.announce_generation(id.0, header.raw_salts());
-        ReleasePosition::new(epoch, header.frames())
-    }
-
-    pub fn rows(machine: &Arc<SimMachine>, path: &Path) -> u32 {
-        let connection = open_plain(machine, path).unwrap();
-        connection.query_row("SELECT count(*) FROM ledger", [], |row| row.get(0)).unwrap()
-    }
-
-    #[test]
-    fn wal_with_only_a_durable_header_needs_no_full_resync() {
-        let (machine, geometry, segment, mut host) = small_primary();
-        let path = Path::new("/app/d1.db");
-        // Keeps the wal-index alive.
-        let application = open_plain(&machine, path).unwrap();
-        // An empty WAL was reset: after a restart of the instance, recovery begins in a WAL generation that is in no
-        // file.
-        host.checkpoint_everything().unwrap();
-        host.leave();
-        let mut host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
-        host.shared.ship_through(Arc::new(NoShipping));
-        for _ in 0..3 {
-            commit(&machine, &host, DatabaseId(1));
-        }
-        host.drain().unwrap();
-        machine.power_loss(Loss::DropUnsynced, &mut Rng::new(1));
-        drop((host, application));
-        segment.lose();
-        let wal = machine.contents("/app/d1.db-wal").unwrap();
-        assert_eq!(wal.len(), 32, "SQLite takes it for no log");
-        let host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
-        assert!(!host.alerts().contains("full image"), "{}", host.alerts());
-        drop(host);
-        assert_eq!(rows(&machine, path), 3);
-    }
-
-    #[test]
-    fn full_resync_releases_no_commit_before_it_is_complete() {
-        let (machine, _, _segment, mut host) = small_primary();
-        host.shared.ship_through(Arc::new(NoShipping));
-        let path = PathBuf::from("/app/d2.db");
-        let page_size = create_database(&machine, &path, &mut Rng::new(6)).unwrap();
-        // Two transactions in the WAL before the copy begins: capture starts after them, and they count as captured
-        // only with the copy.
-        open_plain(&machine, &path).unwrap().execute_batch("INSERT INTO ledger VALUES(1, 1)").unwrap();
-        let application = open_plain(&machine, &path).unwrap();
-        application.execute_batch("INSERT INTO ledger VALUES(1, 2)").unwrap();
-        let id = host.protect("d2.db", path, page_size, true).unwrap();
-        let header = host.shared.database(id).unwrap().header().unwrap();
-        let commit = ReleasePosition::new(host.shared.segment.epoch(id.0).0, header.frames());
-        let released = |host: &PrimaryHost| ReleasePosition(host.shared.segment.durable(id.0)) >= commit;
-        assert!(header.frames() > 0);
-        assert!(!released(&host), "the copy is not in the redo yet");
-        host.drain().unwrap();
-        assert!(released(&host));
-    }
-
-    /// Returns a primary after a power loss that has run without its first database, which lacks an acknowledged
-    /// commit. The second database has had commits since, so the redo of the first one is only in archived logs.
-    fn lived_on_without_the_first() -> (Arc<SimMachine>, Geometry, SegmentFile) {
-        let (machine, geometry, segment, mut host) = small_primary();
-        host.shared.ship_through(Arc::new(NoShipping));
-        let path = PathBuf::from("/app/d2.db");
-        let page_size = create_database(&machine, &path, &mut Rng::new(6)).unwrap();
-        let second = host.protect("d2.db", path, page_size, false).unwrap();
-        // Recovery begins where the database has a WAL.
-        commit(&machine, &host, DatabaseId(1));
-        host.drain().unwrap();
-        host.switch_log().unwrap();
-        host.checkpoint().unwrap();
-        let before = rows(&machine, Path::new(FIRST));
-        let acknowledged = commit(&machine, &host, DatabaseId(1));
-        host.drain().unwrap();
-        assert!(ReleasePosition(host.shared.segment.durable(1)) >= acknowledged);
-        host.leave();
-        machine.power_loss(Loss::DropUnsynced, &mut Rng::new(1));
-        segment.lose();
-        assert_eq!(rows(&machine.copy(1), Path::new(FIRST)), before, "its log has lost the commit");
-        machine.disk().rename(Path::new(FIRST), Path::new(AWAY)).unwrap();
-        for start in 0..2 {
-            let environment = geometry.environment(&machine, &segment).unwrap();
-            let mut host = PrimaryHost::open_without(&machine, environment, 1).unwrap();
-            host.shared.ship_through(Arc::new(NoShipping));
-            host.keep_archives_from(Scn(u64::MAX));
-            for _ in 0..4 {
-                commit(&machine, &host, second);
-                host.drain().unwrap();
-                host.switch_log().unwrap();
-                host.checkpoint().unwrap();
-                host.archive().unwrap();
-            }
-            let control = host.environment.control();
-            let from = control.left_out_from(DatabaseId(1)).unwrap();
-            assert!(control.checkpoint > from, "start {start}: recovery of the others has moved on");
-            assert!(host.source.redo_log().archived()[0].header.first_scn <= from, "start {start}");
-            host.leave();
-        }
-        machine.disk().rename(Path::new(AWAY), Path::new(FIRST)).unwrap();
-        (machine, geometry, segment)
-    }
-
-    const FIRST: &str = "/app/d1.db";
-    const AWAY: &str = "/app/d1.away";
-
-    #[test]
-    fn database_absent_at_start_catches_up_from_archived_logs() {
-        let (machine, geometry, segment) = lived_on_without_the_first();
-        let host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
-        assert_eq!(rows(&machine, Path::new(FIRST)), 2);
-        assert_eq!(host.environment.control().left_out, []);
-        assert_eq!(host.resynchronisations(), 0);
-        host.keep_archives_from(Scn(u64::MAX));
-        host.archive().unwrap();
-        assert_eq!(host.source.redo_log().archived(), [], "no destination needs them any more");
-    }
-
-    #[test]
-    fn database_whose_redo_is_gone_is_refused_and_not_resynced() {
-        let (machine, geometry, segment) = lived_on_without_the_first();
-        for archived in machine.disk().list(&paths().archive).unwrap() {
-            machine.disk().remove(&archived).unwrap();
-        }
-        let environment = geometry.environment(&machine, &segment).unwrap();
-        let mut host = PrimaryHost::open_without(&machine, environment, 1).unwrap();
-        for words in ["needs the redo from SCN", "put the archived logs", "standfast database resolve d1.db"]
-        {
-            assert!(host.alerts().contains(words), "no `{words}` in {}", host.alerts());
-        }
-        assert_eq!(host.resynchronisations(), 0);
-        host.drain().unwrap();
-        assert_eq!(rows(&machine, Path::new(FIRST)), 1, "nothing was applied");
-        assert!(host.environment.control().left_out_from(DatabaseId(1)).is_some());
-    }
-
-    #[test]
-    fn database_that_returns_with_other_content_is_refused() {
-        let (machine, geometry, segment) = lived_on_without_the_first();
-        let file = open_plain(&machine, Path::new(FIRST)).unwrap();
-        file.execute_batch(
-            "PRAGMA wal_checkpoint(TRUNCATE); DELETE FROM data; INSERT INTO ledger VALUES(9, 9)",
-        )
-        .unwrap();
-        drop(file);
-        let environment = geometry.environment(&machine, &segment).unwrap();
-        let host = PrimaryHost::open_without(&machine, environment, 1).unwrap();
-        for words in ["does not stand where the redo says", "fail over", "standfast database resolve d1.db"] {
-            assert!(host.alerts().contains(words), "no `{words}` in {}", host.alerts());
-        }
-    }
 }
