@@ -1,6 +1,6 @@
 //! A failover of a standby that loses power at every sync boundary of it, on a simulated machine.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use standfast_environment::state::control::Role;
 use standfast_instance::role::failover::take_over;

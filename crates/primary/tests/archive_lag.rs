@@ -1,7 +1,7 @@
 //! A log that holds redo is switched when it reaches the archive lag target, and no commit waits for that
 //! switch.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use standfast_primary::commit::archive_lag::ArchiveLag;
 use standfast_primary::commit::primary::NoShipping;

@@ -1,6 +1,6 @@
 //! When a primary releases commits and backfills them, on a simulated machine that loses power at any sync boundary.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use standfast_instruments::Cause;
 use standfast_log::RedoChunk;

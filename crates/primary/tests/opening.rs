@@ -1,6 +1,6 @@
 //! What an opening of a primary does with redo and databases after a stop of any kind, on a simulated machine.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use standfast_io::Disk;
 use standfast_primary::commit::primary::NoShipping;

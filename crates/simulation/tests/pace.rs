@@ -1,7 +1,7 @@
 //! A throttled checkpoint runs at full speed when its instance stops, so that a stop or a failover does not wait
 //! for it, and early writeback of new WAL frames continues meanwhile.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use standfast_apply::Limits;
 use standfast_environment::config::settings::CheckpointConfig;

@@ -1,6 +1,6 @@
 //! What a standby hardens, applies, forwards and archives of received redo, on a simulated machine.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use standfast_primary::commit::primary::NoShipping;
 use standfast_simulation::link::next_redo;
