@@ -97,7 +97,7 @@ fn failover_repeats_after_power_loss_and_keeps_unconfirmed_redo() {
             loop {
                 boundary += 1;
                 let at = format!("boundary {boundary}, {place:?}, {loss:?}");
-                let (machine, segment) = (rig.machine.copy(boundary), SegmentFile::new());
+                let (machine, segment) = (rig.machine.copy(boundary), SegmentFile::unique());
                 let standby = rig.standby(&machine, &segment);
                 machine.crash_at(boundary, place);
                 let done = take_over_as_primary(&machine, standby);

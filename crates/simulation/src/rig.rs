@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Creates a primary with one database and two log groups, on a machine of its own.
 pub fn small_primary() -> (Arc<SimMachine>, Geometry, SegmentFile, PrimaryHost) {
     let mut rng = Rng::new(5);
-    let (machine, geometry, segment) = (SimMachine::new(1), Geometry::smallest(), SegmentFile::new());
+    let (machine, geometry, segment) = (SimMachine::new(1), Geometry::smallest(), SegmentFile::unique());
     geometry.init(&machine).unwrap();
     let path = PathBuf::from("/app/d1.db");
     let page_size = create_database(&machine, &path, &mut rng).unwrap();

@@ -234,7 +234,7 @@ pub struct SegmentFile {
 
 impl SegmentFile {
     /// Returns a new unique name; creates no file.
-    pub fn new() -> SegmentFile {
+    pub fn unique() -> SegmentFile {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         SegmentFile {

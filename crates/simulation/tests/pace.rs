@@ -127,7 +127,7 @@ fn writeback_starts_for_frames_written_during_a_checkpoint() {
 fn syncs_of_a_step(told_at: Option<u64>) -> u64 {
     let (primary_machine, geometry, _segment, mut primary) = small_primary();
     primary.shared.ship_through(Arc::new(NoShipping));
-    let (machine, segment) = (SimMachine::new(2), SegmentFile::new());
+    let (machine, segment) = (SimMachine::new(2), SegmentFile::unique());
     standby::create(&machine, &geometry, &primary, 2).unwrap();
     write_many_pages(&primary_machine, &mut primary);
 

@@ -74,7 +74,7 @@ fn apply_all(standby: &StandbyHost) {
 
 #[test]
 fn redo_is_applied_only_as_far_as_the_primary_has_confirmed_it() {
-    let (rig, segment) = (Rig::new(), SegmentFile::new());
+    let (rig, segment) = (Rig::new(), SegmentFile::unique());
     let standby = rig.open(&rig.machine, &segment);
     rig.receive(&standby).unwrap();
     apply_all(&standby);
@@ -93,7 +93,7 @@ fn acknowledged_redo_survives_power_loss_at_every_boundary() {
         loop {
             boundary += 1;
             let at = format!("boundary {boundary}, {place:?}");
-            let (machine, segment) = (rig.machine.copy(boundary), SegmentFile::new());
+            let (machine, segment) = (rig.machine.copy(boundary), SegmentFile::unique());
             let standby = rig.open(&machine, &segment);
             machine.crash_at(boundary, place);
             let received = rig.receive(&standby);
@@ -117,7 +117,7 @@ fn acknowledged_redo_survives_power_loss_at_every_boundary() {
 
 #[test]
 fn withdrawn_redo_is_cut_and_confirmed_redo_never() {
-    let (rig, segment) = (Rig::new(), SegmentFile::new());
+    let (rig, segment) = (Rig::new(), SegmentFile::unique());
     let standby = rig.open(&rig.machine, &segment);
     rig.receive(&standby).unwrap();
     let mut log = standby.log();
@@ -129,7 +129,7 @@ fn withdrawn_redo_is_cut_and_confirmed_redo_never() {
 
 #[test]
 fn redo_is_forwarded_with_the_limits_that_the_primary_has_set() {
-    let (rig, segment) = (Rig::new(), SegmentFile::new());
+    let (rig, segment) = (Rig::new(), SegmentFile::unique());
     let standby = rig.open(&rig.machine, &segment);
     rig.receive(&standby).unwrap();
     let shared = standby.log().shared().clone();
@@ -146,7 +146,7 @@ fn redo_is_forwarded_with_the_limits_that_the_primary_has_set() {
 
 #[test]
 fn group_is_archived_only_with_confirmed_redo() {
-    let (mut rig, segment) = (Rig::new(), SegmentFile::new());
+    let (mut rig, segment) = (Rig::new(), SegmentFile::unique());
     let standby = rig.open(&rig.machine, &segment);
     rig.receive(&standby).unwrap();
     rig.primary.switch_log().unwrap();

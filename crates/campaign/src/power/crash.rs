@@ -288,7 +288,7 @@ impl World {
         };
         let trial = machine.copy(self.rng.next_u64());
         change(&trial)?;
-        match PrimaryHost::open(&trial, &self.geometry, &SegmentFile::new()) {
+        match PrimaryHost::open(&trial, &self.geometry, &SegmentFile::unique()) {
             Ok(host) => host.leave(),
             Err(why) => {
                 trace::say(|| format!("database {changed} would be offline: {why}"));
@@ -313,7 +313,7 @@ impl World {
         // without a WAL, which any file could be, and one that needs a full resync. Skips both.
         let log = machine.contents(format!("{}-wal", path.display()));
         let trial = machine.copy(self.rng.next_u64());
-        let trial = PrimaryHost::open(&trial, &self.geometry, &SegmentFile::new())?;
+        let trial = PrimaryHost::open(&trial, &self.geometry, &SegmentFile::unique())?;
         let copies = trial.resynchronisations();
         trial.leave();
         if copies > 0 || log.is_none_or(|log| log.len() <= WAL_HEADER_BYTES) {
@@ -365,7 +365,7 @@ impl World {
             arm(&machine, &mut self.rng, 40);
         }
         let mut standby = lock(&self.standby).take();
-        let segment = std::mem::replace(&mut self.standby_segment, SegmentFile::new());
+        let segment = std::mem::replace(&mut self.standby_segment, SegmentFile::unique());
         let mut attempt = 0;
         let host = loop {
             let opened = self.open_as_primary(&machine, standby.take(), &segment);

@@ -110,7 +110,7 @@ pub fn break_device(machine: &Arc<SimMachine>, rng: &mut Rng) -> Outcome<bool> {
 
 /// Checks, on a copy of the machine, that a start without the directory `without` refuses a stale member.
 fn refuses_what_lacks_redo(trial: &Arc<SimMachine>, geometry: &Geometry, without: &Path) -> Outcome<()> {
-    let environment = geometry.environment(trial, &SegmentFile::new())?;
+    let environment = geometry.environment(trial, &SegmentFile::unique())?;
     let control = environment.control();
     let kind = if control.role == Role::Primary { LogKind::Online } else { LogKind::Standby };
     let config = environment.log_config(kind);

@@ -51,7 +51,7 @@ impl World {
         let geometry = Geometry::draw(&mut rng);
         let machine = SimMachine::new(rng.next_u64());
         geometry.init(&machine)?;
-        let primary_segment = SegmentFile::new();
+        let primary_segment = SegmentFile::unique();
         let primary = PrimaryHost::open(&machine, &geometry, &primary_segment)?;
         let stall = rng.chance(70);
         let mut world = World {
@@ -65,7 +65,7 @@ impl World {
             link: None,
             databases: Vec::new(),
             primary_segment,
-            standby_segment: SegmentFile::new(),
+            standby_segment: SegmentFile::unique(),
             hardened_floor: Scn::ZERO,
             stall,
             ended_offline: false,
@@ -116,7 +116,7 @@ impl World {
         let host = self.host()?;
         host.drain()?;
         standby::create(&machine, &geometry, host, instance)?;
-        self.standby_segment = SegmentFile::new();
+        self.standby_segment = SegmentFile::unique();
         let opened = StandbyHost::open(&machine, &geometry, &self.standby_segment)?;
         *lock(&self.standby) = Some(opened);
         self.standby_machine = Some(machine);

@@ -114,6 +114,8 @@ pub struct Running {
     notes: SharedNotes,
     marks: Mutex<Marks>,
     stopping: AtomicBool,
+    /// Held while this instance is being fenced: a stop waits until the fence is recorded.
+    fencing: Mutex<()>,
     /// Names of local destinations to be tried again at once.
     local_retries: Mutex<Vec<String>>,
     /// Databases of a primary whose files are watched.
@@ -156,6 +158,7 @@ impl Running {
             notes: SharedNotes::default(),
             marks: Mutex::default(),
             stopping: AtomicBool::new(false),
+            fencing: Mutex::default(),
             local_retries: Mutex::default(),
             watched: Mutex::default(),
             verification: Verification::default(),
@@ -228,6 +231,10 @@ impl Running {
         }
     }
 
+    fn fencing(&self) -> MutexGuard<'_, ()> {
+        self.fencing.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
     pub(crate) fn one_command(&self) -> MutexGuard<'_, ()> {
         self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -264,6 +271,7 @@ impl Running {
 
     /// Fences this instance because another one is primary: it accepts nothing any more, now or after a restart.
     fn fence(&self, why: &str, by: FencedBy) {
+        let _fencing = self.fencing();
         let before = {
             let mut mode = self.mode();
             if let Mode::Fenced(_) = &*mode {
@@ -363,6 +371,7 @@ impl Running {
         self.announce_stop();
         self.verification.stop();
         let _one = self.one_command();
+        let _fencing = self.fencing();
         let mode = std::mem::replace(&mut *self.mode(), Mode::Changing);
         let result = match mode {
             Mode::Primary(primary) => {
