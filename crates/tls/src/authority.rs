@@ -1,6 +1,6 @@
 //! The authority of a family of instances, and requests to it.
 
-use crate::certificate::{CertificateInfo, fingerprint, first_certificate};
+use crate::certificate::{BEFORE_SECONDS, CertificateInfo, fingerprint, first_certificate};
 use crate::error::TlsError;
 use crate::token::Fingerprint;
 use rcgen::{
@@ -14,8 +14,6 @@ use std::time::Duration;
 pub const VALID_DAYS: u64 = 365;
 const VALID_SECONDS: u64 = VALID_DAYS * 86_400;
 const AUTHORITY_VALID_SECONDS: u64 = 20 * 365 * 86_400;
-/// Certificates are valid from a day before they are made, because the clocks of hosts differ.
-pub(crate) const BEFORE_SECONDS: u64 = 86_400;
 
 /// Signs the certificates of a family. Holds the most valuable key: its holder can be any instance.
 pub struct Authority {

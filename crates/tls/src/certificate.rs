@@ -7,6 +7,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+/// Certificates are valid from a day before they are made, because the clocks of hosts differ.
+pub(crate) const BEFORE_SECONDS: u64 = 86_400;
+
 /// The parts of a certificate that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateInfo {
@@ -57,7 +60,7 @@ impl CertificateInfo {
 
     /// Returns the second in which it was made, by its issuer's clock: its validity begins a day earlier.
     pub fn made(&self) -> u64 {
-        (self.not_before + crate::authority::BEFORE_SECONDS).min(self.not_after)
+        (self.not_before + BEFORE_SECONDS).min(self.not_after)
     }
 
     /// Returns the second in which two thirds of its life are over, counted from when it was made: renewal is due from
