@@ -1,22 +1,14 @@
-//! Requests for certificates: for the first one with a token, for the next one with the current certificate.
+//! Requests for certificates, and their answers: for the first one with a token, for the next one with the current
+//! certificate.
 
-use crate::error::TransportError;
-use crate::framing::{FrameReader, FrameWriter};
-use crate::hello::{self, Request};
-use crate::link::{self, LinkEnd, Security};
 use crate::now_us;
 use crate::rights::MemberRights;
 use serde::{Deserialize, Serialize};
-use standfast_format::FrameKind;
-use standfast_tls::{Token, hex};
-use std::time::{Duration, Instant};
-
-/// Silence after which a request is abandoned.
-const SILENCE: Duration = Duration::from_secs(10);
+use standfast_tls::hex;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateRequest {
-    #[serde(deserialize_with = "crate::hello::foreign_name")]
+    #[serde(deserialize_with = "crate::foreign::foreign_name")]
     pub name: String,
     /// PKCS#10, in hexadecimal.
     #[serde(rename = "pkcs10")]
@@ -55,10 +47,10 @@ pub struct CertificateGrant {
     pub certificate: String,
     /// The authorities that the family trusts, PEM.
     pub authorities: String,
-    #[serde(deserialize_with = "crate::hello::foreign_name")]
+    #[serde(deserialize_with = "crate::foreign::foreign_name")]
     pub issuer: String,
     /// Instances of the family, the issuer included.
-    #[serde(deserialize_with = "crate::hello::foreign_names")]
+    #[serde(deserialize_with = "crate::foreign::foreign_names")]
     pub peers: Vec<String>,
     /// All members that the issuer knows, with their rights; empty: a release that only sends `peers`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -89,46 +81,6 @@ pub enum CertificateRight {
         session: [u8; 32],
     },
     Certificate,
-}
-
-/// Requests a certificate for the name `name` from the instance at `address`, with a token or by the right of the
-/// current certificate. `request` is PKCS#10. `expected`: the name that the instance there must have.
-///
-/// # Errors
-/// When it cannot be reached or refuses.
-pub fn fetch_certificate(
-    address: &str,
-    security: &Security,
-    name: &str,
-    request: &[u8],
-    token: Option<&Token>,
-    expected: Option<&str>,
-) -> Result<CertificateGrant, TransportError> {
-    let asking = TransportError::io("asking for a certificate");
-    let began = Instant::now();
-    let stream = link::connect(address, security, expected, SILENCE, &|| began.elapsed() > SILENCE)?;
-    stream.prepare(SILENCE).map_err(&asking)?;
-    stream.set_read_timeout(Some(SILENCE)).map_err(&asking)?;
-    stream.set_write_timeout(Some(SILENCE)).map_err(&asking)?;
-    let token = token.map(|token| prove(&stream, token, name, request)).transpose()?;
-    let wish = CertificateRequest { token, ..CertificateRequest::renewal(name, request) };
-    let mut writer = FrameWriter::new(stream.clone());
-    writer
-        .write_json(FrameKind::Request, crate::PROTOCOL_VERSION, &Request::Certificate(wish))
-        .map_err(&asking)?;
-    let mut reader = FrameReader::new(stream);
-    let frame = reader.read()?;
-    hello::expect(&frame, FrameKind::Done)?;
-    hello::decode(&frame)
-}
-
-fn prove(stream: &LinkEnd, token: &Token, name: &str, request: &[u8]) -> Result<TokenProof, TransportError> {
-    let session = stream.exported().ok_or_else(|| {
-        TransportError::Protocol("a token is of use on an encrypted connection only".into())
-    })?;
-    let proof = token.prove(&session, name, request);
-    let proof = proof.map_err(|error| TransportError::Certificate(error.to_string()))?;
-    Ok(TokenProof { number: hex(&token.number), proof: hex(&proof) })
 }
 
 /// Returns seconds since the Unix epoch, the unit of certificates.

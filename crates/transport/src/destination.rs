@@ -15,6 +15,7 @@
 //! Actions of the instance itself (it stops, changes its role or configuration, or cannot read its own redo) are no
 //! failure of the destination.
 
+use crate::destination_config::{DestinationConfig, OnTimeout, TransportMode};
 use crate::destination_set::Others;
 use crate::error::{Refusal, RefusalKind, RefuseCode};
 use crate::event::SenderEvent;
@@ -31,50 +32,6 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const REASONS_REPORTED_MAX: usize = 4;
 /// How long a commit has waited is known with a resolution of the net timeout divided by this.
 const MARKS_PER_TIMEOUT: u32 = 16;
-
-/// When a destination counts as having redo.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TransportMode {
-    /// When the redo is in the standby log on disk.
-    SyncAffirm,
-    /// When the redo is in the standby's memory.
-    #[serde(rename = "fastsync")]
-    FastSync,
-    /// Commits never wait for the destination.
-    Async,
-}
-
-/// Action when a synchronous destination has kept a commit waiting for the net timeout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnTimeout {
-    /// Commits continue without it until it has caught up (Oracle's maximum availability).
-    Degrade,
-    /// Commits wait without limit.
-    Stall,
-    /// `Degrade` while another destination protects commits, else `Stall` (maximum protection).
-    StallIfLast,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DestinationConfig {
-    pub name: String,
-    pub mode: TransportMode,
-    /// Longest wait of a commit for it, and longest silence of a connection.
-    pub net_timeout: Duration,
-    /// Longest pause between two attempts to connect; pauses begin at 50 ms and double.
-    pub reopen: Duration,
-    /// Consecutive failed attempts after which it is abandoned; 0 = no limit.
-    pub max_failure: u32,
-    /// Another destination of its group takes over when it is abandoned. Until then commits keep waiting, up to the net
-    /// timeout.
-    pub grouped: bool,
-    pub on_timeout: OnTimeout,
-    /// Longest wait for it after another synchronous destination has acknowledged (DATA_GUARD_SYNC_LATENCY); zero: the
-    /// net timeout.
-    pub sync_latency: Duration,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -333,13 +290,13 @@ impl Destination {
     /// The standby has reported the databases to which redo is not applied. Each one is an event when it stops and when
     /// it continues, not when it is only reported again.
     pub fn stopped(&mut self, now: StoppedDatabases) {
-        self.events.extend(now.changes_since(&self.stopped));
+        self.events.extend(SenderEvent::of_stopped(&now, &self.stopped));
         self.stopped = now;
     }
 
     /// The standby has reported its verification findings. Events as for [`Destination::stopped`].
     pub fn verified(&mut self, now: VerifiedDatabases) {
-        self.events.extend(now.changes_since(&self.verified));
+        self.events.extend(SenderEvent::of_verified(&now, &self.verified));
         self.verified = now;
     }
 

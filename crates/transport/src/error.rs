@@ -149,7 +149,7 @@ impl fmt::Display for RefuseCode {
 pub struct Refusal {
     pub code: RefuseCode,
     /// For operators: cause and remedy. From a peer: one printable line of bounded length.
-    #[serde(deserialize_with = "crate::hello::foreign_text")]
+    #[serde(deserialize_with = "crate::foreign::foreign_text")]
     pub message: String,
 }
 

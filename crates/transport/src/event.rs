@@ -2,11 +2,10 @@
 //! is needed, the remedy.
 
 use crate::error::{Refusal, RefuseCode};
-use crate::gap::GapStatus;
+use crate::gap::{GapStatus, GivenUp};
 use crate::identity::Incarnation;
-use crate::standby::GivenUp;
-use crate::stopped::StoppedDatabase;
-use crate::verified::PageDifference;
+use crate::stopped::{StoppedDatabase, StoppedDatabases};
+use crate::verified::{PageDifference, VerifiedDatabase, VerifiedDatabases};
 use standfast_types::Scn;
 use std::fmt;
 use std::time::Duration;
@@ -105,6 +104,43 @@ pub enum SenderEvent {
         /// Number of attempts.
         failures: u32,
     },
+}
+
+impl SenderEvent {
+    /// Returns the events when the stopped databases `now` replace `before`.
+    pub(crate) fn of_stopped(now: &StoppedDatabases, before: &StoppedDatabases) -> Vec<SenderEvent> {
+        let mut news: Vec<_> =
+            now.without(before).map(|stopped| SenderEvent::ApplyStopped(stopped.clone())).collect();
+        // A database that is not listed may be among those that are only counted.
+        if now.is_complete() {
+            let gone = before.without(now);
+            news.extend(gone.map(|at| SenderEvent::ApplyResumes { database: at.database.clone() }));
+        }
+        news
+    }
+
+    /// Returns the events when the verification results `now` replace `before`: databases in which more pages differ,
+    /// and databases in which no page differs any more.
+    pub(crate) fn of_verified(now: &VerifiedDatabases, before: &VerifiedDatabases) -> Vec<SenderEvent> {
+        let differing = |of: &VerifiedDatabases, name: &str| of.of(name).map_or(0, |at| at.differing);
+        let mut news = Vec::new();
+        for at in &now.databases {
+            let known = differing(before, &at.database);
+            match at.pages.first() {
+                Some(first) if at.differing > known => news.push(SenderEvent::PagesDiffer {
+                    database: at.database.clone(),
+                    pages: at.differing,
+                    first: *first,
+                }),
+                None if known > 0 => news.push(SenderEvent::PagesAgree { database: at.database.clone() }),
+                _ => {}
+            }
+        }
+        let gone = |at: &&VerifiedDatabase| at.differing > 0 && now.of(&at.database).is_none();
+        let gone = before.databases.iter().filter(gone).filter(|_| now.differing == 0);
+        news.extend(gone.map(|at| SenderEvent::PagesAgree { database: at.database.clone() }));
+        news
+    }
 }
 
 fn gap_text(gap: &GapStatus) -> String {
@@ -287,5 +323,36 @@ impl fmt::Display for ReceiverEvent {
                 write!(f, "the new standby `{standby}` has its copy; its redo begins at {start}")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verified(differing: u64) -> VerifiedDatabases {
+        let page = |page| PageDifference { page, scn: Scn(900), expected: 1, found: Some(2) };
+        let database = VerifiedDatabase {
+            database: "a.db".into(),
+            differing,
+            pages: (1..).take(differing as usize).map(page).collect(),
+            ..VerifiedDatabase::default()
+        };
+        VerifiedDatabases { differing, databases: vec![database] }
+    }
+
+    #[test]
+    fn a_difference_is_reported_once_and_its_end_once() {
+        let none = VerifiedDatabases::default();
+        let events = SenderEvent::of_verified;
+        assert_eq!(events(&verified(0), &none), []);
+        assert!(matches!(
+            events(&verified(2), &verified(0))[..],
+            [SenderEvent::PagesDiffer { pages: 2, .. }]
+        ));
+        assert_eq!(events(&verified(2), &verified(2)), []);
+        assert_eq!(events(&verified(1), &verified(2)), []);
+        assert!(matches!(events(&verified(0), &verified(1))[..], [SenderEvent::PagesAgree { .. }]));
+        assert!(matches!(events(&none, &verified(1))[..], [SenderEvent::PagesAgree { .. }]));
     }
 }

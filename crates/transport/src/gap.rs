@@ -166,6 +166,16 @@ pub struct GapStatus {
     pub connections: u32,
 }
 
+/// Redo that a standby has discarded because the gap before it was not filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenUp {
+    /// End of the redo that is held without a gap.
+    pub end: Scn,
+    pub to: Scn,
+    /// End of the redo that was held beyond the gap.
+    pub received: Scn,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,22 +1,21 @@
 //! The messages of a handshake, as JSON in `Hello`, `Refuse`, `Request` and `Done` frames.
 
 use crate::certificate::CertificateRequest;
-use crate::destination::TransportMode;
+use crate::destination_config::TransportMode;
 use crate::error::{PROTOCOL_VERSION, Refusal, TransportError};
+use crate::foreign::{foreign_name, foreign_names};
 use crate::framing::{FrameReader, FramingError};
 use crate::identity::PeerIdentity;
 use crate::link::LinkEnd;
 use crate::packing::Compression;
+use crate::redo::LogSwitch;
 use crate::rights::MemberRights;
-use crate::source::LogSwitch;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use standfast_format::{Frame, FrameKind, StreamCrc};
-use standfast_types::{DatabaseId, FOREIGN_NAME_MAX, FOREIGN_TEXT_MAX, InstanceId, Scn, printable};
+use standfast_types::{DatabaseId, FOREIGN_TEXT_MAX, InstanceId, Scn, printable};
 use std::time::{Duration, Instant};
 
-/// Most instance names in one message.
-const NAMES_MAX: usize = 256;
 /// Upper limit of the silence after which a sender is dropped, whatever it asks for.
 pub(crate) const NET_TIMEOUT_MAX: Duration = Duration::from_secs(1200);
 
@@ -172,28 +171,6 @@ pub fn decode<T: DeserializeOwned>(frame: &Frame<'_>) -> Result<T, TransportErro
         let error = printable(&error.to_string(), FOREIGN_TEXT_MAX);
         TransportError::Protocol(format!("{:?} message: {error}", frame.header.kind))
     })
-}
-
-/// Deserialises a name sent by a peer and makes it printable. Nothing that comes over a connection reaches a log, a
-/// terminal or a file in another form. Valid names stay unchanged.
-pub(crate) fn foreign_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    String::deserialize(from).map(|name| printable(&name, FOREIGN_NAME_MAX))
-}
-
-/// [`foreign_name`] for several names, at most as many as a family can have.
-pub(crate) fn foreign_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let names = Vec::<String>::deserialize(from)?;
-    Ok(names.iter().take(NAMES_MAX).map(|name| printable(name, FOREIGN_NAME_MAX)).collect())
-}
-
-/// [`foreign_name`] for a text, whose remedy may be on a separate line.
-pub(crate) fn foreign_text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    String::deserialize(from).map(|text| one_line(&text))
-}
-
-/// Makes a text of a peer one printable line, for logs and terminals.
-pub(crate) fn one_line(text: &str) -> String {
-    printable(&text.replace('\n', " | "), 2 * FOREIGN_TEXT_MAX)
 }
 
 /// Checks that a frame is of the expected kind and, where it carries one, of our version; returns the refusal of a

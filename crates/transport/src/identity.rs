@@ -1,6 +1,6 @@
 //! Identity of a peer, and its branch of the redo stream.
 
-use crate::source::LogSwitch;
+use crate::redo::LogSwitch;
 use serde::{Deserialize, Serialize};
 use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
 
@@ -72,7 +72,7 @@ impl Promotion {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerIdentity {
     pub instance: InstanceId,
-    #[serde(deserialize_with = "crate::hello::foreign_name")]
+    #[serde(deserialize_with = "crate::foreign::foreign_name")]
     pub name: String,
     /// The instance whose redo its logs name: the one made with `init`, whichever is the primary now. `None`: a release
     /// that does not send it.

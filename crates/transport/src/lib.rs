@@ -19,9 +19,12 @@ mod ack;
 mod certificate;
 mod channel;
 mod destination;
+mod destination_config;
 mod destination_set;
 mod error;
 mod event;
+mod fetch_certificate;
+mod foreign;
 pub mod framing;
 pub mod gap;
 pub mod hello;
@@ -30,6 +33,7 @@ pub mod link;
 mod packing;
 pub mod protection;
 mod receiver;
+mod redo;
 mod release;
 mod remote_times;
 mod resolve;
@@ -48,22 +52,24 @@ mod wire;
 
 pub use ack::AckTimes;
 pub use certificate::{
-    AuthorityEndorsement, CertificateGrant, CertificateRequest, CertificateRight, TokenProof,
-    fetch_certificate, now_seconds,
+    AuthorityEndorsement, CertificateGrant, CertificateRequest, CertificateRight, TokenProof, now_seconds,
 };
 pub use channel::CertificateChannel;
-pub use destination::{Destination, DestinationConfig, OnTimeout, Phase, Standing, TransportMode};
+pub use destination::{Destination, Phase, Standing};
+pub use destination_config::{DestinationConfig, OnTimeout, TransportMode};
 pub use destination_set::{DestinationSet, Others};
 pub use error::{
     PROTOCOL_VERSION, Refusal, RefusalKind, RefuseCode, SourceError, StageError, TransportError,
 };
 pub use event::{ReceiverEvent, SenderEvent};
-pub use gap::{ArchivedLogInfo, Gap, GapSettings, GapStatus};
+pub use fetch_certificate::fetch_certificate;
+pub use gap::{ArchivedLogInfo, Gap, GapSettings, GapStatus, GivenUp};
 pub use hello::{Hop, IssuerAt, LogGeometry, SenderHello};
 pub use identity::{Incarnation, Meeting, PeerIdentity, Promotion, Role, history_at, incarnation_of, meet};
 pub use link::{Identities, Security};
 pub use packing::{Compression, UnpackError, Unpacker};
 pub use receiver::{Limits, Receiver, ReceiverConfig, ReceiverCounts};
+pub use redo::{LogSwitch, Piece};
 pub use release::{ReleaseView, releasable, withheld_by};
 pub use resolve::{Verdict, View, resolve};
 pub use rights::{MemberRights, Right, Rights};
@@ -73,10 +79,8 @@ pub use sender::{
 pub use snapshot::{
     COPY_SILENCE, Manifest, SnapshotSink, SnapshotStart, fetch_database, fetch_snapshot, fetch_status,
 };
-pub use source::{ArchivedFile, DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo};
-pub use standby::{
-    ArchivePart, ArchiveStore, GivenUp, OpenedGap, Passing, ReceiverService, StandbyLog, StreamStart,
-};
+pub use source::{ArchivedFile, DatabaseInfo, RedoSource, SenderObserver, SnapshotInfo};
+pub use standby::{ArchivePart, ArchiveStore, OpenedGap, Passing, ReceiverService, StandbyLog, StreamStart};
 pub use stats::DestinationStats;
 pub use stopped::{StoppedDatabase, StoppedDatabases};
 pub use verified::{PageDifference, VerifiedDatabase, VerifiedDatabases};

@@ -2,7 +2,8 @@
 //!
 //! Terms as in V$DATABASE: PROTECTION_MODE is configured, PROTECTION_LEVEL is the protection that commits get now.
 
-use crate::destination::{OnTimeout, Standing, TransportMode};
+use crate::destination::Standing;
+use crate::destination_config::{OnTimeout, TransportMode};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

@@ -10,7 +10,7 @@
 use crate::error::{Refusal, RefuseCode};
 use crate::hello::{PositionSum, ReceiverHello, StandbyPositions};
 use crate::identity::{Incarnation, Meeting, PeerIdentity, Role, meet};
-use crate::source::LogSwitch;
+use crate::redo::LogSwitch;
 use standfast_format::StreamCrc;
 use standfast_types::Scn;
 

@@ -85,7 +85,7 @@ impl fmt::Display for Rights {
 /// A member and its rights, as one instance reports them to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRights {
-    #[serde(deserialize_with = "crate::hello::foreign_name")]
+    #[serde(deserialize_with = "crate::foreign::foreign_name")]
     pub name: String,
     pub rights: Rights,
 }

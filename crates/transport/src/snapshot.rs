@@ -14,12 +14,14 @@
 use crate::certificate::CertificateRight;
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, StageError, TransportError};
 use crate::event::ReceiverEvent;
+use crate::foreign::one_line;
 use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, Request};
 use crate::identity::PeerIdentity;
 use crate::link::{self, LinkEnd, Security};
 use crate::receiver::claims::Again;
-use crate::source::{DatabaseInfo, LogSwitch, RedoSource, SnapshotInfo};
+use crate::redo::LogSwitch;
+use crate::source::{DatabaseInfo, RedoSource, SnapshotInfo};
 use crate::standby::ReceiverService;
 use serde::{Deserialize, Serialize};
 use standfast_format::{FrameHeader, FrameKind};
@@ -282,7 +284,7 @@ fn make_printable(value: &mut serde_json::Value) -> bool {
     // No short-circuit: every element must be visited.
     match value {
         Value::String(text) => {
-            let printable = hello::one_line(text);
+            let printable = one_line(text);
             let changed = printable != *text;
             *text = printable;
             changed

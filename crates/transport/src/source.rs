@@ -7,76 +7,13 @@ use crate::event::SenderEvent;
 use crate::gap::ArchivedLogInfo;
 use crate::hello::{Hop, IssuerAt, LogGeometry};
 use crate::identity::{Incarnation, PeerIdentity};
+use crate::redo::{LogSwitch, Piece};
 use crate::rights::MemberRights;
 use serde::{Deserialize, Serialize};
 use standfast_format::StreamCrc;
 use standfast_instruments::RemoteAnswer;
 use standfast_types::{DatabaseId, PageNo, PageSize, Scn};
-use std::fmt;
 use std::sync::Arc;
-
-/// A chunk of the redo stream in memory that other holders share. Cheap to clone.
-#[derive(Clone)]
-pub struct Piece {
-    first: Scn,
-    memory: Arc<dyn AsRef<[u8]> + Send + Sync>,
-    from: usize,
-    upto: usize,
-}
-
-impl Piece {
-    /// A chunk of all of `memory`, whose first byte is at `first`.
-    pub fn new(first: Scn, memory: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Piece {
-        let upto = (*memory).as_ref().len();
-        Piece { first, memory, from: 0, upto }
-    }
-
-    /// Position of the first byte.
-    pub fn first(&self) -> Scn {
-        self.first
-    }
-
-    /// Position after the last byte.
-    pub fn end(&self) -> Scn {
-        self.first + (self.upto - self.from) as u64
-    }
-
-    pub fn bytes(&self) -> &[u8] {
-        &(*self.memory).as_ref()[self.from..self.upto]
-    }
-
-    /// Returns the part at or after `from` and before `upto`; may be empty.
-    #[must_use]
-    pub fn clip(&self, from: Scn, upto: Scn) -> Piece {
-        let start = from.max(self.first).min(self.end());
-        let end = upto.min(self.end()).max(start);
-        Piece {
-            first: start,
-            memory: self.memory.clone(),
-            from: self.from + start.bytes_since(self.first) as usize,
-            upto: self.from + end.bytes_since(self.first) as usize,
-        }
-    }
-}
-
-impl fmt::Debug for Piece {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Piece({}..{})", self.first, self.end())
-    }
-}
-
-/// The begin of a log sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogSwitch {
-    /// Number of the log within its incarnation.
-    pub sequence: u64,
-    /// Position of its first byte.
-    pub first_scn: Scn,
-    /// Time of the switch, microseconds since the Unix epoch.
-    pub time_us: u64,
-    /// Bytes from `first_scn` to the first record that starts in the log.
-    pub first_record: u32,
-}
 
 /// A protected database, as described to a new standby.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -268,20 +205,4 @@ pub trait SenderObserver: Send + Sync {
 
     /// Reports an event for the alert log.
     fn event(&self, destination: usize, event: &SenderEvent);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn redo_chunk_is_clipped_without_copying() {
-        let piece = Piece::new(Scn(100), Arc::new(b"0123456789".to_vec()));
-        let middle = piece.clip(Scn(103), Scn(106));
-        assert_eq!((middle.first(), middle.bytes(), middle.end()), (Scn(103), &b"345"[..], Scn(106)));
-        assert_eq!(middle.clip(Scn(0), Scn(104)).bytes(), b"3");
-        assert_eq!(piece.clip(Scn(110), Scn(200)).bytes(), b"");
-        assert_eq!(piece.clip(Scn(0), Scn(50)).bytes(), b"");
-        assert_eq!(piece.clip(Scn(0), Scn(500)).bytes().len(), 10);
-    }
 }

@@ -4,11 +4,12 @@ use crate::certificate::{CertificateGrant, CertificateRequest, CertificateRight}
 use crate::channel::CertificateChannel;
 use crate::error::{Refusal, RefuseCode, StageError};
 use crate::event::ReceiverEvent;
-use crate::gap::{ArchivedLogInfo, Gap};
+use crate::gap::{ArchivedLogInfo, Gap, GivenUp};
 use crate::hello::SenderHello;
 use crate::identity::{Incarnation, PeerIdentity};
+use crate::redo::LogSwitch;
 use crate::rights::{MemberRights, Right};
-use crate::source::{LogSwitch, RedoSource};
+use crate::source::RedoSource;
 use crate::stopped::StoppedDatabase;
 use crate::verified::VerifiedDatabase;
 use serde::{Deserialize, Serialize};
@@ -66,16 +67,6 @@ pub trait ArchivePart: Send + Sync {
     /// # Errors
     /// When it cannot be stored.
     fn complete(&self) -> Result<bool, StageError>;
-}
-
-/// Redo that a standby has discarded because the gap before it was not filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GivenUp {
-    /// End of the redo that is held without a gap.
-    pub end: Scn,
-    pub to: Scn,
-    /// End of the redo that was held beyond the gap.
-    pub received: Scn,
 }
 
 /// A gap that a standby has opened.

@@ -1,7 +1,6 @@
 //! The databases of a standby to which redo is not applied, as reported to the primary: payload of `Stopped` frames.
 
 use crate::error::TransportError;
-use crate::event::SenderEvent;
 use crate::hello;
 use serde::{Deserialize, Serialize};
 use standfast_format::{Frame, FrameHeader, FrameKind, encode_frame};
@@ -39,25 +38,18 @@ impl StoppedDatabases {
         self.databases.iter().try_fold(applied, |least, stopped| Some(least.min(stopped.applied?)))
     }
 
-    fn is_complete(&self) -> bool {
+    /// Whether all of them are reported by name.
+    pub(crate) fn is_complete(&self) -> bool {
         self.total == self.databases.len() as u64
     }
 
-    fn without<'a>(&'a self, other: &'a StoppedDatabases) -> impl Iterator<Item = &'a StoppedDatabase> {
+    /// Returns those that are not reported in `other`.
+    pub(crate) fn without<'a>(
+        &'a self,
+        other: &'a StoppedDatabases,
+    ) -> impl Iterator<Item = &'a StoppedDatabase> {
         let there = |name: &str| other.databases.iter().any(|stopped| stopped.database == name);
         self.databases.iter().filter(move |stopped| !there(&stopped.database))
-    }
-
-    /// Returns the events for the alert log when this set replaces `before`.
-    pub(crate) fn changes_since(&self, before: &StoppedDatabases) -> Vec<SenderEvent> {
-        let mut news: Vec<_> =
-            self.without(before).map(|stopped| SenderEvent::ApplyStopped(stopped.clone())).collect();
-        // A database that is not listed may be among those that are only counted.
-        if self.is_complete() {
-            let gone = before.without(self);
-            news.extend(gone.map(|at| SenderEvent::ApplyResumes { database: at.database.clone() }));
-        }
-        news
     }
 
     /// Decodes a `Stopped` frame.

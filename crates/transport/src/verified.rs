@@ -1,7 +1,6 @@
 //! Verification findings in the databases of a standby, as reported to the primary: payload of `Verified` frames.
 
 use crate::error::TransportError;
-use crate::event::SenderEvent;
 use crate::hello;
 use crate::stopped::{PAYLOAD_BYTES_MAX, printable};
 use serde::{Deserialize, Serialize};
@@ -51,29 +50,6 @@ pub struct VerifiedDatabases {
 impl VerifiedDatabases {
     pub fn of(&self, name: &str) -> Option<&VerifiedDatabase> {
         self.databases.iter().find(|database| database.database == name)
-    }
-
-    /// Returns the events for the alert log when these results replace `before`: databases in which more pages differ,
-    /// and databases in which no page differs any more.
-    pub(crate) fn changes_since(&self, before: &VerifiedDatabases) -> Vec<SenderEvent> {
-        let differing = |of: &VerifiedDatabases, name: &str| of.of(name).map_or(0, |at| at.differing);
-        let mut news = Vec::new();
-        for at in &self.databases {
-            let known = differing(before, &at.database);
-            match at.pages.first() {
-                Some(first) if at.differing > known => news.push(SenderEvent::PagesDiffer {
-                    database: at.database.clone(),
-                    pages: at.differing,
-                    first: *first,
-                }),
-                None if known > 0 => news.push(SenderEvent::PagesAgree { database: at.database.clone() }),
-                _ => {}
-            }
-        }
-        let gone = |at: &&VerifiedDatabase| at.differing > 0 && self.of(&at.database).is_none();
-        let gone = before.databases.iter().filter(gone).filter(|_| self.differing == 0);
-        news.extend(gone.map(|at| SenderEvent::PagesAgree { database: at.database.clone() }));
-        news
     }
 
     /// Decodes a `Verified` frame.
@@ -160,17 +136,5 @@ mod tests {
         assert_eq!(told.differing, 512_000);
         assert!(!told.databases.is_empty() && told.databases.len() < 1024);
         assert_eq!((told.databases[0].differing, told.databases[0].pages.len()), (500, PAGES_NAMED_MAX));
-    }
-
-    #[test]
-    fn a_difference_is_reported_once_and_its_end_once() {
-        let told = |differing| there_and_back(&[verified("a.db", differing)]);
-        let none = VerifiedDatabases::default();
-        assert_eq!(told(0).changes_since(&none), []);
-        assert!(matches!(told(2).changes_since(&told(0))[..], [SenderEvent::PagesDiffer { pages: 2, .. }]));
-        assert_eq!(told(2).changes_since(&told(2)), []);
-        assert_eq!(told(1).changes_since(&told(2)), []);
-        assert!(matches!(told(0).changes_since(&told(1))[..], [SenderEvent::PagesAgree { .. }]));
-        assert!(matches!(none.changes_since(&told(1))[..], [SenderEvent::PagesAgree { .. }]));
     }
 }

@@ -3,7 +3,7 @@
 use crate::framing::encode_header;
 use crate::link::LinkEnd;
 use crate::packing::Packer;
-use crate::source::{LogSwitch, Piece};
+use crate::redo::{LogSwitch, Piece};
 use crate::sys::SLICES_MAX;
 use crate::wait::with_wait;
 use standfast_format::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};

@@ -5,7 +5,7 @@ use super::gap;
 use super::{AckSide, Shared};
 use crate::ack::AckTimes;
 use crate::channel::OpenChannel;
-use crate::destination::TransportMode;
+use crate::destination_config::TransportMode;
 use crate::error::TransportError;
 use crate::framing::{FrameReader, FramingError};
 use crate::link::LinkEnd;

@@ -6,7 +6,7 @@ use super::current::Ended;
 use super::gap;
 use crate::error::SourceError;
 use crate::link::LinkEnd;
-use crate::source::Piece;
+use crate::redo::Piece;
 use crate::wire::{Told, Wire};
 use crate::{lock, now_us};
 use standfast_instruments::{Event, Statistic, count, waiting};

@@ -1,0 +1,48 @@
+//! The settings of a destination.
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// When a destination counts as having redo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransportMode {
+    /// When the redo is in the standby log on disk.
+    SyncAffirm,
+    /// When the redo is in the standby's memory.
+    #[serde(rename = "fastsync")]
+    FastSync,
+    /// Commits never wait for the destination.
+    Async,
+}
+
+/// Action when a synchronous destination has kept a commit waiting for the net timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnTimeout {
+    /// Commits continue without it until it has caught up (Oracle's maximum availability).
+    Degrade,
+    /// Commits wait without limit.
+    Stall,
+    /// `Degrade` while another destination protects commits, else `Stall` (maximum protection).
+    StallIfLast,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DestinationConfig {
+    pub name: String,
+    pub mode: TransportMode,
+    /// Longest wait of a commit for it, and longest silence of a connection.
+    pub net_timeout: Duration,
+    /// Longest pause between two attempts to connect; pauses begin at 50 ms and double.
+    pub reopen: Duration,
+    /// Consecutive failed attempts after which it is abandoned; 0 = no limit.
+    pub max_failure: u32,
+    /// Another destination of its group takes over when it is abandoned. Until then commits keep waiting, up to the net
+    /// timeout.
+    pub grouped: bool,
+    pub on_timeout: OnTimeout,
+    /// Longest wait for it after another synchronous destination has acknowledged (DATA_GUARD_SYNC_LATENCY); zero: the
+    /// net timeout.
+    pub sync_latency: Duration,
+}
