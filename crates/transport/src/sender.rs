@@ -5,24 +5,25 @@
 //! cannot delay the net timeout. The log writer never waits for either.
 
 mod acks;
+mod archivers;
+mod config;
 mod connect;
 mod current;
+mod failure;
 mod feed;
 mod gap;
 mod listing;
+mod open_gap;
+mod shared;
 
-pub use gap::Archivers;
+pub use archivers::Archivers;
+pub use config::{ArchiveTransport, SenderConfig, StreamShape};
 
-use crate::channel::OpenChannel;
-use crate::destination::{Destination, Phase, Standing};
-use crate::destination_config::{DestinationConfig, OnTimeout, TransportMode};
-use crate::destination_set::{DestinationSet, Seat};
+use crate::destination::Standing;
+use crate::destination_config::{OnTimeout, TransportMode};
 use crate::error::TransportError;
-use crate::event::SenderEvent;
-use crate::framing::FrameReader;
-use crate::gap::{GapSettings, GapStatus};
+use crate::gap::GapStatus;
 use crate::identity::Role;
-use crate::link::{LinkEnd, Security};
 use crate::packing::Compression;
 use crate::protection::Member;
 use crate::redo::Piece;
@@ -33,72 +34,16 @@ use crate::stopped::StoppedDatabases;
 use crate::verified::VerifiedDatabases;
 use crate::wire::{Told, Wire};
 use crate::{lock, now_us};
-use current::{Current, Ended};
-use gap::OpenGap;
-use listing::Listing;
+use current::Ended;
 use serde::Serialize;
-use standfast_instruments::{HistogramCounts, RemoteAnswer, Statistic, count};
+use shared::Shared;
+use standfast_instruments::{HistogramCounts, Statistic, count};
 use standfast_io::fault::{self, Fault};
-use standfast_types::{IncarnationId, Scn};
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError, Weak};
-use std::thread::{JoinHandle, Thread};
-use std::time::{Duration, Instant};
-
-#[derive(Clone, Debug)]
-pub struct SenderConfig {
-    pub destination: DestinationConfig,
-    pub address: String,
-    /// `db_unique_name` that the peer must have; `None`: any name.
-    pub expected_name: Option<String>,
-    pub security: Security,
-    /// Compression, frame size and socket buffers.
-    pub shape: StreamShape,
-    /// DELAY: how long the standby holds redo back before it applies it; `None`: the standby's own setting applies.
-    pub delay: Option<Duration>,
-    /// Whether commits wait for a synchronous destination from the start, because it has been synchronised before.
-    /// Otherwise they wait from its first synchronisation on.
-    pub counts: bool,
-    /// The set of destinations of this primary.
-    pub destination_set: Arc<DestinationSet>,
-    /// How archived logs are sent to it.
-    pub archive: ArchiveTransport,
-}
-
-/// How archived logs are sent to a destination that lacks whole ones (ARCH).
-#[derive(Clone, Debug)]
-pub struct ArchiveTransport {
-    pub settings: GapSettings,
-    /// The pool of archivers, shared by all destinations of an instance.
-    pub archivers: Arc<Archivers>,
-    /// How often the sender checks whether a standby that is fed from the logs has such a gap.
-    pub poll: Duration,
-}
-
-impl Default for ArchiveTransport {
-    fn default() -> Self {
-        let settings = GapSettings::default();
-        ArchiveTransport {
-            settings,
-            archivers: Archivers::new(settings.connections),
-            poll: Duration::from_secs(60),
-        }
-    }
-}
-
-/// Form of the redo on the wire.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamShape {
-    pub compression: Compression,
-    /// SDU: largest payload of a frame before compression; 0 = as large as the protocol allows. The smaller value of
-    /// both ends applies.
-    pub sdu_bytes: u32,
-    /// SEND_BUF_SIZE of the socket; 0 = the system's default.
-    pub send_buffer_bytes: u32,
-    /// RECV_BUF_SIZE of the sockets at both ends; 0 = the system's default.
-    pub receive_buffer_bytes: u32,
-}
+use standfast_types::Scn;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// The redo that the log writer is about to write.
 #[derive(Clone, Copy, Debug)]
@@ -174,59 +119,6 @@ pub struct Sender {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-pub(crate) struct Shared {
-    me: Weak<Shared>,
-    index: usize,
-    config: SenderConfig,
-    source: Arc<dyn RedoSource>,
-    observer: Arc<dyn SenderObserver>,
-    began: Instant,
-    destination: Mutex<Destination>,
-    /// Copies of the destination's state, so that a release takes no lock.
-    acknowledged: AtomicU64,
-    /// Epoch of the source to which `acknowledged` belongs; odd: none.
-    acknowledged_epoch: AtomicU64,
-    required: AtomicBool,
-    /// [`Destination::shortest_wait`] and [`Destination::waited_for_since`], microseconds.
-    wait: AtomicU64,
-    wait_since: AtomicU64,
-    /// The state as the other destinations of the set see it.
-    seat: Arc<Seat>,
-    /// End of the redo that the log writer has offered. Beyond it the feeder sends only durable redo: which log other
-    /// redo goes to is not decided, and on a quiet stream the feeder would only compete with the log writer.
-    offered: AtomicU64,
-    /// `None` while there is no stream.
-    wire: Mutex<Option<Wire>>,
-    link: Mutex<Current>,
-    link_changed: Condvar,
-    feeder: OnceLock<Thread>,
-    stopping: AtomicBool,
-    last_trouble: Mutex<Option<String>>,
-    role: Mutex<Option<Role>>,
-    /// Archived logs here are valid archived logs there. If false, missing redo comes over the stream.
-    shares_logs: AtomicBool,
-    gap: Mutex<Option<Arc<OpenGap>>>,
-    /// Archived logs that could not be sent; later gaps exclude them.
-    unusable: Mutex<HashSet<(IncarnationId, u64)>>,
-    stats: DestinationStats,
-}
-
-/// Result of a change of the destination.
-struct News {
-    moved: bool,
-    events: Vec<SenderEvent>,
-}
-
-/// The reading side of a connection, for the ack reader.
-struct AckSide {
-    reader: FrameReader<LinkEnd>,
-    /// Time from our greeting to the peer's answer, network round trip included.
-    greeted_in: Duration,
-    /// `None` over plain TCP.
-    channel: Option<OpenChannel>,
-    listing: Listing,
-}
-
 impl Sender {
     /// Starts the threads. `index` is passed to the observer.
     ///
@@ -239,34 +131,7 @@ impl Sender {
         source: Arc<dyn RedoSource>,
         observer: Arc<dyn SenderObserver>,
     ) -> Result<Sender, TransportError> {
-        let destination = Destination::new(config.destination.clone(), config.counts, Duration::ZERO);
-        let shared = Arc::new_cyclic(|me| Shared {
-            me: me.clone(),
-            index,
-            required: AtomicBool::new(destination.is_required()),
-            wait: AtomicU64::new(0),
-            wait_since: AtomicU64::new(u64::MAX),
-            acknowledged: AtomicU64::new(0),
-            acknowledged_epoch: AtomicU64::new(1),
-            seat: config.destination_set.sit(),
-            destination: Mutex::new(destination),
-            config,
-            source,
-            observer,
-            began: Instant::now(),
-            offered: AtomicU64::new(0),
-            wire: Mutex::new(None),
-            link: Mutex::default(),
-            link_changed: Condvar::new(),
-            feeder: OnceLock::new(),
-            stopping: AtomicBool::new(false),
-            last_trouble: Mutex::default(),
-            role: Mutex::default(),
-            shares_logs: AtomicBool::new(true),
-            gap: Mutex::default(),
-            unusable: Mutex::default(),
-            stats: DestinationStats::default(),
-        });
+        let shared = Shared::new(index, config, source, observer);
         // Publishes the initial state, also to the other destinations.
         shared.with_destination(|_, _| ());
         let sender = Sender { shared, threads: Mutex::default() };
@@ -312,13 +177,52 @@ impl Sender {
             }
         };
         let Some(wire) = wire.as_mut() else { return Offer::Disconnected };
-        match shared.send_directly(wire, batch) {
+        match self.send_directly(wire, batch) {
             Ok(offer) => offer,
             Err(error) => {
                 shared.close(Ended::Lost(format!("sending failed: {error}")));
                 Offer::Disconnected
             }
         }
+    }
+
+    /// Sends a batch if it continues exactly what the wire has taken.
+    fn send_directly(&self, wire: &mut Wire, batch: &Batch<'_>) -> std::io::Result<Offer> {
+        let shared = &*self.shared;
+        let (Some(first), Some(last)) = (batch.pieces.first(), batch.pieces.last()) else {
+            return Ok(Offer::Sent);
+        };
+        if last.end() <= wire.sent {
+            return Ok(Offer::Sent);
+        }
+        let bytes = last.end().bytes_since(first.first());
+        let continues = wire.sent == first.first()
+            && wire.announced == batch.log_first
+            && wire.epoch == shared.source.epoch()
+            && wire.is_clear();
+        if !continues || bytes > wire.payload_bytes_max as u64 {
+            shared.wake_feeder();
+            return Ok(Offer::Deferred);
+        }
+        fault::check(Fault::Send)?;
+        let told =
+            Told { durable: batch.durable, captured: batch.captured, time_us: now_us(), wait: shared.wait() };
+        let (sent, whole) = wire.send_redo(batch.pieces, told)?;
+        shared.stats.wire_bytes.fetch_add(sent as u64, Relaxed);
+        shared.stats.frames_direct.fetch_add(1, Relaxed);
+        shared.stats.redo_bytes.fetch_add(bytes, Relaxed);
+        count(Statistic::RedoReadMemoryForTransport, bytes);
+        // Wake the feeder to send the rest, or to have this redo confirmed later. A feeder with an armed confirmation
+        // polls by itself.
+        let armed = std::mem::replace(&mut wire.confirm_armed, true);
+        if !whole || !armed {
+            shared.wake_feeder();
+        }
+        if whole {
+            return Ok(Offer::Sent);
+        }
+        shared.stats.frames_partial.fetch_add(1, Relaxed);
+        Ok(Offer::Deferred)
     }
 
     /// Wakes the feeder: the source has more to send or has changed, see [`RedoSource::sendable`],
@@ -444,210 +348,8 @@ impl Sender {
     }
 }
 
-fn in_us(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
 impl Drop for Sender {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-impl Shared {
-    fn send_directly(&self, wire: &mut Wire, batch: &Batch<'_>) -> std::io::Result<Offer> {
-        let (Some(first), Some(last)) = (batch.pieces.first(), batch.pieces.last()) else {
-            return Ok(Offer::Sent);
-        };
-        if last.end() <= wire.sent {
-            return Ok(Offer::Sent);
-        }
-        let bytes = last.end().bytes_since(first.first());
-        let continues = wire.sent == first.first()
-            && wire.announced == batch.log_first
-            && wire.epoch == self.source.epoch()
-            && wire.is_clear();
-        if !continues || bytes > wire.payload_bytes_max as u64 {
-            self.wake_feeder();
-            return Ok(Offer::Deferred);
-        }
-        fault::check(Fault::Send)?;
-        let told =
-            Told { durable: batch.durable, captured: batch.captured, time_us: now_us(), wait: self.wait() };
-        let (sent, whole) = wire.send_redo(batch.pieces, told)?;
-        self.stats.wire_bytes.fetch_add(sent as u64, Relaxed);
-        self.stats.frames_direct.fetch_add(1, Relaxed);
-        self.stats.redo_bytes.fetch_add(bytes, Relaxed);
-        count(Statistic::RedoReadMemoryForTransport, bytes);
-        // Wake the feeder to send the rest, or to have this redo confirmed later. A feeder with an armed confirmation
-        // polls by itself.
-        let armed = std::mem::replace(&mut wire.confirm_armed, true);
-        if !whole || !armed {
-            self.wake_feeder();
-        }
-        if whole {
-            return Ok(Offer::Sent);
-        }
-        self.stats.frames_partial.fetch_add(1, Relaxed);
-        Ok(Offer::Deferred)
-    }
-
-    /// Sends a whole frame beside the redo of `stream`, if `stream` is still the current one.
-    fn send_beside(&self, stream: &LinkEnd, frame: &[u8]) -> std::io::Result<()> {
-        match lock(&self.wire).as_mut() {
-            Some(wire) if wire.stream().is(stream) => wire.send_frame(frame)?,
-            _ => return Err(std::io::ErrorKind::NotConnected.into()),
-        }
-        // The feeder flushes the bytes that the socket did not take.
-        self.wake_feeder();
-        Ok(())
-    }
-
-    /// How long from now on no commit is acknowledged without this destination.
-    fn wait(&self) -> Duration {
-        let wait = self.wait.load(SeqCst);
-        let waited = in_us(self.began.elapsed()).saturating_sub(self.wait_since.load(SeqCst));
-        Duration::from_micros(wait.saturating_sub(waited))
-    }
-
-    fn stopping(&self) -> bool {
-        self.stopping.load(SeqCst)
-    }
-
-    fn wake_feeder(&self) {
-        if let Some(feeder) = self.feeder.get() {
-            feeder.unpark();
-        }
-    }
-
-    /// Ends the connection. The ack reader sees that and reports the first `reason` given.
-    fn close(&self, reason: Ended) {
-        let mut link = lock(&self.link);
-        if let Some(stream) = &link.stream {
-            stream.shutdown();
-            link.reason.get_or_insert(reason);
-        }
-    }
-
-    /// Interval between two confirmations on an idle stream: a third of the net timeout, at most 1 s, so that silence
-    /// for the net timeout proves a failure.
-    fn heartbeat(&self) -> Duration {
-        (self.config.destination.net_timeout / 3).min(Duration::from_secs(1))
-    }
-
-    /// Changes the destination, then publishes its state and reports its events.
-    fn with_destination<T>(&self, change: impl FnOnce(&mut Destination, Duration) -> T) -> T {
-        let (result, news) = self.changed(change);
-        self.tell(news, None);
-        result
-    }
-
-    /// Changes the destination for an acknowledgement, then publishes its state and reports its events.
-    fn arrived(&self, by: RemoteAnswer, change: impl FnOnce(&mut Destination, Duration)) {
-        let ((), news) = self.changed(change);
-        self.tell(news, Some(by));
-    }
-
-    /// Changes the destination in a way that may let commits continue without it: under the lock of the destination
-    /// set. Then publishes its state and reports its events.
-    fn deciding<T>(&self, change: impl FnOnce(&mut Destination, Duration) -> T) -> T {
-        let (result, news) = self.config.destination_set.decide(&self.seat, |others| {
-            self.changed(|destination, now| {
-                destination.see(others);
-                change(destination, now)
-            })
-        });
-        self.tell(news, None);
-        result
-    }
-
-    /// Changes the destination and publishes its state.
-    fn changed<T>(&self, change: impl FnOnce(&mut Destination, Duration) -> T) -> (T, News) {
-        let mut destination = lock(&self.destination);
-        let result = change(&mut destination, self.began.elapsed());
-        let events = destination.take_events();
-        let acknowledged = destination.acknowledged();
-        let required = destination.is_required();
-        let affirms = destination.config().mode == TransportMode::SyncAffirm;
-        self.seat.show(destination.is_synchronised(), affirms, acknowledged);
-        let wait = destination.shortest_wait();
-        let since = destination.waited_for_since();
-        // With this order of stores, a frame made in between carries a wait that is too short, never one that is too
-        // long.
-        if wait.is_zero() {
-            self.wait.store(0, SeqCst);
-        }
-        self.wait_since.store(since.map_or(u64::MAX, in_us), SeqCst);
-        self.wait.store(in_us(wait), SeqCst);
-        let moved = self.acknowledged.swap(acknowledged.0, SeqCst) != acknowledged.0;
-        let moved = (self.required.swap(required, SeqCst) != required) | moved;
-        (result, News { moved, events })
-    }
-
-    /// Reports the result of a change. The caller holds no lock.
-    fn tell(&self, news: News, by: Option<RemoteAnswer>) {
-        if news.moved {
-            self.observer.acknowledged(self.index, by);
-        }
-        for event in &news.events {
-            self.report(event);
-        }
-    }
-
-    fn report(&self, event: &SenderEvent) {
-        self.note_trouble(event);
-        self.observer.event(self.index, event);
-    }
-
-    fn note_trouble(&self, event: &SenderEvent) {
-        use SenderEvent::*;
-        if matches!(
-            event,
-            Disconnected { .. }
-                | Degraded { .. }
-                | Stalled { .. }
-                | Refused(_)
-                | Fenced { .. }
-                | GaveUp { .. }
-                | ArchiveUnusable { .. }
-        ) {
-            *lock(&self.last_trouble) = Some(event.to_string());
-        }
-    }
-
-    /// Whether the current connection is over and the next one may be made.
-    fn is_down(&self) -> bool {
-        lock(&self.link).stream.is_none()
-    }
-
-    /// Waits for the reading half of a new connection, at most until `until`.
-    fn take_reader(&self, until: Instant) -> Option<AckSide> {
-        let mut link = lock(&self.link);
-        while link.reader.is_none() && !self.stopping() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            link = self.link_changed.wait_timeout(link, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        link.reader.take()
-    }
-
-    /// Drops the connection for both threads. Returns the reason if this end closed it.
-    fn let_go(&self) -> Option<Ended> {
-        *lock(&self.wire) = None;
-        let mut link = lock(&self.link);
-        link.reader = None;
-        link.reason.take()
-    }
-
-    /// Lets the feeder connect again, after `let_go`.
-    fn reopen_link(&self) {
-        lock(&self.link).end();
-        self.wake_feeder();
-    }
-
-    fn phase(&self) -> Phase {
-        lock(&self.destination).phase().clone()
     }
 }

@@ -1,8 +1,9 @@
 //! The ack reader: reads acknowledgements and checks the timeouts.
 
-use super::current::Ended;
+use super::current::{AckSide, Ended};
 use super::gap;
-use super::{AckSide, Shared};
+use super::listing::Listing;
+use super::shared::Shared;
 use crate::ack::AckTimes;
 use crate::channel::OpenChannel;
 use crate::destination_config::TransportMode;
@@ -82,7 +83,8 @@ impl Ticks {
 
 fn read_acks(shared: &Shared, acks: AckSide, clock: &mut Ticks) -> Ended {
     // The channel closes when this function returns.
-    let AckSide { mut reader, greeted_in, channel, mut listing } = acks;
+    let AckSide { mut reader, greeted_in, channel, listed, takes_lists } = acks;
+    let mut listing = Listing::new(reader.inner().clone(), listed, takes_lists);
     // Reads end with every tick. If the timeout cannot be set, the socket is dead and the read reports it.
     let _ = reader.inner().set_read_timeout(Some(clock.apart));
     let mut remote = RemoteTimes::new(greeted_in);

@@ -1,13 +1,15 @@
 //! From nothing to a stream: connect and handshake.
 
-use super::gap::{self, OpenGap};
-use super::listing::Listing;
-use super::{AckSide, Shared};
+use super::current::AckSide;
+use super::failure::Failure;
+use super::gap;
+use super::open_gap::OpenGap;
+use super::shared::Shared;
 use crate::channel::{CertificateChannel, OpenChannel};
-use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, TransportError};
+use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, TransportError};
 use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, ReceiverHello, SenderHello};
-use crate::identity::{Incarnation, Meeting, meet};
+use crate::identity::{Meeting, meet};
 use crate::link::{self, LinkEnd};
 use crate::lock;
 use crate::packing::Packer;
@@ -21,48 +23,6 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Why there is no stream.
-pub(super) enum Failure {
-    Lost(String),
-    /// A failure of this instance, not of the destination.
-    Own(String),
-    Refused(Refusal),
-    Fenced {
-        incarnation: Incarnation,
-        peer: String,
-    },
-}
-
-impl Failure {
-    /// The refusal to send to the other end, if any.
-    fn refusal(&self) -> Option<Refusal> {
-        match self {
-            Failure::Refused(refusal) => Some(refusal.clone()),
-            Failure::Fenced { incarnation, .. } => {
-                let text =
-                    format!("replaced by incarnation {}: it accepts no more commits", incarnation.number);
-                Some(Refusal::new(RefuseCode::Fenced, text))
-            }
-            Failure::Lost(_) | Failure::Own(_) => None,
-        }
-    }
-}
-
-impl From<TransportError> for Failure {
-    fn from(error: TransportError) -> Failure {
-        match error {
-            TransportError::Refused(refusal) => Failure::Refused(refusal),
-            other => Failure::Lost(other.to_string()),
-        }
-    }
-}
-
-impl From<SourceError> for Failure {
-    fn from(error: SourceError) -> Failure {
-        Failure::Own(format!("reading own redo failed: {error}"))
-    }
-}
 
 /// Connects, agrees with the standby on where to continue, and sets the stream up.
 pub(super) fn establish(shared: &Shared) -> Result<Option<Arc<OpenGap>>, Failure> {
@@ -157,7 +117,7 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
         archives_to: None,
     };
     let greet = TransportError::io("greeting the standby");
-    let said = hello.members.clone();
+    let listed = hello.members.clone();
     let asked = Instant::now();
     writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &hello).map_err(&greet)?;
     let peer: ReceiverHello = {
@@ -180,8 +140,7 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
         Ok((start, held)) => {
             writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &start).map_err(&greet)?;
             let channel = open_channel(shared, stream, peer.renews);
-            let listing = Listing::new(stream.clone(), said, peer.lists);
-            let acks = AckSide { reader, greeted_in, channel, listing };
+            let acks = AckSide { reader, greeted_in, channel, listed, takes_lists: peer.lists };
             Ok(Agreed { start, held, acks, sdu_bytes: sdu(shape.sdu_bytes, peer.sdu_bytes) })
         }
         Err(failure) => {

@@ -1,9 +1,10 @@
 //! The feeder: connects, and sends the redo that the log writer could not send itself.
 
-use super::Shared;
-use super::connect::{self, Failure};
+use super::connect;
 use super::current::Ended;
+use super::failure::Failure;
 use super::gap;
+use super::shared::Shared;
 use crate::error::SourceError;
 use crate::link::LinkEnd;
 use crate::redo::Piece;

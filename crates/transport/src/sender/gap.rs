@@ -3,25 +3,25 @@
 //! Archivers live as long as the stream beside them. An archiver reconnects after a lost connection; the standby then
 //! requests the units again that have not arrived.
 
-use super::Shared;
-use super::connect::Failure;
+use super::failure::Failure;
+use super::open_gap::OpenGap;
+use super::shared::Shared;
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, TransportError};
 use crate::event::SenderEvent;
 use crate::framing::{FrameReader, FrameWriter, FramingError};
-use crate::gap::{ArchivedLogInfo, Gap, GapStatus, Pace, Usual};
+use crate::gap::{ArchivedLogInfo, Gap};
 use crate::hello::{self, SenderHello};
 use crate::link::{self, LinkEnd};
 use crate::lock;
 use crate::packing::Compression;
 use crate::source::ArchivedFile;
 use standfast_format::{FrameHeader, FrameKind, StreamCrc};
-use standfast_instruments::{Event, Statistic, count, monotonic_ns, waiting};
+use standfast_instruments::{Event, Statistic, count, waiting};
 use standfast_io::behind::run_behind;
 use standfast_io::fault::{self, Fault};
 use standfast_types::Scn;
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 /// Payload bytes of one frame of a unit.
@@ -29,144 +29,6 @@ const PIECE_BYTES: u64 = 1 << 20;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// The pool of archivers that may send at the same time, for all destinations of an instance (`archive_processes`).
-#[derive(Debug)]
-pub struct Archivers {
-    free: Mutex<u32>,
-    freed: Condvar,
-    pace: Mutex<Pace>,
-}
-
-impl Archivers {
-    pub fn new(count: u32) -> Arc<Archivers> {
-        Arc::new(Archivers { free: Mutex::new(count), freed: Condvar::new(), pace: Mutex::default() })
-    }
-
-    /// Records that a destination that commits wait for has answered after `took_ns`; `usual` is that destination's
-    /// usual answer time.
-    pub(super) fn answered(&self, now_ns: u64, took_ns: u64, usual: &mut Usual) {
-        lock(&self.pace).answered(now_ns, took_ns, usual);
-    }
-
-    /// How long the next `bytes` must wait so that answers to commits are not delayed.
-    fn holds_back(&self, bytes: u64) -> Duration {
-        Duration::from_nanos(lock(&self.pace).wait_ns(monotonic_ns(), bytes))
-    }
-
-    /// Waits for a free archiver; `None` when `give_up` returns true first.
-    fn take(&self, give_up: &dyn Fn() -> bool) -> Option<Busy<'_>> {
-        let mut free = lock(&self.free);
-        while *free == 0 {
-            if give_up() {
-                return None;
-            }
-            let waited = self.freed.wait_timeout(free, Duration::from_millis(100));
-            free = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        *free -= 1;
-        Some(Busy(self))
-    }
-}
-
-/// A busy archiver; drop frees it.
-struct Busy<'a>(&'a Archivers);
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        *lock(&self.0.free) += 1;
-        self.0.freed.notify_one();
-    }
-}
-
-/// A gap that is being resolved.
-pub(super) struct OpenGap {
-    gap: Gap,
-    found: GapStatus,
-    began: Instant,
-    sent: AtomicU64,
-    over: AtomicBool,
-    links: Mutex<Links>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Links {
-    next: u64,
-    live: HashMap<u64, LinkEnd>,
-}
-
-impl OpenGap {
-    pub fn new(gap: Gap) -> Arc<OpenGap> {
-        let bytes = gap.bytes();
-        let found = GapStatus {
-            low_sequence: gap.low_sequence(),
-            high_sequence: gap.high_sequence(),
-            from: gap.from,
-            to: gap.to,
-            bytes,
-            bytes_left: bytes,
-            connections: gap.connections,
-        };
-        Arc::new(OpenGap {
-            gap,
-            found,
-            began: Instant::now(),
-            sent: AtomicU64::new(0),
-            over: AtomicBool::new(false),
-            links: Mutex::default(),
-            changed: Condvar::new(),
-        })
-    }
-
-    pub fn found(&self) -> SenderEvent {
-        SenderEvent::GapFound(self.found)
-    }
-
-    pub fn status(&self) -> GapStatus {
-        let bytes_left = self.found.bytes.saturating_sub(self.sent.load(SeqCst));
-        GapStatus { bytes_left, connections: lock(&self.links).live.len() as u32, ..self.found }
-    }
-
-    fn is_over(&self) -> bool {
-        self.over.load(SeqCst)
-    }
-
-    fn end(&self) {
-        let links = lock(&self.links);
-        self.over.store(true, SeqCst);
-        self.changed.notify_all();
-        drop(links);
-    }
-
-    fn cut(&self) {
-        self.end();
-        lock(&self.links).live.values().for_each(|link| link.shutdown());
-    }
-
-    fn pause(&self, time: Duration) {
-        let links = lock(&self.links);
-        drop(self.changed.wait_timeout_while(links, time, |_| !self.is_over()));
-    }
-
-    fn enter(&self, link: &LinkEnd) -> Option<u64> {
-        let mut links = lock(&self.links);
-        if self.is_over() {
-            return None;
-        }
-        let id = links.next;
-        links.next += 1;
-        links.live.insert(id, link.clone());
-        Some(id)
-    }
-
-    fn log(&self, sequence: u64, id: u64) -> Option<&ArchivedLogInfo> {
-        let is_it = |log: &&ArchivedLogInfo| {
-            log.sequence == sequence && u64::from_le_bytes(log.incarnation_id.0) == id
-        };
-        self.gap.logs.iter().find(is_it)
-    }
-}
 
 /// Returns the gap of a standby that holds redo up to `from`, if it is worth archivers.
 pub(super) fn find(shared: &Shared, from: Scn) -> Result<Option<Gap>, Failure> {
@@ -199,12 +61,11 @@ pub(super) fn poll(shared: &Shared) -> Option<String> {
 pub(super) fn hardened(shared: &Shared, hardened: Scn) {
     let resolved = {
         let mut open = lock(&shared.gap);
-        if open.as_ref().is_some_and(|open| hardened >= open.gap.to) { open.take() } else { None }
+        if open.as_ref().is_some_and(|open| hardened >= open.to()) { open.take() } else { None }
     };
     if let Some(open) = resolved {
         open.end();
-        let gap = GapStatus { bytes_left: open.sent.load(SeqCst), ..open.found };
-        shared.report(&SenderEvent::GapResolved { gap, took: open.began.elapsed() });
+        shared.report(&open.resolved());
     }
 }
 
@@ -213,7 +74,7 @@ pub(super) fn beside(shared: &Shared, open: Option<Arc<OpenGap>>, feed: impl FnO
     let Some(open) = open else { return feed() };
     let (name, open) = (&shared.config.destination.name, &*open);
     std::thread::scope(|scope| {
-        for number in 0..open.found.connections {
+        for number in 0..open.connections() {
             let archiver = std::thread::Builder::new().name(format!("arc{number}-{name}"));
             // With fewer archivers it only takes longer.
             let _ = archiver.spawn_scoped(scope, move || {
@@ -234,12 +95,12 @@ fn archive(shared: &Shared, open: &OpenGap) {
     let mut pause = FIRST_PAUSE;
     while !open.is_over() {
         let Some(busy) = shared.config.archive.archivers.take(&|| open.is_over()) else { return };
-        let before = open.sent.load(SeqCst);
+        let before = open.sent();
         if serve(shared, open).is_ok() {
             return;
         }
         drop(busy);
-        if open.sent.load(SeqCst) > before {
+        if open.sent() > before {
             pause = FIRST_PAUSE;
         }
         open.pause(pause);
@@ -254,7 +115,7 @@ fn serve(shared: &Shared, open: &OpenGap) -> Result<(), TransportError> {
     let link = link::connect(&config.address, &config.security, expected, timeout, &|| open.is_over())?;
     let Some(id) = open.enter(&link) else { return Ok(()) };
     let served = converse(shared, open, &link, timeout);
-    lock(&open.links).live.remove(&id);
+    open.leave(id);
     link.shutdown();
     served
 }
@@ -277,7 +138,7 @@ fn converse(
         mode: shared.config.destination.mode,
         compression: Compression::None,
         net_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
-        archives_to: Some(open.gap.to),
+        archives_to: Some(open.to()),
         peers: Vec::new(),
         members: Vec::new(),
         issuer: None,
@@ -357,7 +218,7 @@ fn send_unit(
         writer.write(header, piece).map_err(&sending)?;
         drop(wait);
         at += length;
-        open.sent.fetch_add(length, SeqCst);
+        open.add_sent(length);
         shared.stats.archived_bytes.fetch_add(length, Relaxed);
         count(Statistic::RedoReadForTransport, length);
     }

@@ -1,8 +1,8 @@
 //! The rights of members as reported to the destination of an open stream, and whether that destination may still
 //! receive redo.
 
-use super::Shared;
 use super::current::Ended;
+use super::shared::Shared;
 use crate::channel::encode;
 use crate::error::RefuseCode;
 use crate::link::LinkEnd;
