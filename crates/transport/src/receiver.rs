@@ -2,110 +2,48 @@
 //! requests. One thread accepts; each connection has its own thread.
 
 mod admission;
+mod archives;
 pub(crate) mod claims;
+mod config;
+mod connections;
+mod counts;
 mod fetch;
 mod handshake;
 mod outgoing;
+mod shared;
 mod slot;
 mod stream;
 
+pub use admission::Limits;
+pub use config::ReceiverConfig;
+pub use counts::ReceiverCounts;
+
 use crate::error::TransportError;
 use crate::gap::GapStatus;
-use crate::link::{self, Link, LinkEnd, Security};
+use crate::link::{self, Link};
 use crate::lock;
 use crate::standby::{ReceiverService, StandbyLog};
 use crate::sys;
-use admission::{Admission, Admitted, Unauthenticated};
-use fetch::Fetch;
-use slot::Slot;
+use admission::Admitted;
+use connections::Live;
+use shared::Shared;
 use standfast_io::listening::lengthen_queue;
-use standfast_types::{About, IncarnationNo, Line, LineBudget};
-use std::collections::HashMap;
+use standfast_types::IncarnationNo;
 use std::io::Error;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use admission::Limits;
-
 /// Longest time to tell the source of a stream that this instance stops.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-
-#[derive(Clone, Debug)]
-pub struct ReceiverConfig {
-    /// HOST:PORT to listen on; port 0 selects any free one.
-    pub listen: String,
-    pub security: Security,
-    /// Delay of every acknowledgement, to emulate a distant standby on one machine. Normally zero.
-    pub ack_delay: Duration,
-    /// A handshake or request must be complete within this time.
-    pub handshake_timeout: Duration,
-    /// Connections at a time; further ones are closed immediately.
-    pub connections_max: usize,
-    /// SDU: largest payload of a frame accepted; 0 = as large as the protocol allows.
-    pub sdu_bytes: u32,
-    pub limits: Limits,
-}
-
-impl Default for ReceiverConfig {
-    fn default() -> Self {
-        ReceiverConfig {
-            listen: "127.0.0.1:7450".into(),
-            security: Security::default(),
-            ack_delay: Duration::ZERO,
-            handshake_timeout: Duration::from_secs(5),
-            connections_max: 256,
-            sdu_bytes: 0,
-            limits: Limits::default(),
-        }
-    }
-}
-
-/// Counters since the receiver was started.
-#[derive(Debug, Default)]
-pub struct ReceiverCounts {
-    pub connections: AtomicU64,
-    /// Connections closed immediately because there were too many, or too many in too short a time.
-    pub turned_away: AtomicU64,
-    /// Connections closed because the bytes were not this protocol or did not come in time.
-    pub garbage: AtomicU64,
-    /// Failed TLS handshakes, and plain connections where they are not allowed.
-    pub insecure: AtomicU64,
-    pub bad_tokens: AtomicU64,
-    pub streams: AtomicU64,
-    pub redo_bytes: AtomicU64,
-    pub writes: AtomicU64,
-    /// Confirmed positions hardened without redo.
-    pub confirms: AtomicU64,
-}
 
 /// Listens until stopped or dropped.
 pub struct Receiver {
     shared: Arc<Shared>,
     address: SocketAddr,
     accepting: Mutex<Option<JoinHandle<()>>>,
-}
-
-pub(crate) struct Shared {
-    config: ReceiverConfig,
-    service: Arc<dyn ReceiverService>,
-    slot: Slot,
-    fetch: Mutex<Option<Arc<Fetch>>>,
-    counts: ReceiverCounts,
-    listener: TcpListener,
-    stopping: AtomicBool,
-    connections: Mutex<Connections>,
-    began: Instant,
-    lines: Mutex<LineBudget>,
-}
-
-struct Connections {
-    next: u64,
-    live: HashMap<u64, Live>,
-    admission: Admission,
-    threads: HashMap<u64, JoinHandle<()>>,
 }
 
 impl Receiver {
@@ -120,24 +58,7 @@ impl Receiver {
     ) -> Result<Receiver, TransportError> {
         let listener = bind(&config)?;
         let address = listener.local_addr().map_err(TransportError::io("listening"))?;
-        let connections = Connections {
-            next: 0,
-            live: HashMap::new(),
-            admission: Admission::new(config.limits),
-            threads: HashMap::new(),
-        };
-        let shared = Arc::new(Shared {
-            config,
-            service,
-            slot: Slot::new(log),
-            fetch: Mutex::default(),
-            counts: ReceiverCounts::default(),
-            listener,
-            stopping: AtomicBool::new(false),
-            connections: Mutex::new(connections),
-            began: Instant::now(),
-            lines: Mutex::default(),
-        });
+        let shared = Arc::new(Shared::new(config, service, log, listener));
         let theirs = shared.clone();
         let accepting = std::thread::Builder::new()
             .name("rfs-accept".into())
@@ -275,63 +196,5 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream, from: IpAddr) {
             connections.threads.insert(id, thread);
         }
         Err(_) => connections.end(id),
-    }
-}
-
-struct Live {
-    stream: LinkEnd,
-    /// `None` once the peer is authenticated.
-    unauthenticated: Option<Unauthenticated>,
-}
-
-impl Connections {
-    fn end(&mut self, id: u64) {
-        if let Some(unauthenticated) = self.live.remove(&id).and_then(|live| live.unauthenticated) {
-            self.admission.left(unauthenticated);
-        }
-    }
-
-    /// Closes the oldest unauthenticated connection of an address; its thread ends.
-    fn displace(&mut self, address: IpAddr) {
-        let of_address = |live: &Live| {
-            live.unauthenticated.as_ref().is_some_and(|unauthenticated| unauthenticated.is_of(address))
-        };
-        let oldest = self.live.iter().filter(|(_, live)| of_address(live)).map(|(id, _)| *id).min();
-        if let Some(live) = oldest.and_then(|id| self.live.get_mut(&id)) {
-            live.stream.shutdown();
-            if let Some(unauthenticated) = live.unauthenticated.take() {
-                self.admission.left(unauthenticated);
-            }
-        }
-    }
-}
-
-impl Shared {
-    /// The peer is authenticated and accepted: the limits for unauthenticated peers no longer count this connection.
-    fn authenticated(&self, id: u64) {
-        let connections = &mut *lock(&self.connections);
-        if let Some(unauthenticated) =
-            connections.live.get_mut(&id).and_then(|live| live.unauthenticated.take())
-        {
-            connections.admission.authenticated(unauthenticated);
-        }
-    }
-
-    /// Delays further connections of an address that has guessed.
-    fn penalise(&self, from: IpAddr) {
-        lock(&self.connections).admission.penalise(self.began.elapsed(), from);
-    }
-
-    /// Returns the subject of an alert log line about a peer at `from`, of which TLS has proved the name `proved`.
-    fn about(&self, from: IpAddr, proved: Option<&str>) -> About {
-        match proved {
-            Some(name) => About::Member(name.to_owned()),
-            None => About::unauthenticated(from, lock(&self.connections).admission.is_known(from)),
-        }
-    }
-
-    /// Charges an alert log line about a peer to the budget of that peer.
-    fn line(&self, about: &About, text: &str) -> Line {
-        lock(&self.lines).line(self.began.elapsed(), about, text)
     }
 }

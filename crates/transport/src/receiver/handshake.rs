@@ -1,8 +1,9 @@
 //! The begin of every connection: a handshake with a sender, or a request.
 
-use super::fetch::{self, Fetch};
+use super::fetch::Fetch;
+use super::shared::Shared;
 use super::slot::Unavailable;
-use super::{Shared, claims, stream};
+use super::{archives, claims, stream};
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, StageError, TransportError};
 use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FrameWriter};
@@ -193,7 +194,7 @@ impl Greeting<'_> {
         self.shared.service.admit(hello).map_err(TransportError::Refused)?;
         // Without this buffer the transfer is only slower.
         let _ = self.stream.set_buffers(0, hello.receive_buffer_bytes);
-        fetch::serve(self.shared, self.stream, &mut self.reader, &mut self.writer, hello)
+        archives::serve(self.shared, self.stream, &mut self.reader, &mut self.writer, hello)
     }
 
     fn agree_and_receive(

@@ -1,8 +1,8 @@
 //! An open stream: takes frames, writes redo to the standby log, sends acknowledgements.
 
-use super::Shared;
 use super::fetch::Fetch;
 use super::outgoing::Outgoing;
+use super::shared::Shared;
 use crate::ack::{Ack, AckSender, AckTimes};
 use crate::certificate::CertificateRight;
 use crate::channel::{CertificateChannel, OpenChannel};
