@@ -8,6 +8,7 @@
 
 pub mod access;
 pub mod advice;
+pub mod arrivals;
 pub mod auth;
 mod collect;
 pub mod command;

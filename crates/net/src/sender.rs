@@ -1,9 +1,10 @@
 //! The sending side of a connection: the client, or the server in a reverse test.
 
-use crate::link::{Arrivals, Link, closed};
+use crate::arrivals::Arrivals;
+use crate::link::Link;
 use crate::plan::{MIN_RANDOM_LENGTH, Mode, Pace, Payload, Plan};
 use crate::random::Random;
-use crate::socket::{self, receive_now};
+use crate::socket::{self, closed, receive_now};
 use crate::wire::{Answered, HEADER_BYTES, Header, Kind, REPORT_BYTES, Report, ReportKind, STATE_BYTES};
 use crate::{NetError, Result};
 use std::sync::Arc;

@@ -1,10 +1,11 @@
 //! The receiving side of a connection: the server, or the client in a reverse test.
 
+use crate::arrivals::Arrivals;
 use crate::file::{MAX_WRITE, Ring};
 use crate::framer::Framer;
-use crate::link::{Arrivals, Link, Waiting, closed};
+use crate::link::{Link, Waiting};
 use crate::plan::Mode;
-use crate::socket::{receive_buffer, receive_now};
+use crate::socket::{closed, receive_buffer, receive_now};
 use crate::stats::Sender;
 use crate::wire::{Answered, HEADER_BYTES, Header, Kind, Report, ReportKind, STATE_BYTES, WireError};
 use crate::{NetError, Result};

@@ -243,6 +243,11 @@ pub fn is_pause(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
+/// Returns the error of a connection that the other side has closed.
+pub fn closed() -> Error {
+    Error::new(ErrorKind::UnexpectedEof, "closed by the other side")
+}
+
 /// Raises this process's limit on descriptors to `wanted`, or as far as the system allows. Never lowers it.
 pub fn allow_descriptors(wanted: usize) -> Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -2,8 +2,8 @@
 //! count as the link's. Instead a test blocks, and a thread that has nothing else to do polls for receivers that wait
 //! too long and wakes them by shutting their connection down.
 
-use crate::link::{Arrivals, closed, receive_once};
-use crate::socket::SLICE;
+use crate::arrivals::{Arrivals, receive_once};
+use crate::socket::{SLICE, closed};
 use crate::{NetError, Result};
 use std::io;
 use std::net::{Shutdown, TcpStream};
