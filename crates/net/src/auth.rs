@@ -1,7 +1,7 @@
 //! A secret that client and server share, and the proofs that each has it. The secret is never sent and never shown. A
 //! proof is bound to the nonces of both sides and to the Hello.
 
-use crate::wire::HELLO_BYTES;
+use crate::wire::{HELLO_BYTES, NONCE_BYTES, PROOF_BYTES};
 use crate::{NetError, Result};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -10,11 +10,6 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-
-/// Bytes of a nonce.
-pub const NONCE_BYTES: usize = 32;
-/// Bytes of a proof.
-pub const PROOF_BYTES: usize = 32;
 
 /// A shorter secret could be guessed from a recorded handshake.
 const LEAST_BYTES: usize = 16;

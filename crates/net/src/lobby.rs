@@ -3,9 +3,8 @@
 //! ([`Seats`]). Ten thousand silent connections therefore do not keep a client out, and those of one address never
 //! displace a client at another.
 
-use crate::auth::NONCE_BYTES;
 use crate::socket::receive_now;
-use crate::wire::{HELLO_BYTES, Hello, RESPONSE_BYTES, WireError, may_be_hello};
+use crate::wire::{HELLO_BYTES, Hello, NONCE_BYTES, RESPONSE_BYTES, WireError, may_be_hello};
 use standfast_types::{SeatLimits, Seats};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};

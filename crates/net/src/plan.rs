@@ -12,6 +12,9 @@ pub const MIN_RANDOM_LENGTH: u32 = 512;
 /// Maximum number of connections of one test.
 pub const MAX_STREAMS: u16 = 256;
 
+/// File for durable writes unless another one is given.
+pub const DEFAULT_FILE: &str = "standfast-net.tmp";
+
 /// Longest pause between two messages.
 pub const MAX_PAUSE: Duration = Duration::from_secs(3600);
 
@@ -188,7 +191,7 @@ impl Default for Plan {
             directions: Directions::ToServer,
             mode: Mode::Sync,
             write: false,
-            file: PathBuf::from(crate::tcptest::options::DEFAULT_FILE),
+            file: PathBuf::from(DEFAULT_FILE),
             length: 1 << 20,
             random_length: false,
             delay: Duration::ZERO,

@@ -1,7 +1,7 @@
 //! The server of tests: serves any number of clients, one after the other or concurrently, within bounds.
 
 use crate::access::{Network, is_allowed};
-use crate::auth::{Key, NONCE_BYTES, PROOF_BYTES, Side, Transcript, nonce};
+use crate::auth::{Key, Side, Transcript, nonce};
 use crate::file::TestFile;
 use crate::link::Link;
 use crate::lobby::{self, Arrival, Challenge, Lobby, Said};
@@ -12,7 +12,9 @@ use crate::session::serve;
 use crate::socket::{self, SLICE, readable};
 use crate::units::classic_size;
 use crate::watch::Watches;
-use crate::wire::{Answer, Hello, MAX_TEXT, RESPONSE_BYTES, Status, VERSION, WireError};
+use crate::wire::{
+    Answer, Hello, MAX_TEXT, NONCE_BYTES, PROOF_BYTES, RESPONSE_BYTES, Status, VERSION, WireError,
+};
 use crate::{NetError, Result};
 use standfast_io::listening::lengthen_queue;
 use standfast_types::{About, Line, LineBudget};

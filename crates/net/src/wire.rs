@@ -26,7 +26,6 @@
 
 mod message;
 
-use crate::auth::{NONCE_BYTES, PROOF_BYTES};
 use crate::plan::{Direction, MAX_LENGTH, MAX_PAUSE, MAX_STREAMS, Mode, Pace};
 pub use message::{Answered, HEADER_BYTES, Header, Kind, REPORT_BYTES, Report, ReportKind, STATE_BYTES};
 use std::time::Duration;
@@ -34,6 +33,10 @@ use std::time::Duration;
 pub const VERSION: u16 = 4;
 /// Bytes of a [`Hello`].
 pub const HELLO_BYTES: usize = 64;
+/// Bytes of a nonce.
+pub const NONCE_BYTES: usize = 32;
+/// Bytes of a proof.
+pub const PROOF_BYTES: usize = 32;
 /// Bytes of a client's nonce and proof.
 pub const RESPONSE_BYTES: usize = NONCE_BYTES + PROOF_BYTES;
 /// Bytes of an [`Answer`] before its text.

@@ -1,7 +1,7 @@
 //! The classic command line: options with one dash, `-name=value`, in any order and case. Pure.
 
 use crate::auth::Key;
-use crate::plan::{MAX_LENGTH, MAX_STREAMS, MIN_RANDOM_LENGTH, Mode, Payload, Plan};
+use crate::plan::{DEFAULT_FILE, MAX_LENGTH, MAX_STREAMS, MIN_RANDOM_LENGTH, Mode, Payload, Plan};
 use crate::server::{ServerPlan, TIMEOUT};
 use crate::stream::Target;
 use crate::units::{self, Extent};
@@ -9,7 +9,6 @@ use crate::{NetError, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub const DEFAULT_FILE: &str = "standfast-net.tmp";
 /// Maximum number of concurrent connections of tests at a server.
 pub const CONNECTIONS: usize = 512;
 

@@ -44,7 +44,7 @@ pub struct ClientArgs {
     #[arg(long)]
     write: bool,
     /// File for the writes of this host, when it receives: made with 64 MiB, removed at the end
-    #[arg(long, default_value = crate::tcptest::options::DEFAULT_FILE)]
+    #[arg(long, default_value = crate::plan::DEFAULT_FILE)]
     file: PathBuf,
     /// Payload of a message; 0 for round trips alone
     #[arg(long, default_value = "1m", value_parser = length, value_name = "SIZE", allow_hyphen_values = true)]

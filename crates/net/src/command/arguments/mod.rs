@@ -88,7 +88,7 @@ pub struct ServerArgs {
     #[arg(long, default_value_t = 7460, value_parser = clap::value_parser!(u16).range(1..), allow_hyphen_values = true)]
     pub port: u16,
     /// File for tests that write: made with 64 MiB, removed at the end; a file of another program is left alone
-    #[arg(long, default_value = crate::tcptest::options::DEFAULT_FILE)]
+    #[arg(long, default_value = crate::plan::DEFAULT_FILE)]
     pub file: PathBuf,
     /// Socket buffer; 0: what the client asks for, or the system's choice
     #[arg(long, default_value = "0", value_parser = buffer, value_name = "SIZE", allow_hyphen_values = true)]
@@ -220,7 +220,7 @@ pub struct AdviseArgs {
     #[arg(long)]
     pub both: bool,
     /// File for the writes of this host, with --both: made with 64 MiB, removed at the end
-    #[arg(long, default_value = crate::tcptest::options::DEFAULT_FILE)]
+    #[arg(long, default_value = crate::plan::DEFAULT_FILE)]
     pub file: PathBuf,
     /// Also write a report to this file, one HTML page with plots; replaces only an earlier report
     #[arg(long, value_name = "FILE")]
