@@ -1,8 +1,8 @@
 //! Turns measurements into a verdict per transport mode, with causes and settings. Pure.
 
 use crate::limit::Limit;
+use crate::outcome::Outcome;
 use crate::plan::Direction;
-use crate::run::Outcome;
 use crate::search::{Sweep, Tried, bandwidth_delay};
 use crate::stats::Latency;
 use crate::units::{megabits, readable_size};

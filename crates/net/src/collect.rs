@@ -1,8 +1,8 @@
 //! Turns the counters of connections into rows and into the figures of a whole test.
 
 use crate::limit::{Shares, limit};
+use crate::outcome::{Buffers, Event, Outcome};
 use crate::plan::{Direction, Mode, Plan};
-use crate::run::{Buffers, Event, Outcome};
 use crate::socket;
 use crate::stats::{Far, Interval, Latencies, Sender, Tcp, Window};
 use crate::stream::Stream;

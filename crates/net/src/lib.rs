@@ -22,6 +22,7 @@ pub mod link;
 pub mod loaded;
 pub mod lobby;
 pub mod log_history;
+pub mod outcome;
 pub mod plan;
 pub mod random;
 pub mod report;

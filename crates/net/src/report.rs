@@ -1,8 +1,7 @@
 //! Results for machines: base units (bytes, seconds), every number finite, also for failed tests. Pure.
 
-use crate::loaded::RoundTrips;
+use crate::outcome::{Outcome, RoundTrips};
 use crate::plan::{Direction, Plan};
-use crate::run::Outcome;
 use crate::stats::{Interval, Latency, Quantile};
 use crate::stream::Target;
 use crate::units::Extent;

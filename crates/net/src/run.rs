@@ -3,13 +3,13 @@
 use crate::collect::Collector;
 use crate::file::{Ring, TestFile};
 use crate::link::Link;
-use crate::loaded::RoundTrips;
+use crate::outcome::{Event, Outcome};
 use crate::plan::{Direction, Plan};
 use crate::random::Random;
 use crate::sender::{Ledger, Orders, drive, payload};
 use crate::session::{Observer, serve};
 use crate::socket::{self, SLICE};
-use crate::stats::{Far, Interval, Latencies, Latency, Sender};
+use crate::stats::{Far, Sender};
 use crate::stream::{Place, Stream, Target, open};
 use crate::units::Extent;
 use crate::watch::Watches;
@@ -19,58 +19,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
-
-/// Events reported to the caller while a test runs.
-pub enum Event<'a> {
-    Ready,
-    /// An interval of this direction is complete.
-    Row(Direction, &'a Interval),
-}
-
-/// Socket buffers, bytes as the systems count them, means of the connections.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Buffers {
-    /// Requested on this side; 0: left to the system.
-    pub requested: u32,
-    /// Requested from the server; 0: left to it.
-    pub requested_far: u32,
-    /// Send buffer of the sender at the end.
-    pub send: u64,
-    /// Receive buffer of the receiver at the end.
-    pub receive: u64,
-    pub clamped_by: Vec<&'static str>,
-}
-
-/// A test that has ended, for whatever reason.
-pub struct Outcome {
-    pub direction: Direction,
-    pub intervals: Vec<Interval>,
-    pub total: Interval,
-    pub latencies: Latencies,
-    /// Payload per connection, bytes.
-    pub streams: Vec<u64>,
-    pub buffers: Buffers,
-    pub congestion: Option<String>,
-    /// Error that ended the test early; what was measured until then is here.
-    pub trouble: Option<NetError>,
-    pub interrupted: bool,
-    /// Round trips beside the test, when requested.
-    pub round_trips: Option<RoundTrips>,
-    /// The other direction of a test in both directions.
-    pub reverse: Option<Box<Outcome>>,
-}
-
-impl Outcome {
-    /// Returns the latencies of the whole test.
-    pub fn latency(&self) -> Option<Latency> {
-        self.total.latency
-    }
-
-    /// Returns each direction of the test.
-    pub fn directions(&self) -> impl Iterator<Item = &Outcome> {
-        std::iter::once(self).chain(self.reverse.as_deref())
-    }
-}
 
 /// State that the connections of a test share.
 struct Shared<'a> {

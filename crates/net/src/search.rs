@@ -1,6 +1,6 @@
 //! Chooses the settings that a sweep tries next. Pure: results in, the next candidate out.
 
-use crate::run::Outcome;
+use crate::outcome::Outcome;
 use serde_json::{Value, json};
 
 /// Factor by which a result must be better to count as a gain.

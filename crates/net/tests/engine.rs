@@ -6,8 +6,9 @@ mod common;
 
 use common::{Running, scratch, test};
 use standfast_net::NetError;
+use standfast_net::outcome::Event;
 use standfast_net::plan::{Direction, Mode, Plan};
-use standfast_net::run::{Event, run};
+use standfast_net::run::run;
 use standfast_net::units::Extent;
 use standfast_net::wire::{
     ANSWER_BYTES, Answer, Answered, HEADER_BYTES, Header, Hello, Kind, Status, VERSION,

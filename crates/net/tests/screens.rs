@@ -4,8 +4,8 @@
 
 use standfast_net::NetError;
 use standfast_net::limit::Limit;
+use standfast_net::outcome::{Buffers, Outcome};
 use standfast_net::plan::{Direction, Plan};
-use standfast_net::run::{Buffers, Outcome};
 use standfast_net::server::{ServerPlan, TIMEOUT};
 use standfast_net::stats::{Interval, Latencies, Tcp};
 use standfast_net::tcptest::options::{ClientCommand, Command, parse};

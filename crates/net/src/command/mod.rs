@@ -15,7 +15,8 @@ use crate::html::{
     client::{ClientReport, Judged},
 };
 use crate::loaded::{IDLE, run_loaded};
-use crate::run::{Event, Outcome, planned_time, run};
+use crate::outcome::{Event, Outcome};
+use crate::run::{planned_time, run};
 use crate::server::{ServerPlan, TIMEOUT};
 use crate::terminal::tell;
 use crate::units::Extent;

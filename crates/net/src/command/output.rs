@@ -1,8 +1,7 @@
 //! What a test prints: rows for people, or JSON, NDJSON, CSV.
 
-use crate::loaded::RoundTrips;
+use crate::outcome::{Outcome, RoundTrips};
 use crate::plan::{Direction, Mode, Plan};
-use crate::run::Outcome;
 use crate::socket::wall_clock;
 use crate::stats::Interval;
 use crate::stream::Target;

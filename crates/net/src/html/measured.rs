@@ -6,8 +6,8 @@ use super::plot::{Events, Plot, ROOM, Rule, Series};
 use super::scale::{Axis, plain};
 use super::thin::{Row, rows};
 use super::words::{directed, limit_meaning, limit_name, mebibytes, millis, rate, who_sends};
+use crate::outcome::Outcome;
 use crate::plan::Direction;
-use crate::run::Outcome;
 use crate::stats::{Latencies, Latency, Quantile, Spread};
 use crate::units::{megabits, readable_size, short_size};
 

@@ -3,8 +3,9 @@
 pub mod options;
 pub mod screen;
 
+use crate::outcome::{Event, Outcome};
 use crate::report;
-use crate::run::{Event, Outcome, run};
+use crate::run::run;
 use crate::server::{Server, ServerPlan};
 use crate::socket::{SLICE, wall_clock};
 use crate::terminal::{print, tell};

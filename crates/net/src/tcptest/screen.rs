@@ -1,7 +1,7 @@
 //! The classic screen: the block of settings, one line per interval, the summary. Pure: clock times are given.
 
+use crate::outcome::Outcome;
 use crate::plan::{Mode, Payload, Plan};
-use crate::run::Outcome;
 use crate::server::ServerPlan;
 use crate::stats::Interval;
 use crate::tcptest::options::Frequency;

@@ -6,8 +6,9 @@ pub mod relay;
 
 use standfast_net::access::Network;
 use standfast_net::auth::Key;
+use standfast_net::outcome::Outcome;
 use standfast_net::plan::{Direction, Plan};
-use standfast_net::run::{Outcome, run};
+use standfast_net::run::run;
 use standfast_net::server::{Server, ServerPlan, TIMEOUT};
 use standfast_net::stream::Target;
 use standfast_net::wire::Hello;
