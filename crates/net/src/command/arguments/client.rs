@@ -1,6 +1,6 @@
 //! Options of `net client`.
 
-use super::TargetArgs;
+use super::target::TargetArgs;
 use super::values::{buffer, duration, interval, length, pause, rate, seconds};
 use crate::command::criterion::Criterion;
 use crate::command::output::Format;
