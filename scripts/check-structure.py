@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Lowest first: a crate may depend on those before it.
 PRODUCT = (
-    "types io session instruments format views sqlite-vfs sqlite-ext preload sqlite-wal log tls transport apply live "
+    "types io session instruments format views sqlite-vfs sqlite-ext preload sqlite-wal log tls transport apply live page "
     "reports environment primary standby instance"
 ).split()
 # `bench` is below the binary, which contains `standfast bench`.

@@ -5,8 +5,8 @@ use crate::outcome::Outcome;
 use crate::plan::Direction;
 use crate::search::{Sweep, Tried, bandwidth_delay};
 use crate::stats::Latency;
-use crate::units::{megabits, readable_size};
 use serde::Serialize;
+use standfast_page::units::{megabits, readable_size};
 use std::fmt;
 
 /// Factor over the peak of the redo that a link must carry, so that there is room for a peak right after a peak.

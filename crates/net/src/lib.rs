@@ -36,8 +36,8 @@ pub mod stats;
 pub mod stream;
 pub mod tcptest;
 pub mod terminal;
-pub mod units;
 pub mod watch;
 pub mod wire;
 
 pub use error::{NetError, Result};
+pub use standfast_page::units;

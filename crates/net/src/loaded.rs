@@ -4,8 +4,8 @@ use crate::outcome::{Event, Outcome, RoundTrips};
 use crate::plan::{Directions, Mode, Plan};
 use crate::run::run;
 use crate::stream::Target;
-use crate::units::Extent;
 use crate::{NetError, Result};
+use standfast_page::units::Extent;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Parameters of a test. Pure: no clock, no socket.
 
-use crate::units::Extent;
+use standfast_page::units::Extent;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,9 +4,9 @@ use crate::outcome::{Outcome, RoundTrips};
 use crate::plan::{Direction, Plan};
 use crate::stats::{Interval, Latency, Quantile};
 use crate::stream::Target;
-use crate::units::Extent;
 use crate::{NetError, Result};
 use serde_json::{Value, json};
+use standfast_page::units::Extent;
 use std::fmt::Write;
 
 pub const SCHEMA_VERSION: u32 = 1;

@@ -10,13 +10,13 @@ use crate::random::Random;
 use crate::sender::{Orders, drive};
 use crate::session::serve;
 use crate::socket::{self, SLICE, readable};
-use crate::units::classic_size;
 use crate::watch::Watches;
 use crate::wire::{
     Answer, Hello, MAX_TEXT, NONCE_BYTES, PROOF_BYTES, RESPONSE_BYTES, Status, VERSION, WireError,
 };
 use crate::{NetError, Result};
 use standfast_io::listening::lengthen_queue;
+use standfast_page::units::classic_size;
 use standfast_types::{About, Line, LineBudget};
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -2,8 +2,8 @@
 
 use crate::report::{Section, Table};
 use crate::rules::{Finding, Severity};
-use standfast_net::html::markup::{Markup, text};
-use standfast_net::html::page;
+use standfast_page::markup::{Markup, text};
+use standfast_page::page;
 
 /// The first lines of every report.
 pub const MARK: &str = "<!DOCTYPE html>\n<!-- standfast workload report, version 1 -->\n";

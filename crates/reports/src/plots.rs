@@ -3,8 +3,8 @@
 use crate::interval::{Interval, Period};
 use crate::report::Section;
 use standfast_instruments::{CommitPart, Event, Metric, bucket_upper_us};
-use standfast_net::html::plot::{Plot, Series};
-use standfast_net::html::scale::{Axis, plain};
+use standfast_page::plot::{Plot, Series};
+use standfast_page::scale::{Axis, plain};
 
 /// Maximum ticks of a horizontal axis.
 const TICKS: usize = 8;

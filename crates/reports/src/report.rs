@@ -5,7 +5,7 @@ use crate::rules::{Finding, diagnose};
 use crate::{plots, sections};
 use serde::Serialize;
 use serde_json::{Value, json};
-use standfast_net::html::plot::Plot;
+use standfast_page::plot::Plot;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {

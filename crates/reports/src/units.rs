@@ -1,6 +1,6 @@
 //! Numbers as text; an unknown one is a dash, never 0. Pure.
 
-use standfast_net::html::words::utc;
+use standfast_page::words::utc;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Shown for an unknown value.

@@ -1,7 +1,7 @@
 //! The criteria of `--fail-if`, e.g. `p99>5ms`. Pure.
 
 use crate::stats::Interval;
-use crate::units;
+use standfast_page::units;
 use std::fmt;
 use std::str::FromStr;
 

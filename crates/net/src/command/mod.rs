@@ -19,13 +19,13 @@ use crate::outcome::{Event, Outcome};
 use crate::run::{planned_time, run};
 use crate::server::{ServerPlan, TIMEOUT};
 use crate::terminal::tell;
-use crate::units::Extent;
 use crate::{NetError, Result, interrupt, tcptest};
 pub use arguments::NetCommand;
 use arguments::{ClientArgs, ServerArgs};
 use html_file::ReportFile;
 use output::Output;
 use progress::{Progress, figure};
+use standfast_page::units::Extent;
 use std::time::Duration;
 
 impl NetCommand {

@@ -6,10 +6,10 @@ use crate::socket::wall_clock;
 use crate::stats::Interval;
 use crate::stream::Target;
 use crate::terminal::print;
-use crate::units::{megabits, short_size};
 use crate::{NetError, Result, report};
 use clap::ValueEnum;
 use serde_json::json;
+use standfast_page::units::{megabits, short_size};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 

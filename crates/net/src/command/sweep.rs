@@ -10,9 +10,9 @@ use crate::run::run;
 use crate::search::{Sweep, Tried, next_streams, next_window};
 use crate::stream::Target;
 use crate::terminal::{say, tell};
-use crate::units::{Extent, classic_time, megabits, readable_size};
 use crate::{NetError, Result, interrupt, report};
 use serde_json::{Value, json};
+use standfast_page::units::{Extent, classic_time, megabits, readable_size};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

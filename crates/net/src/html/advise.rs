@@ -1,13 +1,10 @@
 //! The page of the advice: the verdict first, then the settings, the measurements and the conditions.
 
 use super::conditions::of_several;
-use super::markup::{Markup, text};
 use super::measured::{Curve, distribution, throughput};
-use super::page::{
-    Column, Identity, copyable, ending, facts, list, notice, numbers, page, section, table, words,
-};
+use super::page::{Identity, ending, page};
 use super::sweep::{setting, streams, windows};
-use super::words::{directed, limit_name, mebibytes, millis, rate, to_or_from};
+use super::words::{directed, limit_name, to_or_from};
 use crate::Result;
 use crate::advice::{Advice, Findings, Grade, Measured, Verdict, Way};
 use crate::log_history::LogHistory;
@@ -15,7 +12,10 @@ use crate::outcome::Outcome;
 use crate::plan::{Direction, Directions};
 use crate::stats::{Latency, Quantile};
 use crate::stream::Target;
-use crate::units::{classic_size, readable_size};
+use standfast_page::markup::{Markup, text};
+use standfast_page::page::{Column, copyable, facts, list, notice, numbers, section, table, words};
+use standfast_page::units::{classic_size, readable_size};
+use standfast_page::words::{mebibytes, millis, rate};
 
 /// Content of the page.
 pub struct AdviceReport<'a> {

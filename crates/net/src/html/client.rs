@@ -1,15 +1,17 @@
 //! The page of one test.
 
 use super::conditions::options;
-use super::markup::Markup;
 use super::measured::{curves_of, distribution, latency_over_time, summary, throughput};
-use super::page::{Identity, ending, facts, numbers, page, remark, section, table, words};
-use super::words::{directed, directions_name, mebibytes, millis, to_or_from};
+use super::page::{Identity, ending, page};
+use super::words::{directed, directions_name, to_or_from};
 use crate::outcome::{Outcome, RoundTrips};
 use crate::plan::{Direction, Directions, Plan};
 use crate::stats::Latency;
 use crate::stream::Target;
 use crate::{NetError, Result};
+use standfast_page::markup::Markup;
+use standfast_page::page::{facts, numbers, remark, section, table, words};
+use standfast_page::words::{mebibytes, millis};
 
 /// A criterion in one direction of a test that ran.
 pub struct Judged {

@@ -1,9 +1,10 @@
 //! The conditions of a test: what was requested.
 
-use super::words::{directions_name, rate};
+use super::words::directions_name;
 use crate::plan::{Direction, Directions, Mode, Plan};
 use crate::stream::Target;
-use crate::units::{Extent, classic_time};
+use standfast_page::units::{Extent, classic_time};
+use standfast_page::words::rate;
 
 /// Returns the conditions of one test; `loaded` when round trips were measured beside it.
 pub fn options(target: &Target, plan: &Plan, loaded: bool) -> Vec<(&'static str, String)> {

@@ -1,15 +1,16 @@
 //! One test: its figures, its throughput over time, its latencies.
 
-use super::markup::Markup;
-use super::page::{Column, facts, figure, numbers, table, words};
-use super::plot::{Events, Plot, ROOM, Rule, Series};
-use super::scale::{Axis, plain};
 use super::thin::{Row, rows};
-use super::words::{directed, limit_meaning, limit_name, mebibytes, millis, rate, who_sends};
+use super::words::{directed, limit_meaning, limit_name, who_sends};
 use crate::outcome::Outcome;
 use crate::plan::Direction;
 use crate::stats::{Latencies, Latency, Quantile, Spread};
-use crate::units::{megabits, readable_size, short_size};
+use standfast_page::markup::Markup;
+use standfast_page::page::{Column, facts, figure, numbers, table, words};
+use standfast_page::plot::{Events, Plot, ROOM, Rule, Series};
+use standfast_page::scale::{Axis, plain};
+use standfast_page::units::{megabits, readable_size, short_size};
+use standfast_page::words::{mebibytes, millis, rate};
 
 /// Maximum number of rows; more would make the page large and unreadable.
 const MOST_ROWS: usize = 300;

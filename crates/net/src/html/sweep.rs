@@ -1,18 +1,20 @@
 //! The page of a search for settings, and its plots, which other pages also use.
 
 use super::conditions::of_several;
-use super::markup::Markup;
 use super::measured::{id_of, throughput};
-use super::page::{Identity, ending, facts, figure, numbers, page, remark, section, table, words};
-use super::plot::{Plot, ROOM, Rule, Series};
-use super::scale::Axis;
-use super::words::{directed, limit_name, mebibytes, millis, rate, to_or_from, window_name};
+use super::page::{Identity, ending, page};
+use super::words::{directed, limit_name, to_or_from, window_name};
 use crate::Result;
 use crate::outcome::Outcome;
 use crate::plan::{Direction, Directions};
 use crate::search::{Sweep, Tried};
 use crate::stream::Target;
-use crate::units::{megabits, readable_size};
+use standfast_page::markup::Markup;
+use standfast_page::page::{facts, figure, numbers, remark, section, table, words};
+use standfast_page::plot::{Plot, ROOM, Rule, Series};
+use standfast_page::scale::Axis;
+use standfast_page::units::{megabits, readable_size};
+use standfast_page::words::{mebibytes, millis, rate};
 
 /// Content of the page.
 pub struct SweepReport<'a> {

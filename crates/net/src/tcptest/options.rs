@@ -4,8 +4,8 @@ use crate::auth::Key;
 use crate::plan::{DEFAULT_FILE, MAX_LENGTH, MAX_STREAMS, MIN_RANDOM_LENGTH, Mode, Payload, Plan};
 use crate::server::{ServerPlan, TIMEOUT};
 use crate::stream::Target;
-use crate::units::{self, Extent};
 use crate::{NetError, Result};
+use standfast_page::units::{self, Extent};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use crate::plan::{Mode, Payload, Plan};
 use crate::server::ServerPlan;
 use crate::stats::Interval;
 use crate::tcptest::options::Frequency;
-use crate::units::{Extent, classic_size, classic_time};
+use standfast_page::units::{Extent, classic_size, classic_time};
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::Duration;

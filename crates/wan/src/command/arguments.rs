@@ -4,7 +4,7 @@ use crate::emulator::LinkName;
 use crate::settings::{Change, Nanos, Queue, Share, WHOLE};
 use crate::wan::WanConfig;
 use clap::{Args, Subcommand};
-use standfast_net::units;
+use standfast_page::units;
 use std::os::fd::RawFd;
 
 const RUN_EXAMPLES: &str = "\

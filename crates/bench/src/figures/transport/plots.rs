@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use standfast_net::html::markup::Markup;
-use standfast_net::html::page::{Identity, figure, numbers, page, section, table, words};
-use standfast_net::html::plot::{Plot, Series};
-use standfast_net::html::scale::Axis;
+use standfast_net::html::page::{Identity, page};
+use standfast_page::markup::Markup;
+use standfast_page::page::{figure, numbers, section, table, words};
+use standfast_page::plot::{Plot, Series};
+use standfast_page::scale::Axis;
 
 use super::ship::Shipped;
 use super::{MEGABITS, TransportResult, median};

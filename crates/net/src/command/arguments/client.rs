@@ -5,9 +5,9 @@ use super::values::{buffer, duration, interval, length, pause, rate, seconds};
 use crate::command::criterion::Criterion;
 use crate::command::output::Format;
 use crate::plan::{Directions, MAX_PAUSE, Mode, Payload, Plan};
-use crate::units::Extent;
 use crate::{NetError, Result};
 use clap::{Args, ValueEnum};
+use standfast_page::units::Extent;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Parsers of option values: each is total and names the allowed forms. Pure.
 
 use crate::plan::MAX_LENGTH;
-use crate::units::{self, Extent};
+use standfast_page::units::{self, Extent};
 use std::time::Duration;
 
 pub(super) type Parsed<T> = std::result::Result<T, String>;

@@ -2,8 +2,8 @@
 //!
 //! The plot does not rely on colour: every line has its own dashes and marks, and a legend in words.
 
-use super::markup::{Markup, text};
-use super::scale::Axis;
+use crate::markup::{Markup, text};
+use crate::scale::Axis;
 
 #[derive(Clone, Debug)]
 pub struct Plot {
@@ -281,7 +281,7 @@ impl Plot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::html::scale::plain;
+    use crate::scale::plain;
     use proptest::prelude::*;
 
     fn plot(points: Vec<(f64, f64)>, logarithmic: bool) -> Plot {
