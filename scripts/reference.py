@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release"
 PROGRAM = Path(os.environ.get("STANDFAST_BIN") or TARGET) / "standfast"
-CONFIG = ROOT / "crates" / "instance" / "src" / "config.rs"
+CONFIG = ROOT / "crates" / "environment" / "src" / "config" / "settings.rs"
 NOTE = "<!-- Written by scripts/reference.py; do not edit. -->"
 
 
