@@ -5,9 +5,9 @@ use crate::bits::set_bits;
 use crate::futex;
 use crate::layout::{
     DATABASE_WORDS, DaemonLine, DatabaseState, GATE_CLOSED, INSTANCE_WRITES, OtherWriters, Published, Slot,
+    WORD_WAITING,
 };
 use crate::segment::{Segment, SegmentConfig};
-use crate::session::WORD_WAITING;
 use crate::spin;
 use crate::waiters::Waiters;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -355,6 +355,20 @@ impl Segment {
         self.wake_first(database);
     }
 
+    /// Frees a slot, whose lock the caller holds, and everything that could still point to it.
+    pub(crate) fn forget_slot(&self, index: usize) {
+        let slot = self.slot(index);
+        let database = slot.database.load(SeqCst) as u16;
+        let entry = self.database(database);
+        let keep = !(1u64 << (index % 64));
+        entry.lock_waiters[index / 64].fetch_and(keep, SeqCst);
+        entry.commit_waiters[index / 64].fetch_and(keep, SeqCst);
+        let me = index as u32 + 1;
+        let _ = entry.lock.reserved.compare_exchange(me, 0, SeqCst, SeqCst);
+        let _ = entry.lock.owner.compare_exchange(me, 0, SeqCst, SeqCst);
+        slot.pid.store(0, SeqCst);
+    }
+
     pub fn counts(&self) -> SessionCounts {
         let counters = &self.requests.counters;
         SessionCounts {
@@ -373,9 +387,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::layout::BUCKET_SESSIONS;
+    use crate::layout::{BUCKET_SESSIONS, WORD_ASLEEP};
     use crate::monotonic_ns;
-    use crate::session::{Session, WORD_ASLEEP};
+    use crate::session::Session;
     use std::path::PathBuf;
 
     fn segment(name: &str) -> (Segment, PathBuf) {

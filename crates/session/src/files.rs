@@ -1,8 +1,8 @@
 //! The files of the shared memory: opened and created through the descriptor of their directory, never through a link,
 //! and used only when they belong to the right user.
 
+use crate::error::SegmentError;
 use crate::layout::{Head, MAGIC, VERSION};
-use crate::segment::SegmentError;
 use std::ffi::{CString, c_int};
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Error, ErrorKind};

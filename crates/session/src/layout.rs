@@ -242,6 +242,13 @@ pub struct WriteLockLine {
     pub announced: AtomicU64,
 }
 
+/// Values of [`Slot::commit_word`] and [`SlotLockLine::word`].
+pub(crate) const WORD_IDLE: u32 = 0;
+pub(crate) const WORD_WAITING: u32 = 1;
+pub(crate) const WORD_ASLEEP: u32 = 2;
+/// Value of [`Slot::posted_ns`] when no commit waits whose release the instance should report.
+pub(crate) const NO_WAITERS: u64 = u64::MAX;
+
 #[repr(C, align(64))]
 pub struct Slot {
     /// Process that owns the slot, by its number in its own PID namespace; 0: free. A hint: the holder of the slot's

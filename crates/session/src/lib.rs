@@ -13,12 +13,15 @@
 //!
 //! Bitmaps and tickets only: no pointers, no lists in shared memory.
 
+mod activity;
 mod beside;
 mod bits;
 mod bus_error;
 mod daemon;
 mod durations;
+mod error;
 mod files;
+mod first_in_line;
 mod futex;
 mod index_descriptor;
 mod inner_lock;
@@ -26,27 +29,33 @@ mod layout;
 pub mod liveness;
 mod mapping;
 mod marker;
+mod publish;
 mod published;
 mod queue;
 mod segment;
 mod session;
+mod slot;
 mod slot_locks;
 mod spin;
 mod waiters;
 
+pub use activity::SessionActivity;
 pub use beside::{journal_path, wal_index_path, wal_path};
 pub use bus_error::{Resolver, map_zeros, on_bus_error};
 pub use daemon::{DirtySet, SessionCounts};
-pub use durations::{BUCKETS, OuterWait, SessionActivity, SessionWait, WaitCounts, bucket_of};
+pub use durations::{BUCKETS, SessionWait, WaitCounts, bucket_of};
+pub use error::SegmentError;
 pub use files::{own_user, published_mode, published_path};
 pub use index_descriptor::IndexDescriptor;
 pub use inner_lock::InnerLock;
 pub use layout::{DatabaseState, OtherWriters, RELEASE_STALL_MS, SESSIONS_MAX};
 pub use marker::{FileId, Foreign, Marker, MarkerError, marker_path};
-pub use published::{Repaired, Target};
+pub use publish::Repaired;
+pub use published::Target;
 pub use queue::{Owner, TurnTicket};
-pub use segment::{Segment, SegmentConfig, SegmentError};
+pub use segment::{Segment, SegmentConfig};
 pub use session::{AttachError, CommitMode, Session, WaitOutcome};
+pub use slot::OuterWait;
 pub use waiters::Waiters;
 
 /// Name of the symbol, in libraries with the shim, that holds the address of a function of the SQLite that they serve,

@@ -4,20 +4,19 @@
 //! session that does not get the lock takes a ticket, returns SQLITE_BUSY (so that SQLite drops its read snapshot,
 //! which would become stale) and sleeps in xSleep until it is woken. Overtaking is allowed: a session that comes while
 //! the lock is free takes it, because handing it to a sleeping session costs a context switch with the lock idle. But
-//! after [`BYPASSES_MAX`] times the lock is reserved for the first in line.
+//! after [`BYPASSES_MAX`](crate::first_in_line::BYPASSES_MAX) times the lock is reserved for the first in line.
 
-use crate::bits::set_bits;
 use crate::durations::SessionWait;
 use crate::futex;
-use crate::layout::{GATE_CLOSED, INSTANCE_WRITES, RequestedDatabase, SESSIONS_MAX, Slot};
+use crate::layout::{
+    GATE_CLOSED, INSTANCE_WRITES, RequestedDatabase, SESSIONS_MAX, Slot, WORD_ASLEEP, WORD_IDLE, WORD_WAITING,
+};
 use crate::monotonic_ns;
 use crate::segment::Segment;
-use crate::session::{Session, WORD_ASLEEP, WORD_IDLE, WORD_WAITING};
+use crate::session::Session;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-/// How often other sessions may overtake the first in line.
-const BYPASSES_MAX: u32 = 32;
 /// A reservation that is not used for this long is void: its holder may have died or given up.
 const RESERVATION_NS: u64 = 2_000_000;
 
@@ -215,47 +214,12 @@ impl TurnTicket {
     }
 }
 
-impl Segment {
-    pub(crate) fn wake_first(&self, database: u16) {
-        let entry = self.database(database);
-        // Bounded, whatever is written there meanwhile.
-        for _ in 0..SESSIONS_MAX {
-            let Some(first) = self.first_in_line(entry) else { return };
-            let slot = self.slot(first);
-            // Removed from the bitmap before the wake, so that one wake meets one sleep: a session that still wants the
-            // lock sets the bit again and keeps its ticket; one that gave up does not stay first in line.
-            entry.lock_waiters[first / 64].fetch_and(!(1u64 << (first % 64)), SeqCst);
-            let word = slot.lock.word.swap(WORD_IDLE, SeqCst);
-            if word == WORD_IDLE {
-                continue;
-            }
-            if slot.lock.bypassed.fetch_add(1, SeqCst) >= BYPASSES_MAX
-                && entry.lock.reserved.load(SeqCst) == 0
-            {
-                entry.lock.reserved_at_ns.store(monotonic_ns(), SeqCst);
-                entry.lock.reserved.store(first as u32 + 1, SeqCst);
-                self.requests.counters.reservations.fetch_add(1, Relaxed);
-            }
-            if word == WORD_ASLEEP {
-                futex::wake_one(&slot.lock.word);
-                return;
-            }
-            // Waiting but not asleep: the session is about to check by itself, or is gone. So the next one is woken as
-            // well, because otherwise perhaps none would be.
-        }
-    }
-
-    fn first_in_line(&self, entry: &RequestedDatabase) -> Option<usize> {
-        set_bits(entry.lock_waiters.iter().map(|word| word.load(SeqCst)))
-            .min_by_key(|index| self.slot(*index).lock.ticket.load(SeqCst))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::first_in_line::BYPASSES_MAX;
 
     fn sessions<const N: usize>(name: &str) -> [Session; N] {
         let path = std::path::PathBuf::from(format!("/dev/shm/standfast-test-{name}-{}", std::process::id()));

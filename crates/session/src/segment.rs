@@ -1,5 +1,6 @@
 //! Creates, maps and reads the shared memory: two files, one of which sessions map for reading only.
 
+use crate::error::SegmentError;
 use crate::files::{self, Place, WRITABLE_BY_OTHERS, published_mode, published_path, version_of};
 use crate::layout::{
     DatabaseState, Head, MAGIC, OtherWriters, Published, PublishedDatabase, RequestedDatabase, Requests,
@@ -13,76 +14,6 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-
-/// Why a segment cannot be used.
-#[derive(Debug)]
-pub enum SegmentError {
-    /// A file cannot be opened or mapped.
-    Io(io::Error),
-    /// It is not a segment, or not complete.
-    NotASegment,
-    /// Another version of Standfast made it.
-    Version {
-        found: u32,
-    },
-    OtherInstance,
-    /// Other users may have written what the instance publishes.
-    Untrusted {
-        path: PathBuf,
-        owner: u32,
-        mode: u32,
-    },
-    /// Other users could replace our files with files of theirs.
-    Directory {
-        path: PathBuf,
-    },
-    /// A file that is not ours has the name, and cannot be removed.
-    InTheWay {
-        path: PathBuf,
-        source: io::Error,
-    },
-}
-
-impl From<io::Error> for SegmentError {
-    fn from(error: io::Error) -> Self {
-        SegmentError::Io(error)
-    }
-}
-
-impl std::fmt::Display for SegmentError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SegmentError::Io(error) => write!(f, "shared memory: {error}"),
-            SegmentError::NotASegment => write!(f, "shared memory is not a Standfast segment"),
-            SegmentError::Version { found } => write!(
-                f,
-                "shared memory has version {found}, this build has version {VERSION}: extension and instance must be of the same release"
-            ),
-            SegmentError::OtherInstance => write!(f, "shared memory belongs to another instance"),
-            SegmentError::Untrusted { path, owner, mode } => write!(
-                f,
-                "shared memory {} belongs to user {owner} and has mode {mode:04o}: it is not what the instance publishes, or \
-                 others may have written to it. Restart the instance, which makes it again",
-                path.display()
-            ),
-            SegmentError::Directory { path } => write!(
-                f,
-                "shared memory: others could replace files in {}\nhint: it must belong to root or to the user of the instance, \
-                 and not be writable by others unless it has the sticky bit: `chmod +t {0}`",
-                path.display()
-            ),
-            SegmentError::InTheWay { path, source } => write!(
-                f,
-                "shared memory: {} is not a file of this instance, and cannot be removed: {source}\nhint: another user has made \
-                 it, or the instance ran as another user before. Remove it as root: `rm -r {0}`. `runtime_directory` in \
-                 [instance], a directory that only the user of the instance can write to, keeps others from doing so",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for SegmentError {}
 
 /// Settings that the instance publishes to sessions; changeable while running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +96,13 @@ pub(crate) struct Own {
     pub generations: Mutex<()>,
     path: PathBuf,
     instance: [u8; 16],
+}
+
+impl Own {
+    /// Moves the instance's copy to `position` unless it is higher, and returns the higher of the two.
+    pub(crate) fn move_durable(&self, database: u16, position: u64) -> u64 {
+        self.truth.of(database).durable.fetch_max(position, SeqCst).max(position)
+    }
 }
 
 fn id(metadata: &Metadata) -> (u64, u64) {

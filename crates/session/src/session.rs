@@ -1,18 +1,18 @@
 //! The application's side: a slot, the commit notification and the wait for durability.
 
-use crate::durations::{NO_WAITERS, SessionWait};
+use crate::durations::SessionWait;
 use crate::futex;
-use crate::layout::{BUCKET_SESSIONS, DatabaseState, PublishedDatabase, RELEASE_STALL_MS, SESSIONS_MAX};
+use crate::layout::{
+    BUCKET_SESSIONS, DatabaseState, NO_WAITERS, PublishedDatabase, RELEASE_STALL_MS, SESSIONS_MAX,
+    WORD_ASLEEP, WORD_IDLE, WORD_WAITING,
+};
 use crate::monotonic_ns;
 use crate::published::{Reached, Target};
 use crate::segment::Segment;
+use crate::slot::OuterWait;
 use crate::spin;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
-
-pub(crate) const WORD_IDLE: u32 = 0;
-pub(crate) const WORD_WAITING: u32 = 1;
-pub(crate) const WORD_ASLEEP: u32 = 2;
 
 /// Longest poll for durability before a commit sleeps: the time of a write here and of one on a near standby.
 const LOOK_MAX_US: u64 = 400;
@@ -147,6 +147,26 @@ impl Session {
 
     pub fn state(&self) -> DatabaseState {
         DatabaseState::from_u32(self.published().state.load(SeqCst))
+    }
+
+    /// Counts a wait that has ended, or the time of a transaction.
+    pub fn record(&self, what: SessionWait, ns: u64) {
+        self.segment.slot(self.slot).record(what, ns);
+    }
+
+    /// Adds `ns` to the time of what was counted last.
+    pub fn lengthen(&self, what: SessionWait, ns: u64) {
+        self.segment.slot(self.slot).lengthen(what, ns);
+    }
+
+    /// Begins a wait that others can see, perhaps within another one, which continues when this one has ended.
+    pub fn begin_wait(&self, what: SessionWait, since_ns: u64) -> OuterWait {
+        self.segment.slot(self.slot).wait.begin(what, since_ns)
+    }
+
+    /// Ends a wait and counts it, unless it is within another one, of which it was a part.
+    pub fn end_wait(&self, what: SessionWait, since_ns: u64, outer: OuterWait) {
+        self.segment.slot(self.slot).end_wait(what, since_ns, outer);
     }
 
     fn published(&self) -> &PublishedDatabase {
@@ -398,19 +418,5 @@ impl Segment {
             futex::wake_one(&header.daemon.word);
             header.counters.daemon_wakes.fetch_add(1, Relaxed);
         }
-    }
-
-    /// Frees a slot, whose lock the caller holds, and everything that could still point to it.
-    pub(crate) fn forget_slot(&self, index: usize) {
-        let slot = self.slot(index);
-        let database = slot.database.load(SeqCst) as u16;
-        let entry = self.database(database);
-        let keep = !(1u64 << (index % 64));
-        entry.lock_waiters[index / 64].fetch_and(keep, SeqCst);
-        entry.commit_waiters[index / 64].fetch_and(keep, SeqCst);
-        let me = index as u32 + 1;
-        let _ = entry.lock.reserved.compare_exchange(me, 0, SeqCst, SeqCst);
-        let _ = entry.lock.owner.compare_exchange(me, 0, SeqCst, SeqCst);
-        slot.pid.store(0, SeqCst);
     }
 }

@@ -1,7 +1,6 @@
 //! Waiters: commits that may continue and sleep, collected so that they are woken together.
 
-use crate::layout::{BUCKET_SESSIONS, Slot};
-use crate::session::{WORD_ASLEEP, WORD_IDLE};
+use crate::layout::{BUCKET_SESSIONS, Slot, WORD_ASLEEP, WORD_IDLE};
 use std::sync::atomic::Ordering::SeqCst;
 
 #[derive(Debug, Default)]
@@ -18,12 +17,6 @@ struct Waiter {
     /// When its session notified of the commit.
     noticed_ns: u64,
     slot: usize,
-}
-
-impl Slot {
-    pub(crate) fn waits_for(&self, position: u64) -> bool {
-        self.target.load(SeqCst) <= position && self.commit_word.load(SeqCst) != WORD_IDLE
-    }
 }
 
 impl Waiters {
