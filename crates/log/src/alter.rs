@@ -7,9 +7,11 @@
 
 use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
-use crate::groups::{Group, GroupState, Member, RedoLog, read_header};
-use crate::layout::{Layout, Refusal};
+use crate::groups::{Group, GroupState, Member};
+use crate::header::header_at;
+use crate::layout::{Layout, Refusal, file_name};
 use crate::log_writer::LogWriter;
+use crate::redo_log::RedoLog;
 use standfast_format::{LogFileHeader, LogKind, StreamCrc};
 use standfast_io::{AlignedBuf, Disk};
 use standfast_types::{InstanceId, Scn};
@@ -85,12 +87,7 @@ impl RedoLog {
     /// # Errors
     /// When the file cannot be read.
     pub fn owner(disk: &dyn Disk, path: &Path) -> Result<Option<InstanceId>, LogError> {
-        Ok(RedoLog::header_at(disk, path)?.map(|header| header.instance))
-    }
-
-    pub(crate) fn header_at(disk: &dyn Disk, path: &Path) -> Result<Option<LogFileHeader>, LogError> {
-        let file = disk.open(path).map_err(LogError::io("open the redo log", path))?;
-        read_header(file.as_ref(), path)
+        Ok(header_at(disk, path)?.map(|header| header.instance))
     }
 
     /// Creates a zeroed file in the place of whatever is there, unless that belongs to another instance.
@@ -118,7 +115,7 @@ impl RedoLog {
         let mut new = NewMember { letter, directory: directory.to_owned(), files: BTreeMap::new() };
         for (number, bytes) in &layout.groups {
             let index = number - 1;
-            let path = directory.join(crate::layout::file_name(self.config.kind, index, letter));
+            let path = directory.join(file_name(self.config.kind, index, letter));
             if !lacks(&path, index) {
                 continue;
             }

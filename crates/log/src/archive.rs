@@ -1,56 +1,19 @@
 //! Archiving: a finished log becomes one file that holds exactly its redo. The file gets its final name only when it is
-//! complete and durable.
+//! complete and durable. Also adds and removes archived logs of the redo log.
 
+use crate::archived_logs::{ArchivedLog, archive_path};
 use crate::error::LogError;
-use crate::groups::{ArchivedLog, RedoLog, read_header};
+use crate::hole::{Chain, chain};
 use crate::reader::Most;
-use standfast_format::{BlockWriter, LogFileHeader, LogKind, incarnation_tag, payload_capacity};
-use standfast_io::{AlignedBuf, Disk};
-use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
+use crate::redo_log::RedoLog;
+use standfast_format::{BlockWriter, LogFileHeader, LogKind, StreamCrc, incarnation_tag, payload_capacity};
+use standfast_io::AlignedBuf;
+use standfast_types::{IncarnationId, IncarnationNo, Scn};
 use std::path::{Path, PathBuf};
 
-const SUFFIX: &str = "arc";
 /// Bytes read from the group, or written to the copy, between two calls of `pace`. I/O that is queued ahead of a
 /// durable write occupies the device as long as that write does, or longer.
 const PIECE_BYTES: usize = 256 << 10;
-
-/// Path of the archived log with this sequence.
-pub(crate) fn archive_path(
-    directory: &Path,
-    incarnation: IncarnationNo,
-    incarnation_id: IncarnationId,
-    sequence: u64,
-) -> PathBuf {
-    directory.join(format!("{incarnation}_{sequence:08}_{incarnation_id}.{SUFFIX}"))
-}
-
-/// Returns all complete archived logs of `family` in `directory`, oldest first; without `family`, those of every
-/// family. Ignores other files.
-///
-/// # Errors
-/// When the directory cannot be read.
-pub fn archived_logs(
-    disk: &dyn Disk,
-    directory: &Path,
-    family: Option<InstanceId>,
-) -> Result<Vec<ArchivedLog>, LogError> {
-    let counts = |header: &LogFileHeader| {
-        header.next_scn.is_some() && family.is_none_or(|family| header.instance == family)
-    };
-    let mut logs = Vec::new();
-    for path in disk.list(directory).map_err(LogError::io("list the archived logs in", directory))? {
-        if path.extension().is_none_or(|extension| extension != SUFFIX) {
-            continue;
-        }
-        let file = disk.open(&path).map_err(LogError::io("open the archived log", &path))?;
-        let bytes = file.len().map_err(LogError::io("read the size of the archived log", &path))?;
-        if let Some(header) = read_header(file.as_ref(), &path)?.filter(counts) {
-            logs.push(ArchivedLog { path, header, bytes });
-        }
-    }
-    logs.sort_by_key(|log| (log.header.incarnation, log.header.sequence));
-    Ok(logs)
-}
 
 /// Copies the full group with this index to the archive directory. Returns the archived log, or `None` when the group
 /// is not full, is archived already, or was truncated during the copy. Calls `pace` between extents of at most 256 KiB,
@@ -170,5 +133,53 @@ pub fn remove_archived(log: &RedoLog, bytes_max: u64, keep: Scn) -> Result<Vec<A
         };
         log.disk.remove(&oldest.path).map_err(LogError::io("remove the archived log", &oldest.path))?;
         removed.push(oldest);
+    }
+}
+
+impl RedoLog {
+    /// Path of the archived log with this sequence.
+    pub fn archive_path(
+        &self,
+        incarnation: IncarnationNo,
+        incarnation_id: IncarnationId,
+        sequence: u64,
+    ) -> PathBuf {
+        archive_path(&self.config.archive_directory, incarnation, incarnation_id, sequence)
+    }
+
+    /// Adds a complete archived log that was placed in the archive directory: from now on it is read.
+    pub fn add_archived(&self, log: ArchivedLog) {
+        self.catalog().add_archived(log);
+    }
+
+    /// Removes the archived logs that `unwanted` selects, newest first, and returns them.
+    ///
+    /// # Errors
+    /// `Io`; the logs before the failed one are removed.
+    pub fn remove_archived_if(
+        &self,
+        unwanted: &dyn Fn(&LogFileHeader) -> bool,
+    ) -> Result<Vec<ArchivedLog>, LogError> {
+        let mut removed = Vec::new();
+        loop {
+            let found = {
+                let mut catalog = self.catalog();
+                let at = catalog.archived.iter().rposition(|log| unwanted(&log.header));
+                at.map(|at| catalog.archived.remove(at))
+            };
+            let Some(log) = found else { return Ok(removed) };
+            self.disk.remove(&log.path).map_err(LogError::io("remove the archived log", &log.path))?;
+            removed.push(log);
+        }
+    }
+
+    /// Applies [`chain`] to the archived logs of this redo log.
+    pub fn chain(
+        &self,
+        from: Scn,
+        crc: Option<StreamCrc>,
+        belongs: &dyn Fn(&LogFileHeader) -> bool,
+    ) -> Chain {
+        chain(self.disk.as_ref(), &self.archived(), from, crc, Scn(u64::MAX), belongs)
     }
 }

@@ -6,7 +6,6 @@
 
 use crate::error::LogError;
 use crate::groups::{Cut, Member};
-use crate::unreachable::says_number;
 use standfast_format::{
     BLOCK_HEADER_BYTES, BlockHeader, LogFileHeader, StreamCrc, decode_block, incarnation_tag,
 };
@@ -307,4 +306,10 @@ impl Blocks {
             _ => Ok(None),
         }
     }
+}
+
+/// Returns whether the block claims this number; cheaper than decoding a block that is none.
+fn says_number(block: &[u8], number: u32) -> bool {
+    debug_assert!(block.len() >= BLOCK_HEADER_BYTES);
+    block[4..8] == number.to_le_bytes()
 }

@@ -9,16 +9,18 @@
 //! Archived logs lead over a gap when each begins where the one before ended, with the same running checksum, and every
 //! block of each is valid. While a gap is open, the groups before it are not reused, and nothing in it can be read
 //! except what archived logs hold. The instance records the gap durably before anything is written beyond it; see
-//! [`RedoLog::open_after_hole`].
+//! [`crate::RedoLog::open_after_hole`].
 
-use crate::archive::archived_logs;
+use crate::archived_logs::{ArchivedLog, archived_logs};
 use crate::blocks::{Blocks, Source};
+use crate::config::LogConfig;
 use crate::error::LogError;
-use crate::groups::{ArchivedLog, Catalog, Group, LogConfig, Member, RedoLog};
+use crate::groups::{Group, Member};
+use crate::header::read_header;
 use standfast_format::{LogFileHeader, StreamCrc};
 use standfast_io::Disk;
-use standfast_types::{IncarnationId, IncarnationNo, Scn};
-use std::path::{Path, PathBuf};
+use standfast_types::Scn;
+use std::path::Path;
 
 /// A gap: redo that is not held, between redo that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +63,7 @@ pub struct Chain {
 pub fn verify_archived(disk: &dyn Disk, path: &Path, at: Scn) -> Result<Verified, LogError> {
     let file = disk.open(path).map_err(LogError::io("open the archived log", path))?;
     let not_whole = |at| LogError::NotWhole { path: path.to_owned(), at };
-    let header = crate::groups::read_header(file.as_ref(), path)?.ok_or_else(|| not_whole(Scn::ZERO))?;
+    let header = read_header(file.as_ref(), path)?.ok_or_else(|| not_whole(Scn::ZERO))?;
     let next = header.next_scn.ok_or_else(|| not_whole(header.first_scn))?;
     let members = vec![Member { file, path: path.to_owned() }];
     let mut blocks = Blocks::new(Source { members, header, cuts: Vec::new() })?;
@@ -165,101 +167,4 @@ pub(crate) fn give_up(
     }
     let void = void.into_iter().map(|(_, index)| index).collect();
     Ok(Leftover { void, filled_to: filled.then_some(hole.to) })
-}
-
-impl Catalog {
-    /// Returns whether the redo before the gap ends in this group. The group is not reused until the gap is closed, so
-    /// that there is always a group to return to.
-    pub fn is_last_before_hole(&self, group: usize) -> bool {
-        self.hole.is_some_and(|hole| {
-            let last = self.groups.iter().enumerate().filter_map(|(index, group)| {
-                let first = group.header?.first_scn;
-                (first < hole.to).then_some((first, index))
-            });
-            last.max().is_some_and(|(_, index)| index == group)
-        })
-    }
-
-    /// Adds an archived log to the list, in order; replaces one with the same path.
-    pub fn add_archived(&mut self, log: ArchivedLog) {
-        self.archived.retain(|other| other.path != log.path);
-        let key = |log: &ArchivedLog| (log.header.incarnation, log.header.sequence);
-        let at = self.archived.partition_point(|other| key(other) < key(&log));
-        self.archived.insert(at, log);
-    }
-
-    /// Returns the first position from `from` to `upto` that no archived log holds.
-    pub fn not_archived(&self, from: Scn, upto: Scn) -> Option<Scn> {
-        let mut at = from;
-        while at < upto {
-            let ends = |log: &ArchivedLog| {
-                log.header.next_scn.filter(|next| log.header.first_scn <= at && at < *next)
-            };
-            match self.archived.iter().find_map(ends) {
-                Some(next) => at = next,
-                None => return Some(at),
-            }
-        }
-        None
-    }
-}
-
-impl RedoLog {
-    pub fn hole(&self) -> Option<Hole> {
-        self.catalog().hole
-    }
-
-    /// SCN of the first byte that neither the groups before the gap nor archived logs hold: the end of the redo without
-    /// a gap. `None` when no gap is open.
-    pub fn end_before_hole(&self) -> Option<Scn> {
-        let catalog = self.catalog();
-        let hole = catalog.hole?;
-        Some(catalog.not_archived(hole.from, hole.to).unwrap_or(hole.to))
-    }
-
-    /// Path of the archived log with this sequence.
-    pub fn archive_path(
-        &self,
-        incarnation: IncarnationNo,
-        incarnation_id: IncarnationId,
-        sequence: u64,
-    ) -> PathBuf {
-        crate::archive::archive_path(&self.config.archive_directory, incarnation, incarnation_id, sequence)
-    }
-
-    /// Adds a complete archived log that was placed in the archive directory: from now on it is read.
-    pub fn add_archived(&self, log: ArchivedLog) {
-        self.catalog().add_archived(log);
-    }
-
-    /// Removes the archived logs that `unwanted` selects, newest first, and returns them.
-    ///
-    /// # Errors
-    /// `Io`; the logs before the failed one are removed.
-    pub fn remove_archived_if(
-        &self,
-        unwanted: &dyn Fn(&LogFileHeader) -> bool,
-    ) -> Result<Vec<ArchivedLog>, LogError> {
-        let mut removed = Vec::new();
-        loop {
-            let found = {
-                let mut catalog = self.catalog();
-                let at = catalog.archived.iter().rposition(|log| unwanted(&log.header));
-                at.map(|at| catalog.archived.remove(at))
-            };
-            let Some(log) = found else { return Ok(removed) };
-            self.disk.remove(&log.path).map_err(LogError::io("remove the archived log", &log.path))?;
-            removed.push(log);
-        }
-    }
-
-    /// Applies [`chain`] to the archived logs of this redo log.
-    pub fn chain(
-        &self,
-        from: Scn,
-        crc: Option<StreamCrc>,
-        belongs: &dyn Fn(&LogFileHeader) -> bool,
-    ) -> Chain {
-        chain(self.disk.as_ref(), &self.archived(), from, crc, Scn(u64::MAX), belongs)
-    }
 }

@@ -1,6 +1,5 @@
 //! The groups of a log, their sizes, and the directories of their members.
 
-use crate::groups::{LogConfig, file_prefix};
 use standfast_format::LogKind;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,16 +24,6 @@ pub struct Refusal {
 impl Refusal {
     pub(crate) fn new(what: impl Into<String>, hint: impl Into<String>) -> Refusal {
         Refusal { what: what.into(), hint: hint.into() }
-    }
-}
-
-impl LogConfig {
-    /// Returns the layout that is set, or groups of equal size from the other settings.
-    pub fn layout(&self) -> Layout {
-        self.layout.clone().unwrap_or_else(|| Layout {
-            groups: (1..=self.groups).map(|number| (number, self.group_bytes)).collect(),
-            members: ('a'..='z').zip(self.member_directories.iter().cloned()).collect(),
-        })
     }
 }
 
@@ -73,4 +62,8 @@ impl Layout {
 
 pub(crate) fn file_name(kind: LogKind, index: usize, letter: char) -> String {
     format!("{}_{}{letter}.log", file_prefix(kind), index + 1)
+}
+
+pub(crate) fn file_prefix(kind: LogKind) -> &'static str {
+    if kind == LogKind::Online { "online" } else { "standby" }
 }

@@ -6,10 +6,14 @@
 
 mod alter;
 mod archive;
+mod archived_logs;
 mod blocks;
 mod buffer;
+mod catalog;
+mod config;
 mod error;
 mod groups;
+mod header;
 mod hole;
 mod keeper;
 mod layout;
@@ -19,21 +23,23 @@ mod open;
 mod reader;
 mod records;
 mod recovery;
+mod redo_log;
 mod repair;
 mod unreachable;
 
 pub use alter::{NewGroup, NewMember};
-pub use archive::{archive_group, archived_logs, remove_archived};
+pub use archive::{archive_group, remove_archived};
+pub use archived_logs::{ArchivedLog, archived_logs};
 pub use buffer::{LogBuffer, RedoChunk};
+pub use config::LogConfig;
 pub use error::LogError;
-pub use groups::{
-    ArchivedLog, GroupState, GroupView, LogConfig, LogIdentity, LogSwitch, MemberNotice, RedoLog,
-    SwitchBlocked,
-};
+pub use groups::{GroupState, GroupView, MemberNotice};
+pub use header::{LogIdentity, LogSwitch};
 pub use hole::{Chain, Hole, Verified, verify_archived};
 pub use keeper::MemberKeeper;
 pub use layout::{Layout, Refusal};
 pub use log_writer::{LogWriter, MemberPlace, WriteCounts};
 pub use records::RecordReader;
 pub use recovery::Recovered;
+pub use redo_log::{RedoLog, SwitchBlocked};
 pub use unreachable::LostRedo;

@@ -5,17 +5,21 @@
 //! that does not is durably recorded as stale; until then it is not reported. If no member holds it, or a stale member
 //! cannot be recorded, this process never writes the log again. See `docs/decisions/0014-lost-members.md`.
 
+mod extents;
 mod holes;
 mod in_flight;
 mod losses;
 mod places;
 
 pub use self::places::MemberPlace;
+use crate::config::header_for;
 use crate::error::LogError;
-use crate::groups::{Cut, LogIdentity, LogSwitch, Member, RedoLog, SwitchBlocked, header_for};
+use crate::groups::{Cut, Member};
+use crate::header::{LogIdentity, LogSwitch};
 use crate::members::{IN_FLIGHT_MAX, MemberWriters};
+use crate::redo_log::{RedoLog, SwitchBlocked};
 use crate::unreachable::Unreachable;
-use in_flight::{InFlight, pieces, sole, total};
+use extents::{PIECE_BYTES, pieces, sole, total};
 use standfast_format::{BlockWriter, LogKind, StreamCrc, decode_block, encode_void, incarnation_tag};
 use standfast_instruments::{Event, Waiting, waiting};
 use standfast_io::AlignedBuf;
@@ -24,14 +28,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of redo in an extent of a large write: enough for the device's full speed.
-const PIECE_BYTES: usize = 1 << 20;
-
 /// Blocks that are read to find the generation of a file.
 const LOOK_FOR_TURN: u64 = 8;
-
-/// Growth step of the buffers: an idle instance holds little, and a busy one seldom grows them.
-const BUFFER_STEP: usize = 256 << 10;
 
 /// Counts since the log writer started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +63,14 @@ pub struct LogWriter {
     /// Redo found by recovery beyond the end, not voided yet.
     unreachable: Option<Unreachable>,
     counts: WriteCounts,
+}
+
+/// A write that was begun and not awaited yet.
+struct InFlight {
+    writer: BlockWriter,
+    /// Bytes of blocks.
+    used: usize,
+    written_to: Vec<Member>,
 }
 
 impl LogWriter {

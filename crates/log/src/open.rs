@@ -1,8 +1,10 @@
 //! Opens the files of all groups: finds which members live, and whether they have the configured geometry.
 
+use crate::config::LogConfig;
 use crate::error::LogError;
-use crate::groups::{Group, LogConfig, Member, MemberNotice, file_prefix, read_header};
-use crate::layout::Layout;
+use crate::groups::{Group, Member, MemberNotice};
+use crate::header::read_header;
+use crate::layout::{Layout, file_prefix};
 use standfast_format::{LogFileHeader, encode_void};
 use standfast_io::{AlignedBuf, Disk};
 use std::path::{Path, PathBuf};

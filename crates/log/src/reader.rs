@@ -1,9 +1,11 @@
 //! Reads the stream by position from online, standby and archived logs.
 
-use crate::archive::archived_logs;
+use crate::archived_logs::{ArchivedLog, archived_logs};
 use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
-use crate::groups::{ArchivedLog, Cut, Group, Member, RedoLog, order_begun};
+use crate::groups::{Cut, Group, Member};
+use crate::header::order_begun;
+use crate::redo_log::RedoLog;
 use standfast_format::{BlockWriter, StreamCrc, incarnation_tag};
 use standfast_instruments::{Event, waiting};
 use standfast_types::Scn;

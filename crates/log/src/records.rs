@@ -1,7 +1,7 @@
 //! Whole records of the stream in order, read from the logs.
 
 use crate::error::LogError;
-use crate::groups::RedoLog;
+use crate::redo_log::RedoLog;
 use standfast_format::{DecodeError, decode_record, peek_length};
 use standfast_types::Scn;
 use std::sync::Arc;

@@ -4,15 +4,17 @@
 //! the first one that is valid in no member. A header that was being written when the power failed is torn, hence void;
 //! the group before it is then still the current one, and nothing was written behind the torn header.
 
-use crate::archive::archived_logs;
+use crate::archived_logs::{ArchivedLog, archived_logs};
 use crate::blocks::{Blocks, Source};
+use crate::catalog::Catalog;
+use crate::config::LogConfig;
 use crate::error::LogError;
-use crate::groups::{
-    Catalog, Cut, Group, LogConfig, LogIdentity, LogSwitch, Member, RedoLog, order_begun, read_header,
-};
+use crate::groups::{Cut, Group, Member};
+use crate::header::{LogIdentity, LogSwitch, order_begun, read_header};
 use crate::hole::{Hole, Leftover, give_up};
 use crate::log_writer::LogWriter;
 use crate::open::{OpenMember, Opened, open_for_new, open_groups};
+use crate::redo_log::RedoLog;
 use crate::repair::bring_in_line;
 use crate::unreachable::{LostRedo, look_behind};
 use standfast_format::{BlockWriter, LogFileHeader, LogKind, NO_RECORD, StreamCrc, incarnation_tag};
@@ -181,7 +183,7 @@ fn newest_group(groups: &[Group]) -> Option<(usize, LogFileHeader)> {
 fn close_older_groups(
     groups: &mut [Group],
     current: usize,
-    archived: &[crate::groups::ArchivedLog],
+    archived: &[ArchivedLog],
 ) -> Result<(), LogError> {
     let mut starts: Vec<(usize, LogFileHeader)> =
         groups.iter().enumerate().filter_map(|(index, group)| Some((index, group.header?))).collect();

@@ -8,9 +8,7 @@
 use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
 use crate::groups::{Group, Member};
-use standfast_format::{
-    BLOCK_HEADER_BYTES, BlockHeader, LogFileHeader, StreamCrc, decode_block, incarnation_tag, is_void,
-};
+use standfast_format::{BlockHeader, LogFileHeader, StreamCrc, decode_block, incarnation_tag, is_void};
 use standfast_types::Scn;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -111,10 +109,4 @@ fn log_without_header(group: &Group, before: &LogFileHeader, end: Scn) -> Option
         }
         Some((first, last))
     })
-}
-
-/// Returns whether the block claims this number; cheaper than decoding a block that is none.
-pub(crate) fn says_number(block: &[u8], number: u32) -> bool {
-    debug_assert!(block.len() >= BLOCK_HEADER_BYTES);
-    block[4..8] == number.to_le_bytes()
 }

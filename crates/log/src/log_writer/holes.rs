@@ -2,8 +2,9 @@
 
 use super::LogWriter;
 use crate::error::LogError;
-use crate::groups::{LogIdentity, LogSwitch, SwitchBlocked};
+use crate::header::{LogIdentity, LogSwitch};
 use crate::hole::Hole;
+use crate::redo_log::SwitchBlocked;
 use standfast_format::{StreamCrc, encode_void, incarnation_tag};
 use standfast_types::Scn;
 

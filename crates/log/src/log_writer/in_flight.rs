@@ -3,25 +3,11 @@
 //! They are committed in order, whichever the device completes first. After a power loss, blocks behind a write that is
 //! not durable are not redo, and they do not record that write as durable.
 
-use super::{BUFFER_STEP, LogWriter, PIECE_BYTES};
+use super::extents::{sole, total};
+use super::{InFlight, LogWriter};
 use crate::error::LogError;
-use crate::groups::Member;
 use crate::members::IN_FLIGHT_MAX;
-use standfast_format::BlockWriter;
-use standfast_io::AlignedBuf;
 use standfast_types::Scn;
-use std::sync::Arc;
-
-/// The first extent is smaller, because nothing is being written while it is formatted.
-const FIRST_PIECE_BYTES: usize = PIECE_BYTES / 4;
-
-/// A write that was begun and not awaited yet.
-pub(super) struct InFlight {
-    pub(super) writer: BlockWriter,
-    /// Bytes of blocks.
-    used: usize,
-    written_to: Vec<Member>,
-}
 
 impl LogWriter {
     /// Begins to write consecutive slices of the stream, at most [`LogWriter::room`] bytes, behind the writes in
@@ -104,38 +90,4 @@ impl LogWriter {
             let _ = self.members.await_oldest(write.written_to.len());
         }
     }
-}
-
-/// Returns the content of a buffer that no write uses any more, since every write is awaited before its buffer is used
-/// again. The buffer grows to at least `bytes` bytes if necessary.
-pub(super) fn sole(buffer: &mut Arc<AlignedBuf>, bytes: usize) -> &mut AlignedBuf {
-    if buffer.len() < bytes || Arc::get_mut(buffer).is_none() {
-        *buffer = Arc::new(AlignedBuf::new(bytes.next_multiple_of(BUFFER_STEP).max(buffer.len())));
-    }
-    match Arc::get_mut(buffer) {
-        Some(buffer) => buffer,
-        None => unreachable!("the buffer was just created"),
-    }
-}
-
-pub(super) fn total(slices: &[&[u8]]) -> usize {
-    slices.iter().map(|slice| slice.len()).sum()
-}
-
-/// Splits the slices into extents to be written one after the other; a small batch is one extent.
-pub(super) fn pieces<'p, 's>(slices: &'p [&'s [u8]]) -> Vec<&'p [&'s [u8]]> {
-    if total(slices) <= PIECE_BYTES {
-        return vec![slices];
-    }
-    let (mut pieces, mut begin, mut bytes) = (Vec::new(), 0, 0);
-    for (end, slice) in slices.iter().enumerate() {
-        let enough = if pieces.is_empty() { FIRST_PIECE_BYTES } else { PIECE_BYTES };
-        if bytes > 0 && bytes + slice.len() > enough {
-            pieces.push(&slices[begin..end]);
-            (begin, bytes) = (end, 0);
-        }
-        bytes += slice.len();
-    }
-    pieces.push(&slices[begin..]);
-    pieces
 }

@@ -3,8 +3,9 @@
 
 use super::LogWriter;
 use crate::error::LogError;
-use crate::groups::{Member, RedoLog};
+use crate::groups::Member;
 use crate::members::Failures;
+use crate::redo_log::RedoLog;
 use standfast_io::{Disk, FileIdentity};
 use std::io::{Error, ErrorKind};
 use std::path::PathBuf;
