@@ -1,10 +1,11 @@
 //! The wait for durability: of a commit in its second phase, and of a reader with durable visibility.
 
 use crate::bindings::code;
-use crate::connection::Deferred;
-use crate::main_file::{Database, LogPoint, MainFile};
+use crate::connection::{Deferred, Pending};
+use crate::database::Database;
+use crate::main_file::{LogPoint, MainFile};
 use crate::report::{Cause, report};
-use standfast_session::{DatabaseState, Segment, Session, Target, WaitOutcome, monotonic_ns};
+use standfast_session::{DatabaseState, Segment, Target, WaitOutcome, monotonic_ns};
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +13,6 @@ use std::time::Duration;
 /// How long a reader waits for the instance to publish the epoch of a new WAL generation. The instance publishes it
 /// when it captures the generation's first commit, which takes this long only when the instance was stopped.
 const ANNOUNCED_WITHIN: Duration = Duration::from_secs(5);
-
-/// A commit that has released its write lock and must be waited for.
-#[derive(Clone, Copy)]
-pub(crate) enum Pending {
-    /// Durable once the instance has released the position.
-    At { session: Session, target: Target },
-    /// The session was lost during the transaction: the instance will never report the outcome.
-    Lost,
-}
 
 /// Handles `SQLITE_FCNTL_COMMIT_PHASETWO`: the write lock is released and other writers continue; waits until the
 /// commit is durable. A transaction over several databases waits once, when its last write lock is released.

@@ -3,10 +3,19 @@
 //!
 //! Nothing here is per thread: a transaction may begin on one thread and commit on another.
 
-use crate::commit::Pending;
-use crate::main_file::Database;
+use crate::database::Database;
+use standfast_session::{Session, Target};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// A commit that has released its write lock and must be waited for.
+#[derive(Clone, Copy)]
+pub(crate) enum Pending {
+    /// Durable once the instance has released the position.
+    At { session: Session, target: Target },
+    /// The session was lost during the transaction: the instance will never report the outcome.
+    Lost,
+}
 
 /// A commit whose wait is deferred until the connection's last write lock is released.
 pub(crate) struct Deferred {

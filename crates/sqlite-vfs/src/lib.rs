@@ -20,12 +20,15 @@ mod bindings;
 mod checksums;
 mod commit;
 mod connection;
+mod database;
 mod file;
 mod host;
 mod instance;
 mod main_file;
+mod new_connection;
 mod pragma;
 mod report;
+mod shim_file;
 mod shm;
 mod sql;
 mod super_journal;
@@ -39,6 +42,7 @@ pub use bindings::Sqlite3;
 pub use host::{ExtensionInit, Host, OLDEST_HOST};
 
 use bindings::code;
+use new_connection::{offer, on_new_connection};
 use report::shield;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::Ordering::SeqCst;
@@ -62,32 +66,6 @@ pub fn install(host: Host) -> Result<bool, String> {
         unsafe { (host.auto_extension)(on_new_connection) };
     }
     Ok(ours)
-}
-
-/// Registers the SQL functions and the views on a connection.
-///
-/// # Safety
-/// `connection` must be an open connection of `host`.
-unsafe fn offer(host: &Host, connection: *mut Sqlite3) -> c_int {
-    // SAFETY: as the caller promises.
-    match unsafe { sql::register(host, connection) } {
-        // SAFETY: as above.
-        code::OK => unsafe { views::register(host, connection) },
-        failed => failed,
-    }
-}
-
-/// Called by SQLite for every new connection.
-unsafe extern "C" fn on_new_connection(
-    connection: *mut Sqlite3,
-    _message: *mut *mut c_char,
-    _api: *const c_void,
-) -> c_int {
-    shield(|| match host::host() {
-        // SAFETY: SQLite passes the connection that is being opened.
-        Some(host) => unsafe { offer(host, connection) },
-        None => code::OK,
-    })
 }
 
 /// The entry point of the loadable extension.

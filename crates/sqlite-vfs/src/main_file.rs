@@ -3,22 +3,20 @@
 mod open_files;
 
 use crate::bindings::{File, code};
-use crate::commit::Pending;
-use crate::connection::Connection;
+use crate::connection::{Connection, Pending};
+use crate::database::Database;
 use crate::instance;
 use crate::report::{Cause, report};
 use crate::turn;
-use crate::whereabouts::{Whereabouts, read_marker};
-use crate::writers_lock::WritersLock;
 use standfast_session::{
-    AttachError, CommitMode, DatabaseState, FileId, Marker, Owner, Segment, SegmentError, Session,
+    AttachError, CommitMode, DatabaseState, InnerLock, Marker, Owner, Segment, SegmentError, Session,
     marker_path, monotonic_ns,
 };
 use standfast_types::FrameRun;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
@@ -36,83 +34,6 @@ const LOOK_AGAIN_NS: u64 = 1_000_000_000;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// A protected database: its path and the way to its instance.
-pub(crate) struct Database {
-    /// Absolute path, as SQLite gave it.
-    pub file: PathBuf,
-    pub path: String,
-    /// Identity of the file that was opened.
-    opened: Option<FileId>,
-    /// The marker, once one written for this file has been found.
-    marker: Whereabouts,
-}
-
-impl Database {
-    /// Creates the state of the database at `path`, which has just been opened.
-    pub fn at(path: &Path) -> Database {
-        let database = Database {
-            file: path.to_owned(),
-            path: path.to_string_lossy().into_owned(),
-            opened: FileId::of(path),
-            marker: Whereabouts::default(),
-        };
-        let _ = database.find_marker();
-        database
-    }
-
-    /// Returns the known marker, if it is usable.
-    pub fn marker(&self) -> Option<&Marker> {
-        self.marker.get()
-    }
-
-    /// Returns the marker. Reads an unusable one again, because the instance rewrites it.
-    ///
-    /// # Errors
-    /// A message with the reason and the remedy, when no marker is usable.
-    pub fn find_marker(&self) -> Result<&Marker, String> {
-        if let Some(marker) = self.marker.get() {
-            return Ok(marker);
-        }
-        let path = &self.path;
-        let remedy =
-            || format!("Run `standfast protect {path}` at its instance, or restart that, to write it again");
-        let marker = match read_marker(&self.file) {
-            Ok(Some(marker)) => marker,
-            Ok(None) => return Err("it is no longer protected: close and reopen it to write to it".into()),
-            Err(why) => return Err(format!("{why}. {}", remedy())),
-        };
-        let Some(opened) = self.opened.or_else(|| FileId::of(&self.file)) else {
-            return Err("what file it is cannot be found out: close and reopen it".into());
-        };
-        match marker.check(&self.file, opened) {
-            Ok(()) => Ok(self.marker.note(marker)),
-            Err(foreign) => Err(marker.explain(&self.file, &foreign)),
-        }
-    }
-
-    /// Replaces the known marker by one that was found later.
-    pub fn note_marker(&self, marker: Marker) {
-        self.marker.note(marker);
-    }
-
-    /// Returns whether the marker beside the file is still the known one.
-    fn is_still_protected(&self) -> bool {
-        let Some(known) = self.marker.get() else { return false };
-        matches!(Marker::read(&self.file), Ok(Some(found)) if found.database == known.database && found.instance == known.instance)
-    }
-
-    /// Returns whether the path now names another file than the one that was opened.
-    fn is_replaced(&self) -> bool {
-        matches!((self.opened, FileId::of(&self.file)), (Some(opened), Some(now)) if opened != now)
-    }
-
-    /// Returns the shared memory of the instance; `None` when there is none or it cannot be used.
-    pub fn segment(&self) -> Option<(&Marker, Segment)> {
-        let marker = self.find_marker().ok()?;
-        Some((marker, instance::segment(marker, &self.file).ok()?))
-    }
-}
-
 /// A point in the WAL, from the wal-index header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LogPoint {
@@ -128,6 +49,17 @@ pub(crate) enum WriteLock {
     Held,
     /// Only to read the wal-index header again or to rebuild the wal-index; writing is not allowed.
     Recovery,
+}
+
+/// How one connection has taken the write lock, see [`MainFile::take_write_lock`].
+#[derive(Default)]
+pub(crate) struct WritersLock {
+    /// Found at the first transaction that needs it.
+    pub inner: RefCell<Option<InnerLock>>,
+    /// The inner lock is held, and by it the write lock.
+    pub by_inner: Cell<bool>,
+    /// SQLite's write lock is held shared.
+    pub shared: Cell<bool>,
 }
 
 /// State of an open protected database file. SQLite calls the methods of a file one at a time, hence cells: connections

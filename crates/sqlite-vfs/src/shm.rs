@@ -6,7 +6,8 @@
 //! is not.
 
 use crate::bindings::{code, shm};
-use crate::commit::{self, Pending};
+use crate::commit;
+use crate::connection::Pending;
 use crate::main_file::{LogPoint, MainFile, Refusal, WriteLock};
 use crate::report::{Cause, report};
 use crate::turn::{self, Turn};

@@ -7,8 +7,8 @@
 //! transaction.
 
 use crate::bindings::{File, IoMethods, code};
-use crate::file::{self, real_of};
 use crate::report::{Cause, report, shield};
+use crate::shim_file::{self, real};
 use standfast_session::Marker;
 use std::ffi::{OsStr, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -16,18 +16,18 @@ use std::path::Path;
 
 pub(crate) static METHODS: IoMethods = IoMethods {
     version: 1,
-    close: Some(file::close),
+    close: Some(shim_file::close),
     read: Some(read),
     write: Some(write),
     truncate: Some(truncate),
     sync: Some(sync),
-    file_size: Some(file::file_size),
+    file_size: Some(shim_file::file_size),
     lock: Some(lock),
-    unlock: Some(file::unlock),
-    check_reserved_lock: Some(file::check_reserved_lock),
+    unlock: Some(shim_file::unlock),
+    check_reserved_lock: Some(shim_file::check_reserved_lock),
     file_control: Some(file_control),
-    sector_size: Some(file::sector_size),
-    device_characteristics: Some(file::device_characteristics),
+    sector_size: Some(shim_file::sector_size),
+    device_characteristics: Some(shim_file::device_characteristics),
     shm_map: None,
     shm_lock: None,
     shm_barrier: None,
@@ -35,21 +35,6 @@ pub(crate) static METHODS: IoMethods = IoMethods {
     fetch: None,
     unfetch: None,
 };
-
-/// Calls the method of the host's file.
-macro_rules! real {
-    ($file:expr, $method:ident ( $($argument:expr),* )) => {{
-        // SAFETY: the file is the shim's and open, hence so is the host's file behind it, to which this method belongs;
-        // SQLite passed these arguments for this method.
-        unsafe {
-            let real = real_of($file);
-            match (*(*real).methods).$method {
-                Some(method) => method(real $(, $argument)*),
-                None => code::IOERR,
-            }
-        }
-    }};
-}
 
 unsafe extern "C" fn read(file: *mut File, buffer: *mut c_void, count: c_int, offset: i64) -> c_int {
     real!(file, read(buffer, count, offset))

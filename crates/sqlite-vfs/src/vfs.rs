@@ -1,10 +1,13 @@
 //! The VFS: opens protected databases through the shim and forwards everything else.
 
 use crate::bindings::{File, SystemCall, Vfs, code, open};
-use crate::file::{self, Kind, Place, SHIM_BYTES, install};
+use crate::database::Database;
+use crate::file::{self, install};
 use crate::host::{Host, host};
-use crate::main_file::{Database, MainFile};
+use crate::main_file::MainFile;
+use crate::new_connection::on_new_connection;
 use crate::report::{Cause, report, shield, shield_with};
+use crate::shim_file::{Kind, Place, SHIM_BYTES};
 use crate::turn;
 use standfast_session::Marker;
 use std::cell::Cell;
@@ -229,7 +232,7 @@ fn restore_default(real: *mut Vfs) {
         if (host.vfs_find)(std::ptr::null()) == real {
             let result = (host.vfs_register)(below.ours as *mut Vfs, 1);
             RESTORED.set(result == code::OK);
-            (host.auto_extension)(crate::on_new_connection);
+            (host.auto_extension)(on_new_connection);
         }
     }
 }

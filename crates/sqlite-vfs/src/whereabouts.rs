@@ -1,9 +1,7 @@
 //! Where the instance of a database is, as seen by this process: by its marker, and by the markers that have replaced
 //! it.
 
-use crate::instance;
-use crate::main_file::Database;
-use standfast_session::{Marker, Segment};
+use standfast_session::Marker;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -50,31 +48,6 @@ fn mounted() -> Vec<PathBuf> {
     }
     let named = std::env::var_os(MOUNTED).unwrap_or_default();
     std::env::split_paths(&named).filter(|path| path.is_absolute()).collect()
-}
-
-impl Database {
-    /// Returns whether the instance lives, for a session in `segment`. Leaves the segment when the instance no longer
-    /// reads it, because it has made a new one, there or elsewhere.
-    pub fn attends(&self, marker: &Marker, segment: Segment) -> bool {
-        segment.check_path(&marker.segment);
-        let alive = instance::alive(marker);
-        if alive && !marker.segment.exists() && self.has_moved() {
-            segment.leave();
-        }
-        alive
-    }
-
-    /// Returns whether the instance was started with its shared memory elsewhere since the marker was read; from now on
-    /// it is looked for there.
-    pub fn has_moved(&self) -> bool {
-        let (Some(known), Ok(Some(found))) = (self.marker(), read_marker(&self.file)) else { return false };
-        let has_moved = (found.instance, found.database) == (known.instance, known.database)
-            && (&found.segment, &found.runtime) != (&known.segment, &known.runtime);
-        if has_moved {
-            self.note_marker(found);
-        }
-        has_moved
-    }
 }
 
 #[cfg(test)]

@@ -9,20 +9,8 @@ use crate::bindings::{code, shm};
 use crate::main_file::MainFile;
 use crate::report::{Cause, report};
 use standfast_session::{InnerLock, OtherWriters};
-use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::io::Error;
-
-/// State of the write lock of one connection.
-#[derive(Default)]
-pub(crate) struct WritersLock {
-    /// Found at the first transaction that needs it.
-    inner: RefCell<Option<InnerLock>>,
-    /// The inner lock is held, and by it the write lock.
-    by_inner: Cell<bool>,
-    /// SQLite's write lock is held shared.
-    shared: Cell<bool>,
-}
 
 impl MainFile {
     /// Takes the write lock, without waiting.
