@@ -14,11 +14,11 @@
 
 use crate::ApplyError;
 use crate::never_vacuum::never_vacuum;
-use crate::standby_log::Log;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
 use standfast_sqlite_wal::guard::{Guard, GuardError};
 use standfast_sqlite_wal::journal::{INTO_WAL_MODE, check_no_journal};
+use standfast_sqlite_wal::tail::Tail;
 use standfast_sqlite_wal::write_back::WriteBack;
 use standfast_sqlite_wal::{VfsFile, cut_stale_frames};
 use standfast_types::{PageNo, PageSize, WalPosition};
@@ -60,6 +60,18 @@ pub struct Checkpointed {
     pub frames: u32,
     /// Frames that are in the database file (nBackfill).
     pub backfilled: u32,
+}
+
+/// How much of the WAL of a database must be on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    Plain,
+    /// Rewritten with so many frames, which are being written to disk; a checkpoint handles the rest.
+    Rewritten {
+        frames: u32,
+    },
+    /// Deferred-sync: the suffix that is not backfilled stays unsynced until the WAL is rewritten.
+    Deferred(Tail),
 }
 
 /// An open standby database whose write and checkpoint locks this connection holds.

@@ -1,7 +1,7 @@
 //! The WAL of a standby database: how much of it must be on disk, its backfill, and how it is shortened.
 
 use crate::ApplyError;
-use crate::standby_file::{OPEN_WAIT, StandbyFile};
+use crate::standby_file::{Log, OPEN_WAIT, StandbyFile};
 use standfast_sqlite_wal::frame_sums::{frame_checksum, page_sums_behind};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::rewrite::{RewriteError, room_for};
@@ -13,18 +13,6 @@ use std::time::Duration;
 
 /// How long a checkpoint that resets the WAL waits for readers; apply pauses meanwhile.
 const RESET_WAIT: Duration = Duration::from_millis(20);
-
-/// How much of the WAL of a database must be on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Log {
-    Plain,
-    /// Rewritten with so many frames, which are being written to disk; a checkpoint handles the rest.
-    Rewritten {
-        frames: u32,
-    },
-    /// Deferred-sync: the suffix that is not backfilled stays unsynced until the WAL is rewritten.
-    Deferred(Tail),
-}
 
 impl StandbyFile {
     /// Repairs an inconsistent WAL; see [`Guard::repair_inconsistent_wal`](standfast_sqlite_wal::guard::Guard::mend_torn_log).

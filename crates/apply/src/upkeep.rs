@@ -4,7 +4,7 @@ use crate::apply::Apply;
 use crate::checkpoint::Due;
 use crate::database::{Condition, Database, Done};
 use crate::history::Fact;
-use crate::standby_log::Log;
+use crate::standby_file::Log;
 use crate::worker_pool::run_on_workers;
 use crate::{ApplyError, ApplyReport};
 use standfast_io::fault::{self, Fault};
