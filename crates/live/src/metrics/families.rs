@@ -1,6 +1,6 @@
 //! The metrics, and where their values come from.
 
-use super::{Definition, Family, Kind, Value, durations};
+use super::definition::{Definition, Family, Kind, Value, durations};
 use crate::active::active_sessions;
 use crate::estimate::Estimate;
 use crate::lags::{apply_lag, is_heard, transport_lag};

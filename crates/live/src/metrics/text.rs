@@ -1,6 +1,6 @@
 //! Metrics in the OpenMetrics text format, which Prometheus reads.
 
-use super::{Family, Kind, Value};
+use super::definition::{Family, Kind, Value};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
