@@ -3,20 +3,12 @@
 //! A row is a session or thread that was not idle at the time of a sample; it stands for the seconds to the next
 //! sample. Activity that is rare may be missed; activity that is short and frequent is not.
 
-use crate::interval::Period;
-use crate::report::{Section, Table, left, right};
+use crate::period::{Period, Weighted};
+use crate::section::{Section, Table, left, right};
 use crate::units::{count, number, share, when};
 use serde::Serialize;
 use standfast_instruments::{Activity, WaitClass};
 use std::collections::BTreeMap;
-
-/// A row of activity with its weight.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Weighted {
-    pub activity: Activity,
-    /// Seconds that the row stands for.
-    pub seconds: f64,
-}
 
 /// Maximum rows of a report table.
 const TOP: usize = 10;

@@ -1,9 +1,10 @@
 //! Two intervals side by side, in the form of the published tables about synchronous transport. Pure.
 
 use crate::counters::Counters;
-use crate::interval::{Interval, Period};
-use crate::report::{Section, Table, left, right};
+use crate::interval::Interval;
+use crate::period::Period;
 use crate::rules::{Finding, compared, diagnose};
+use crate::section::{Section, Table, left, right};
 use crate::units::{difference, number, when};
 use serde::Serialize;
 use standfast_instruments::{CommitPart, Event, Statistic};

@@ -5,7 +5,7 @@
 
 use crate::compare::{self, comparison};
 use crate::html::html;
-use crate::interval::Period;
+use crate::period::Period;
 use crate::report::{document, report};
 use crate::synthetic::{BEGIN_US, Load, counts, pair};
 use crate::text::{WIDTH, text};

@@ -1,7 +1,7 @@
 //! Sections as one HTML file that loads nothing: light and dark, for screens, phones and paper. Pure.
 
-use crate::report::{Section, Table};
 use crate::rules::{Finding, Severity};
+use crate::section::{Section, Table};
 use standfast_page::markup::{Markup, text};
 use standfast_page::page;
 

@@ -2,53 +2,12 @@
 //!
 //! Counts of two processes are never subtracted: across a restart they are unknown, and the report says so.
 
-use crate::ash::Weighted;
 use crate::counters::Counters;
+use crate::period::{Moment, Period};
 use crate::replication::{StandbyFigures, standbys};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use standfast_instruments::{Metric, Observation};
-
-/// An observation with its number in the repository.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Moment {
-    /// Number of the snapshot; `None` when it is not in the repository.
-    pub id: Option<i64>,
-    pub observation: Observation,
-    pub parameters: Value,
-}
-
-/// The time between two moments, with the events noted in it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Period {
-    pub from: Moment,
-    pub to: Moment,
-    /// New lines of the alert log.
-    pub alerts: Vec<String>,
-    /// Sorted, the oldest first.
-    pub metrics: Vec<Metric>,
-    /// Sorted, the oldest first.
-    pub activity: Vec<Weighted>,
-}
-
-impl Period {
-    /// Returns the period between two observations that are not in a repository; a row of activity stands for 1 s.
-    pub fn between(from: Observation, to: Observation, parameters: Value) -> Period {
-        let moment = |observation| Moment { id: None, observation, parameters: parameters.clone() };
-        let lines = |of: &Observation| -> Vec<String> {
-            let lines = of.status["alerts"].as_array();
-            lines.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-        };
-        let old = lines(&from);
-        let alerts = lines(&to).into_iter().filter(|line| !old.contains(line)).collect();
-        let begin_us = from.sample.time_us;
-        let later = |activity: &&standfast_instruments::Activity| activity.time_us > begin_us;
-        let activity = to.history.activity.iter().filter(later).cloned();
-        let activity = activity.map(|activity| Weighted { activity, seconds: 1.0 }).collect();
-        let metrics = to.history.metrics.iter().filter(|metric| metric.end_us > begin_us).cloned().collect();
-        Period { from: moment(from), to: moment(to), alerts, metrics, activity }
-    }
-}
+use standfast_instruments::Observation;
 
 /// A setting that differs between the two ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

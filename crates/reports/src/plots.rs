@@ -1,7 +1,8 @@
 //! The plots of a report. Pure.
 
-use crate::interval::{Interval, Period};
-use crate::report::Section;
+use crate::interval::Interval;
+use crate::period::Period;
+use crate::section::Section;
 use standfast_instruments::{CommitPart, Event, Metric, bucket_upper_us};
 use standfast_page::plot::{Plot, Series};
 use standfast_page::scale::{Axis, plain};

@@ -1,44 +1,12 @@
 //! A report as sections of tables: text and HTML show the same sections, and JSON has the figures behind them. Pure.
 
-use crate::interval::{Interval, Period};
+use crate::interval::Interval;
+use crate::period::Period;
 use crate::rules::{Finding, diagnose};
+use crate::section::Section;
 use crate::{plots, sections};
 use serde::Serialize;
 use serde_json::{Value, json};
-use standfast_page::plot::Plot;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    pub name: &'static str,
-    pub numeric: bool,
-}
-
-pub fn left(name: &'static str) -> Column {
-    Column { name, numeric: false }
-}
-
-pub fn right(name: &'static str) -> Column {
-    Column { name, numeric: true }
-}
-
-/// A table; the first column names the row.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table {
-    pub columns: Vec<Column>,
-    /// Each row has one cell per column.
-    pub rows: Vec<Vec<String>>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct Section {
-    pub title: String,
-    pub notes: Vec<String>,
-    pub findings: Vec<Finding>,
-    pub facts: Vec<(&'static str, String)>,
-    pub table: Option<Table>,
-    /// Not shown in text.
-    pub plots: Vec<Plot>,
-}
 
 /// Returns all sections of the report of a period, in reading order.
 pub fn report(period: &Period) -> Vec<Section> {

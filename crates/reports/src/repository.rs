@@ -6,7 +6,7 @@
 use crate::condense::{Before, condensed};
 use crate::delta;
 use crate::error::ReportError;
-use crate::interval::{Moment, Period};
+use crate::period::{Moment, Period, Weighted};
 use crate::units;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
@@ -306,7 +306,7 @@ struct Collected {
     newest: Option<Moment>,
     alerts: Vec<String>,
     metrics: Vec<standfast_instruments::Metric>,
-    activity: Vec<crate::ash::Weighted>,
+    activity: Vec<Weighted>,
 }
 
 impl Collected {
@@ -322,7 +322,7 @@ impl Collected {
         let seen_to = self.activity.last().map_or(0, |row| row.activity.time_us);
         let seconds = f64::from(snapshot.activity_every_s);
         let rows = history.activity.drain(..).filter(|row| row.time_us > seen_to);
-        self.activity.extend(rows.map(|activity| crate::ash::Weighted { activity, seconds }));
+        self.activity.extend(rows.map(|activity| Weighted { activity, seconds }));
         self.newest = Some(moment(id, snapshot));
     }
 

@@ -1,6 +1,6 @@
 //! Synthetic pairs of observations for tests: what a load would have counted.
 
-use crate::interval::Period;
+use crate::period::Period;
 use serde_json::{Value, json};
 use standfast_instruments::{
     Activity, BUCKETS, CommitPart, Event, HistogramCounts, Instruments, LagCount, Observation, Remote,

@@ -1,7 +1,7 @@
 //! Sections as text of at most 80 columns, without colour. Pure.
 
-use crate::report::{Section, Table};
 use crate::rules::Finding;
+use crate::section::{Section, Table};
 
 pub const WIDTH: usize = 80;
 /// A column of words is not made narrower.
@@ -76,7 +76,7 @@ fn table(table: &Table) -> String {
 /// Column widths that fit the cells; if the table is too wide, columns of words shrink, the widest first.
 fn widths(table: &Table) -> Vec<usize> {
     let cell = |row: &Vec<String>, index: usize| row.get(index).map_or(0, |cell| cell.chars().count());
-    let column = |(index, column): (usize, &crate::report::Column)| {
+    let column = |(index, column): (usize, &crate::section::Column)| {
         let cells = table.rows.iter().map(|row| cell(row, index));
         cells.max().unwrap_or(0).max(column.name.chars().count())
     };
@@ -103,7 +103,7 @@ fn clipped(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{left, right};
+    use crate::section::{left, right};
 
     #[test]
     fn tables_fit_the_width_by_truncating_text_not_numbers() {

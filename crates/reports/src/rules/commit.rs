@@ -1,6 +1,7 @@
 //! Rules about the path of a commit: what is critical, locally or at the standby.
 
-use super::{ASIDE, Case, Finding, Severity, Unit};
+use super::case::Case;
+use super::finding::{ASIDE, Finding, Severity, Unit};
 use crate::replication::StandbyFigures;
 use standfast_instruments::{CommitPart, Event};
 

@@ -1,6 +1,6 @@
 //! Rules about two intervals: what changed, and whether they can be compared at all.
 
-use super::{ASIDE, Finding, Severity, Unit};
+use super::finding::{ASIDE, Finding, Severity, Unit};
 use crate::counters::Counters;
 use crate::interval::Interval;
 use standfast_instruments::{Event, Statistic};

@@ -1,6 +1,6 @@
 //! Rules about the present state of protected databases.
 
-use super::{Finding, Severity, UNPROTECTED, Unit};
+use super::finding::{Finding, Severity, UNPROTECTED, Unit};
 use serde_json::Value;
 use standfast_instruments::Observation;
 

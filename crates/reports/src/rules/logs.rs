@@ -1,6 +1,7 @@
 //! Rules about the redo log of the primary.
 
-use super::{Case, Finding, STANDS_STILL, Severity, Unit};
+use super::case::Case;
+use super::finding::{Finding, STANDS_STILL, Severity, Unit};
 use crate::interval::Interval;
 use crate::units::duration;
 use standfast_instruments::{Event, Observation, Statistic};

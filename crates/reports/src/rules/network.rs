@@ -1,6 +1,7 @@
 //! Rules about the network between primary and standby.
 
-use super::{ASIDE, Case, Finding, Severity, Unit};
+use super::case::Case;
+use super::finding::{ASIDE, Finding, Severity, Unit};
 use crate::replication::StandbyFigures;
 use standfast_instruments::{CommitPart, Event, Statistic};
 

@@ -1,6 +1,6 @@
 //! Rules about standbys that need no counts of the primary: gaps, lags, apply.
 
-use super::{ASIDE, Finding, STANDS_STILL, Severity, UNPROTECTED, Unit};
+use super::finding::{ASIDE, Finding, STANDS_STILL, Severity, UNPROTECTED, Unit};
 use crate::interval::Interval;
 use crate::replication::StandbyFigures;
 use standfast_instruments::Statistic;

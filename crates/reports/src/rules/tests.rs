@@ -1,7 +1,8 @@
 //! Each rule has a load at which it is the first finding, and a neighbouring load at which it is silent.
 
 use super::*;
-use crate::interval::{Interval, Period};
+use crate::interval::Interval;
+use crate::period::Period;
 use crate::synthetic::{Load, counts, pair};
 use serde_json::json;
 use standfast_instruments::{BUCKETS, CommitPart, Event, HistogramCounts, Statistic, ThreadSample};

@@ -2,8 +2,8 @@
 
 use super::{unknown, with_notes, with_table};
 use crate::interval::Interval;
-use crate::report::{Section, Table, left, right};
 use crate::rules::Finding;
+use crate::section::{Section, Table, left, right};
 use crate::units::{UNKNOWN, count, duration, number, share, when, whole_bytes};
 use serde_json::Value;
 use standfast_instruments::{CommitPart, Event, Statistic, WaitClass};

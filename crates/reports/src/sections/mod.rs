@@ -10,7 +10,7 @@ pub use redo::{commits, io, log_switches};
 pub use standbys::replication;
 pub use waits::{background, foreground, histograms};
 
-use crate::report::{Section, Table};
+use crate::section::{Section, Table};
 
 const NO_COUNTS: &str = "Not known: the two snapshots are not of one run of the instance.";
 

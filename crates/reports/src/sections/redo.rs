@@ -4,7 +4,7 @@ use super::load::rate;
 use super::{unknown, with_notes, with_table};
 use crate::counters::{Counters, Times};
 use crate::interval::Interval;
-use crate::report::{Section, Table, left, right};
+use crate::section::{Section, Table, left, right};
 use crate::units::{UNKNOWN, bytes, count, duration, millis, number, share, whole_bytes};
 use standfast_instruments::{CommitPart, Event, Statistic};
 

@@ -3,7 +3,7 @@
 use super::with_notes;
 use crate::interval::Interval;
 use crate::replication::StandbyFigures;
-use crate::report::{Section, Table, left, right};
+use crate::section::{Section, Table, left, right};
 use crate::units::{UNKNOWN, bytes, count, millis, number, share, whole_bytes};
 use standfast_instruments::Event;
 

@@ -3,7 +3,7 @@
 use super::{unknown, with_notes, with_table};
 use crate::counters::EventFigures;
 use crate::interval::Interval;
-use crate::report::{Section, Table, left, right};
+use crate::section::{Section, Table, left, right};
 use crate::units::{UNKNOWN, count, millis, number, share};
 use standfast_instruments::{WaitClass, bucket_upper_us};
 
