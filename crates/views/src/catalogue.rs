@@ -5,63 +5,16 @@
 //! that name: in v$database it means the same, and in the views of destinations it is that of the destination, so the
 //! last column is `source_db_unique_name`.
 
+mod columns;
 mod database;
+mod definition;
 mod destinations;
 mod lags;
 mod logs;
 mod processes;
 mod waits;
 
-/// Type of the values of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// 64-bit integers.
-    Integer,
-    Real,
-    /// UTF-8 text. Times are `YYYY-MM-DD HH:MM:SS`, UTC.
-    Text,
-}
-
-impl Kind {
-    pub fn sql(self) -> &'static str {
-        match self {
-            Kind::Integer => "INTEGER",
-            Kind::Real => "REAL",
-            Kind::Text => "TEXT",
-        }
-    }
-}
-
-/// A column. Any value may be NULL: unknown, or not applicable to that row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    pub name: &'static str,
-    pub kind: Kind,
-    pub about: &'static str,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct View {
-    pub name: &'static str,
-    pub about: &'static str,
-    pub columns: &'static [Column],
-    /// Whether its rows are made of what was recorded over time, which is long.
-    pub needs_history: bool,
-}
-
-impl View {
-    /// Index of a column; `None` when there is no such column.
-    pub fn position(&self, column: &str) -> Option<usize> {
-        self.columns.iter().position(|known| known.name == column)
-    }
-
-    /// Returns the statement that creates a table with these columns.
-    pub fn create_table(&self) -> String {
-        let columns: Vec<String> =
-            self.columns.iter().map(|column| format!("\"{}\" {}", column.name, column.kind.sql())).collect();
-        format!("CREATE TABLE \"{}\"({})", self.name, columns.join(", "))
-    }
-}
+pub use definition::{Column, Kind, View};
 
 /// All views, sorted by name.
 pub const VIEWS: [&View; 24] = [
@@ -95,27 +48,6 @@ pub const VIEWS: [&View; 24] = [
 pub fn view(name: &str) -> Option<&'static View> {
     VIEWS.into_iter().find(|view| view.name.eq_ignore_ascii_case(name))
 }
-
-const fn integer(name: &'static str, about: &'static str) -> Column {
-    Column { name, kind: Kind::Integer, about }
-}
-
-const fn real(name: &'static str, about: &'static str) -> Column {
-    Column { name, kind: Kind::Real, about }
-}
-
-const fn text(name: &'static str, about: &'static str) -> Column {
-    Column { name, kind: Kind::Text, about }
-}
-
-/// The last column of almost all views.
-const INSTANCE: Column = text("db_unique_name", "Name of the instance that the row is about.");
-/// The last column where `db_unique_name` is a documented column with another meaning.
-const SOURCE: Column = text("source_db_unique_name", "Name of the instance that has the destination.");
-const THREAD: Column = integer("thread_no", "Always 1: an instance has one stream of redo.");
-const RESETLOGS_CHANGE: Column =
-    integer("resetlogs_change_no", "SCN at which the incarnation left the one before.");
-const RESETLOGS_TIME: Column = text("resetlogs_time", "When the incarnation began.");
 
 #[cfg(test)]
 mod tests {

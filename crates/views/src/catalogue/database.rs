@@ -1,6 +1,7 @@
 //! Views of the instance as a whole.
 
-use super::{INSTANCE, RESETLOGS_CHANGE, RESETLOGS_TIME, View, integer, text};
+use super::columns::{INSTANCE, RESETLOGS_CHANGE, RESETLOGS_TIME, integer, text};
+use super::definition::View;
 
 pub(super) const DATABASE: View = View {
     name: "v$database",

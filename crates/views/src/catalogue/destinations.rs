@@ -1,6 +1,7 @@
 //! Views of destinations.
 
-use super::{INSTANCE, SOURCE, View, integer, text};
+use super::columns::{INSTANCE, SOURCE, integer, text};
+use super::definition::View;
 
 pub(super) const ARCHIVE_DEST: View = View {
     name: "v$archive_dest",

@@ -1,6 +1,7 @@
 //! Views of the lags of standbys.
 
-use super::{INSTANCE, View, integer, text};
+use super::columns::{INSTANCE, integer, text};
+use super::definition::View;
 
 pub(super) const DATAGUARD_STATS: View = View {
     name: "v$dataguard_stats",

@@ -1,6 +1,7 @@
 //! Views of redo logs and archived logs.
 
-use super::{Column, INSTANCE, RESETLOGS_CHANGE, RESETLOGS_TIME, THREAD, View, integer, text};
+use super::columns::{INSTANCE, RESETLOGS_CHANGE, RESETLOGS_TIME, THREAD, integer, text};
+use super::definition::{Column, View};
 
 const SEQUENCE: Column = integer("sequence_no", "Log sequence number.");
 const GROUP: Column = integer("group_no", "Number of the group.");

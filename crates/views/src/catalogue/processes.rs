@@ -1,6 +1,7 @@
 //! Views of the threads of instances, under the names of the Oracle processes that do the same.
 
-use super::{Column, INSTANCE, THREAD, View, integer, text};
+use super::columns::{INSTANCE, THREAD, integer, text};
+use super::definition::{Column, View};
 
 const GROUP: Column = integer("group_no", "Log group in use; NULL: none or unknown.");
 const SEQUENCE: Column = integer("sequence_no", "Log sequence in use; NULL: none or unknown.");

@@ -1,6 +1,7 @@
 //! Views of wait events, statistics and metrics.
 
-use super::{Column, INSTANCE, View, integer, real, text};
+use super::columns::{INSTANCE, integer, real, text};
+use super::definition::{Column, View};
 
 const WAIT_CLASS_ID: Column = integer("wait_class_id", "Number that stands for the name of the class.");
 const EVENT_ID: Column = integer("event_id", "Number that stands for the name of the event.");
