@@ -1,14 +1,16 @@
 //! `standfast wan ...`.
 
 mod arguments;
+mod lateness;
 mod run;
 mod show;
 
 use crate::control::{Request, ask};
-use crate::settings::{Change, Nanos};
+use crate::settings::Change;
 use crate::{Result, WanError, namespace, place, wan};
 pub use arguments::WanCommand;
 use arguments::{ExecArgs, SetArgs, StatsArgs};
+use lateness::late;
 use std::os::unix::process::CommandExt;
 
 impl WanCommand {
@@ -72,18 +74,6 @@ fn stats(args: &StatsArgs) -> Result<u8> {
         show::print(&show::table(&stats));
     }
     Ok(late(&stats, args.fail_late))
-}
-
-/// The exit code for the lateness.
-fn late(stats: &crate::emulator::Stats, most: Option<Nanos>) -> u8 {
-    match most {
-        Some(most) if stats.late.p99 > most as f64 / 1e9 => {
-            let found = show::time(stats.late.p99);
-            eprintln!("wan: 1 % of the packets was released {found} late or later; discard this run");
-            3
-        }
-        _ => 0,
-    }
 }
 
 fn list() -> Result<u8> {

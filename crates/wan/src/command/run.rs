@@ -1,7 +1,8 @@
 //! `standfast wan run`: an emulator in the foreground.
 
 use super::arguments::RunArgs;
-use super::{late, show};
+use super::lateness::late;
+use super::show;
 use crate::clock::wait_readable;
 use crate::error::Doing;
 use crate::signals::Signals;
