@@ -2,13 +2,12 @@
 
 use crate::database::DatabaseCommand;
 use crate::destination_args::DestinationCommand;
-use crate::live;
+use crate::live::{CheckArgs, TopArgs};
 use crate::reports::{DiagnoseArgs, ReportArgs, SnapshotCommand};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use standfast_environment::ProtectionMode;
 use standfast_environment::Rights;
 use std::path::PathBuf;
-use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -296,35 +295,6 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
         words: Vec<String>,
     },
-}
-
-#[derive(Debug, clap::Args)]
-pub struct CheckArgs {
-    /// One line and an exit code for monitoring.
-    #[arg(long, conflicts_with = "json")]
-    pub check: bool,
-    /// Transport lag above which it warns; without it, and the others, as [alert] of the configuration says.
-    #[arg(long, value_name = "TIME", value_parser = live::time, requires = "check")]
-    pub warn_transport_lag: Option<Duration>,
-    /// Transport lag above which it is critical.
-    #[arg(long, value_name = "TIME", value_parser = live::time, requires = "check")]
-    pub critical_transport_lag: Option<Duration>,
-    /// Apply lag above which it warns.
-    #[arg(long, value_name = "TIME", value_parser = live::time, requires = "check")]
-    pub warn_apply_lag: Option<Duration>,
-    /// Apply lag above which it is critical.
-    #[arg(long, value_name = "TIME", value_parser = live::time, requires = "check")]
-    pub critical_apply_lag: Option<Duration>,
-}
-
-#[derive(Debug, clap::Args)]
-pub struct TopArgs {
-    /// Print one screen of 80 columns as text, of what happens in one interval.
-    #[arg(long)]
-    pub once: bool,
-    /// Time between two looks.
-    #[arg(long, value_name = "TIME", value_parser = live::interval, default_value = "1s")]
-    pub interval: Duration,
 }
 
 #[derive(Debug, Subcommand)]

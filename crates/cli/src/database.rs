@@ -1,5 +1,6 @@
 //! `standfast database`: what an operator decides about the files of databases.
 
+use crate::printable::text;
 use serde_json::Value;
 use standfast_environment::InstanceError;
 use standfast_instance::role::resolve::Keep;
@@ -100,11 +101,6 @@ pub fn database(directory: &Path, command: DatabaseCommand) -> Result<(), Instan
         }
     }
     Ok(())
-}
-
-/// A name of a file or process may hold anything; a terminal gets text.
-fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), crate::printable_lines)
 }
 
 fn list(value: &Value) -> &[Value] {

@@ -1,5 +1,6 @@
 //! Carries out `standfast destination`.
 
+use crate::absolute::absolute;
 use crate::destination_args::DestinationCommand;
 use standfast_environment::InstanceError;
 use standfast_environment::config::attribute_text;
@@ -51,7 +52,7 @@ fn set(id: u8, attributes: &str) -> Result<Request, InstanceError> {
     }
     destination.id = id;
     if let Some(location) = destination.location {
-        destination.location = Some(crate::absolute(&location)?);
+        destination.location = Some(absolute(&location)?);
     }
     Ok(Request::SetDestination { destination: Box::new(destination), connect: false })
 }

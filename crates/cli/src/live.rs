@@ -1,6 +1,5 @@
 //! `top` and `status --check`: the state of an instance as a screen, and as a line for monitoring.
 
-use crate::args::{CheckArgs, TopArgs};
 use standfast_environment::InstanceError;
 use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
@@ -9,6 +8,35 @@ use standfast_io::{DirectDisk, Disk};
 use standfast_live::{Dashboard, Looks, Machine, Severity, Status, Thresholds};
 use std::path::Path;
 use std::time::Duration;
+
+#[derive(Debug, clap::Args)]
+pub struct CheckArgs {
+    /// One line and an exit code for monitoring.
+    #[arg(long, conflicts_with = "json")]
+    pub check: bool,
+    /// Transport lag above which it warns; without it, and the others, as [alert] of the configuration says.
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "check")]
+    pub warn_transport_lag: Option<Duration>,
+    /// Transport lag above which it is critical.
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "check")]
+    pub critical_transport_lag: Option<Duration>,
+    /// Apply lag above which it warns.
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "check")]
+    pub warn_apply_lag: Option<Duration>,
+    /// Apply lag above which it is critical.
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "check")]
+    pub critical_apply_lag: Option<Duration>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct TopArgs {
+    /// Print one screen of 80 columns as text, of what happens in one interval.
+    #[arg(long)]
+    pub once: bool,
+    /// Time between two looks.
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "1s")]
+    pub interval: Duration,
+}
 
 /// Columns of one screen without a terminal.
 const COLUMNS: usize = 80;
@@ -85,7 +113,7 @@ pub fn check(directory: &Path, args: &CheckArgs) -> u8 {
 ///
 /// # Errors
 /// The accepted forms.
-pub fn time(text: &str) -> Result<Duration, String> {
+fn time(text: &str) -> Result<Duration, String> {
     standfast_net::units::time(text, "s").map_err(|forms| format!("{forms}; a bare number is seconds"))
 }
 
@@ -93,7 +121,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// The accepted forms.
-pub fn interval(text: &str) -> Result<Duration, String> {
+fn interval(text: &str) -> Result<Duration, String> {
     let shortest = Duration::from_millis(100);
     time(text).and_then(|time| if time < shortest { Err("100ms or longer".into()) } else { Ok(time) })
 }

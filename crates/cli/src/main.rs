@@ -4,6 +4,7 @@
 //! the present state, 4 the instance does not run, 5 it runs already, 6 failover done, but it is not known that
 //! everything acknowledged is here.
 
+mod absolute;
 mod args;
 mod certificates;
 mod database;
@@ -17,14 +18,17 @@ mod generated;
 mod hints;
 mod live;
 mod log_groups;
+mod printable;
 mod reports;
 mod service_user;
 mod show;
 mod sql;
 mod verify;
 
+use absolute::absolute;
 use args::{ApplyCommand, Args, Command, FenceCommand, LogCommand, RegisterCommand, StandbyCommand};
 use clap::FromArgMatches;
+use printable::{printable_lines, text};
 use serde_json::Value;
 use standfast_environment::InstanceError;
 use standfast_environment::config::settings::Config;
@@ -34,7 +38,7 @@ use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
 use standfast_instance::server::run;
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -78,12 +82,6 @@ fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
-}
-
-/// Escapes what an error quotes (a path, the text of another host), so that it cannot control the terminal.
-fn printable_lines(text: &str) -> String {
-    let lines: Vec<String> = text.lines().map(|line| standfast_types::printable(line, usize::MAX)).collect();
-    lines.join("\n")
 }
 
 /// Exit code of `doctor` when something is not protected.
@@ -282,19 +280,6 @@ fn apply_names(config: &mut Config, name: Option<String>, listen: Option<String>
         config.instance.listen = listen;
     }
     config.instance.insecure = insecure;
-}
-
-fn absolute(path: &Path) -> Result<PathBuf, InstanceError> {
-    std::path::absolute(path).map_err(|source| InstanceError::Io {
-        doing: "find",
-        path: path.to_owned(),
-        source,
-    })
-}
-
-/// Names of files and processes may hold anything; they are escaped for the terminal.
-fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), printable_lines)
 }
 
 fn print_list(list: &Value, word: &str) {

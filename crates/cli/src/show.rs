@@ -1,5 +1,6 @@
 //! The state of an instance as readable text: 80 columns, no colour.
 
+use crate::printable::printable_lines;
 use serde_json::Value;
 use standfast_live::Status;
 
@@ -284,7 +285,7 @@ fn stopped(databases: &Value, place: &str) {
             "NOT APPLIED{place} to {} since SCN {}: {}",
             text(&stopped["database"]),
             text(&stopped["applied"]),
-            crate::printable_lines(stopped["reason"].as_str().unwrap_or("unknown"))
+            printable_lines(stopped["reason"].as_str().unwrap_or("unknown"))
                 .replace(" | hint: ", "\nhint: ")
                 .replace("\nhint: ", "\n  hint: "),
         );
