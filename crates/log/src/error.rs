@@ -1,3 +1,5 @@
+//! Why an operation on the redo log failed.
+
 use standfast_format::DecodeError;
 use standfast_types::{InstanceId, Scn};
 use std::path::PathBuf;
@@ -27,7 +29,6 @@ pub enum LogError {
         "no redo log holds SCN {at}; the oldest begins at SCN {oldest}\nhint: a standby that needs it must be created again"
     )]
     TooOld {
-        /// Oldest SCN that can be read.
         at: Scn,
         /// Oldest position that can be read.
         oldest: Scn,

@@ -189,7 +189,9 @@ impl RedoLog {
                 .max_by_key(|(_, group)| group.header.as_ref().map(order_begun));
             let found = found.and_then(|(index, group)| Some((index, group, group.header?)));
             let Some((index, group, header)) = found else {
-                return Err(LogError::TooOld { at, oldest: Scn::ZERO });
+                let held = catalog.groups.iter().filter_map(|group| group.header);
+                let oldest = held.map(|header| header.first_scn).min().unwrap_or(at);
+                return Err(LogError::TooOld { at, oldest });
             };
             (index, Source { members: group.members.clone(), header, cuts: Vec::new() })
         };

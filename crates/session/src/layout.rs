@@ -14,7 +14,9 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"SFSHM001");
 pub const VERSION: u32 = 9;
 /// Sessions (connections to protected databases) of one instance at a time.
 pub const SESSIONS_MAX: usize = 1024;
-pub const DATABASES: usize = standfast_types_databases();
+/// Databases of one instance: `standfast_types::DATABASES_MAX`, as `environment` checks when it is compiled. This crate
+/// runs inside applications and depends on nothing.
+pub const DATABASES: usize = 1024;
 pub const SESSION_WORDS: usize = SESSIONS_MAX / 64;
 pub const DATABASE_WORDS: usize = DATABASES / 64;
 /// Sessions that share a [`BucketLine`]: one for each bit of a futex's bitset.
@@ -25,12 +27,6 @@ pub const RELEASE_STALL_MS: u64 = 50;
 /// Generations of a WAL whose salts stay published. When a session wakes up, it asks for those of the generation in
 /// which it has committed; this many later ones may have begun while it was stopped.
 pub const GENERATIONS_KEPT: usize = 32;
-
-/// Kept equal to `standfast_types::DATABASES_MAX` by a test of the instance; this crate stays free of
-/// dependencies because it runs inside applications.
-const fn standfast_types_databases() -> usize {
-    1024
-}
 
 /// What a session may do with a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -48,7 +48,7 @@ pub use error::SegmentError;
 pub use files::{own_user, published_mode, published_path};
 pub use index_descriptor::IndexDescriptor;
 pub use inner_lock::InnerLock;
-pub use layout::{DatabaseState, OtherWriters, RELEASE_STALL_MS, SESSIONS_MAX};
+pub use layout::{DATABASES, DatabaseState, OtherWriters, RELEASE_STALL_MS, SESSIONS_MAX};
 pub use marker::{FileId, Foreign, Marker, MarkerError, marker_path};
 pub use publish::Repaired;
 pub use published::Target;

@@ -406,9 +406,7 @@ impl Segment {
 
     pub(crate) fn notice(&self, database: u16, batch: bool) {
         let header = self.requests;
-        let index = usize::from(database) % crate::layout::DATABASES;
-        header.dirty.words[index / 64].fetch_or(1 << (index % 64), SeqCst);
-        header.daemon.summary.fetch_or(1 << (index / 64), SeqCst);
+        self.mark_dirty(database);
         if !batch {
             header.daemon.urgent.store(1, SeqCst);
         } else if header.daemon.batch.swap(1, SeqCst) == 1 {

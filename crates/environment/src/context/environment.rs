@@ -20,6 +20,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+const _: () = assert!(standfast_session::DATABASES == standfast_types::DATABASES_MAX);
+
 /// Returns the certificates of the instance that `config` and `paths` belong to.
 pub fn keeper_of(config: &Config, paths: &Paths) -> Arc<Keeper> {
     let keeper = Keeper::new(paths.directory.join(&config.security.directory), &config.instance.name);

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use standfast_page::markup::Markup;
 use standfast_net::html::page::{Identity, page};
+use standfast_page::markup::Markup;
 use standfast_page::page::{figure, numbers, section, table, words};
 use standfast_page::plot::{Plot, Series};
 use standfast_page::scale::Axis;
