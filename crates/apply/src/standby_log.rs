@@ -15,7 +15,7 @@ use std::time::Duration;
 const RESET_WAIT: Duration = Duration::from_millis(20);
 
 impl StandbyFile {
-    /// Repairs an inconsistent WAL; see [`Guard::repair_inconsistent_wal`](standfast_sqlite_wal::guard::Guard::mend_torn_log).
+    /// Repairs an inconsistent WAL; see [`Guard::repair_inconsistent_wal`](standfast_sqlite_wal::guard::Guard::repair_inconsistent_wal).
     pub(crate) fn repair_inconsistent_wal(&mut self) -> Result<(), ApplyError> {
         let mut wal = self.open_wal()?;
         let repaired = self.guard()?.repair_inconsistent_wal(&mut wal, self.plan.page_size);

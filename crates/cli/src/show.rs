@@ -135,7 +135,7 @@ pub fn status(status: &Value) {
         for database in list(&status["databases"]).iter().filter(|database| database["state"] == "left out") {
             let (name, why) =
                 (text(&database["name"]), database["why"].as_str().unwrap_or("the alert log says why"));
-            println!("OFFLINE {name}: {}", why.split('\n').next().unwrap_or_default());
+            println!("OFFLINE {name}: {}", printable_lines(why.split('\n').next().unwrap_or_default()));
             println!(
                 "  hint: remove the cause and restart the instance, or decide what counts: `standfast database resolve {name}`"
             );
@@ -242,7 +242,7 @@ fn standby(standby: &Value) {
         None => println!(),
     }
     if let Some(warning) = standby["log_warning"].as_str() {
-        println!("WARNING: {warning}");
+        println!("WARNING: {}", printable_lines(warning));
     }
     if let Some(delay) = standby["delay_s"].as_u64().filter(|delay| *delay > 0) {
         println!("apply delay: {delay} s");
@@ -306,7 +306,7 @@ fn local_destinations(destinations: &Value) {
             text(&at["location"])
         );
         if let Some(trouble) = at["trouble"].as_str().filter(|_| at["status"] != "VALID") {
-            println!("                  {trouble}");
+            println!("                  {}", printable_lines(trouble));
         }
     }
 }
@@ -332,7 +332,7 @@ fn destinations(destinations: &Value) {
         if let Some(trouble) =
             destination["last_trouble"].as_str().filter(|_| destination["state"] != "streaming")
         {
-            println!("             {trouble}");
+            println!("             {}", printable_lines(trouble));
         }
         gap(&destination["gap"]);
     }

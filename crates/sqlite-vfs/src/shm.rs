@@ -65,12 +65,14 @@ impl MainFile {
     /// A lock request of SQLite that found no valid header of the wal-index while the WAL is being rewritten. Shared:
     /// a reader, which met a writer that publishes a header; exclusive: a connection that would make another wal-index.
     fn lock_while_rewriting(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
-        match (self.is_alive_now(), flags & shm::EXCLUSIVE != 0) {
+        let is_in_progress = !self.is_wal_suspect() && self.is_alive_now();
+        match (is_in_progress, flags & shm::EXCLUSIVE != 0) {
             // The living instance is such a writer: SQLite tries again.
             (true, false) => self.real_shm_lock(offset, count, flags),
             // The WAL by itself holds an earlier state until the instance has rewritten it.
             (true, true) => code::BUSY,
-            // The instance died, and then every process that had the database open. It repairs the WAL at its start.
+            // The instance died, and then every process that had the database open. It repairs the WAL at its start,
+            // unless it has to leave the database offline.
             (false, _) => self.refuse(&Refusal::LogLost(code::BUSY), Duration::ZERO),
         }
     }
@@ -118,6 +120,10 @@ impl MainFile {
     /// By the segment: readers have no session, nor does a connection that found all slots taken.
     fn is_rewriting(&self) -> bool {
         self.database.segment().is_some_and(|(marker, segment)| segment.is_rewriting(marker.database))
+    }
+
+    fn is_wal_suspect(&self) -> bool {
+        self.database.segment().is_some_and(|(marker, segment)| segment.is_wal_suspect(marker.database))
     }
 
     /// Returns the result code for a reader of a suspect wal-index, which may show an earlier state; `None` when it is

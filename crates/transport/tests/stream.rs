@@ -105,7 +105,7 @@ fn primary_promptly_confirms_only_its_durable_redo() {
 fn idle_stream_is_kept_alive_by_heartbeats() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let quick =
-        DestinationConfig { net_timeout: Duration::from_millis(300), ..destination(TransportMode::Async) };
+        DestinationConfig { net_timeout: Duration::from_millis(1500), ..destination(TransportMode::Async) };
     let pair = Pair::connect(source, empty_standby(), quick);
     pair.standby.wait("three net timeouts of heartbeats", |state| state.notices >= 9);
     assert_eq!(pair.sender.stats().connects.load(Relaxed), 1);

@@ -152,6 +152,7 @@ fn checkpoint_and_stop_rewrite_the_wal_instead_of_syncing_it() {
 fn checkpoint_resets_the_wal_under_overlapping_short_reads() {
     const READ: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)
                         SELECT count(*) FROM n, (SELECT n FROM t LIMIT 1)";
+    const ATTEMPTS: usize = 5;
     let place = Place::new("overlapping-reads");
     let mut primary = place.instance("south");
     start(&mut primary);
@@ -176,7 +177,16 @@ fn checkpoint_resets_the_wal_under_overlapping_short_reads() {
                 }
             });
         }
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| must(&primary, &["checkpoint"])));
+        // A read that takes longer than the gate on a busy machine keeps one attempt from it, not all of them.
+        let attempts = || {
+            for _ in 0..ATTEMPTS {
+                must(&primary, &["checkpoint"]);
+                if frames() == 0 {
+                    break;
+                }
+            }
+        };
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(attempts));
         is_over.store(true, SeqCst);
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });

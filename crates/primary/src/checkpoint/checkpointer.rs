@@ -387,7 +387,13 @@ impl Checkpointer {
             while database.failure().is_none() {
                 // Overlapping readers have to be gone all at the same time.
                 segment.close_gate(database.id().0);
-                let done = reset(&connection, &database, &segment);
+                let opens = Instant::now() + Duration::from_millis(self.config.gate_ms);
+                let done = loop {
+                    let done = reset(&connection, &database, &segment);
+                    if !matches!(done, Ok(false)) || Instant::now() >= opens {
+                        break done;
+                    }
+                };
                 segment.open_gate(database.id().0);
                 is_reset = self.judge(&database, done);
                 if is_reset || Instant::now() >= end {
