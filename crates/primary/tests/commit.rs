@@ -4,14 +4,14 @@
 
 use standfast_instruments::Cause;
 use standfast_log::RedoChunk;
-use standfast_primary::commit::primary::{NoShipping, Shipping};
+use standfast_primary::commit::primary::{NoShipping, PrimaryShared, Shipping};
 use standfast_simulation::primary::PrimaryHost;
 use standfast_simulation::rig::{commit, rows, small_primary, try_commit};
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine};
 use standfast_types::{DatabaseId, ReleasePosition, Scn};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock, Weak};
 
 const DATABASE: &str = "/app/d1.db";
 const COMMITS: u32 = 4;
@@ -102,6 +102,42 @@ fn commit_waits_for_a_required_destination_and_for_no_more() {
     destination.0.store(ends[1].1.0, SeqCst);
     host.shared.release(Cause::Decision);
     assert!(is_released(&host, ends[1].0));
+}
+
+/// A destination that acknowledges redo before it is written here, as a fast link does beside a slow disk.
+#[derive(Default)]
+struct FasterThanTheDisk {
+    shared: OnceLock<Weak<PrimaryShared>>,
+    asked: AtomicU64,
+    released_early: AtomicBool,
+}
+
+impl Shipping for FasterThanTheDisk {
+    fn offer(&self, chunk: &Arc<RedoChunk>, _: Scn) {
+        let Some(shared) = self.shared.get().and_then(Weak::upgrade) else { return };
+        shared.release(Cause::Decision);
+        self.asked.fetch_add(u64::from(chunk.end() > shared.buffer.durable()), SeqCst);
+        self.released_early.fetch_or(shared.released() > shared.buffer.durable(), SeqCst);
+    }
+
+    fn releasable(&self, local: Scn) -> Scn {
+        local
+    }
+}
+
+#[test]
+fn acknowledgement_before_the_local_write_releases_nothing() {
+    let (machine, _geometry, _segment, mut host) = small_primary();
+    let destination = Arc::new(FasterThanTheDisk::default());
+    destination.shared.set(Arc::downgrade(&host.shared)).unwrap();
+    host.shared.ship_through(destination.clone());
+    for _ in 0..3 {
+        let position = commit(&machine, &host, DatabaseId(1));
+        host.drain().unwrap();
+        assert!(is_released(&host, position));
+    }
+    assert!(destination.asked.load(SeqCst) >= 3, "it has acknowledged what is not written here");
+    assert!(!destination.released_early.load(SeqCst));
 }
 
 #[test]
