@@ -98,40 +98,7 @@ impl Geometry {
         let identity = LogIdentity { instance, incarnation: 1, incarnation_id: id };
         self.start_log(&disk, LogKind::Online, identity, first_log(Scn::START), StreamCrc::default())?;
         let incarnations = vec![Incarnation { number: 1, id, branch: Scn::START, time_us: 0 }];
-        let control = Control {
-            instance,
-            family: instance,
-            role: Role::Primary,
-            incarnations,
-            checkpoint: Scn::START,
-            databases: Vec::new(),
-            next_database: 1,
-            copied: false,
-            replays: Vec::new(),
-            left_out: Vec::new(),
-            known_files: Vec::new(),
-            whole_files: Vec::new(),
-            resting_files: Vec::new(),
-            owed_images: Vec::new(),
-            kept_files: Vec::new(),
-            file_swaps: Vec::new(),
-            detached: Vec::new(),
-            directories: Vec::new(),
-            stale_members: Vec::new(),
-            redo_layouts: Default::default(),
-            protection_mode: Default::default(),
-            synchronised: Some(Default::default()),
-            gap: None,
-            lost: None,
-            fenced: None,
-            superseded_by: None,
-            trust: Default::default(),
-            home: None,
-            upstream: None,
-            differing: Vec::new(),
-            verify_due_us: None,
-            clean: true,
-        };
+        let control = Control::new(instance, instance, Role::Primary, incarnations, Scn::START);
         control.store(disk.as_ref(), &paths().control).map_err(|error| error.to_string())
     }
 
@@ -139,39 +106,13 @@ impl Geometry {
     pub fn init_standby(&self, machine: &Arc<SimMachine>, start: &StandbyStart) -> Outcome<()> {
         let disk = Arc::new(machine.disk());
         self.start_log(&disk, LogKind::Standby, start.identity, start.log, start.crc)?;
+        let (instance, family) = (InstanceId([start.instance; 16]), start.identity.instance);
+        let incarnations = start.incarnations.clone();
         let control = Control {
-            instance: InstanceId([start.instance; 16]),
-            family: start.identity.instance,
-            role: Role::Standby,
-            incarnations: start.incarnations.clone(),
-            checkpoint: start.log.first_scn,
             databases: start.databases.clone(),
             next_database: start.databases.iter().map(|database| database.id.0 + 1).max().unwrap_or(1),
             copied: true,
-            replays: Vec::new(),
-            left_out: Vec::new(),
-            known_files: Vec::new(),
-            whole_files: Vec::new(),
-            resting_files: Vec::new(),
-            owed_images: Vec::new(),
-            kept_files: Vec::new(),
-            file_swaps: Vec::new(),
-            detached: Vec::new(),
-            directories: Vec::new(),
-            stale_members: Vec::new(),
-            redo_layouts: Default::default(),
-            protection_mode: Default::default(),
-            synchronised: Some(Default::default()),
-            gap: None,
-            lost: None,
-            fenced: None,
-            superseded_by: None,
-            trust: Default::default(),
-            home: None,
-            upstream: None,
-            differing: Vec::new(),
-            verify_due_us: None,
-            clean: true,
+            ..Control::new(instance, family, Role::Standby, incarnations, start.log.first_scn)
         };
         control.store(disk.as_ref(), &paths().control).map_err(|error| error.to_string())
     }

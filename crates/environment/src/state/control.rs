@@ -186,6 +186,50 @@ fn yes() -> bool {
 }
 
 impl Control {
+    /// Content for an instance without databases whose redo begins at `checkpoint`.
+    pub fn new(
+        instance: InstanceId,
+        family: InstanceId,
+        role: Role,
+        incarnations: Vec<Incarnation>,
+        checkpoint: Scn,
+    ) -> Control {
+        Control {
+            instance,
+            family,
+            role,
+            incarnations,
+            checkpoint,
+            databases: Vec::new(),
+            next_database: 1,
+            copied: false,
+            replays: Vec::new(),
+            left_out: Vec::new(),
+            known_files: Vec::new(),
+            whole_files: Vec::new(),
+            resting_files: Vec::new(),
+            owed_images: Vec::new(),
+            kept_files: Vec::new(),
+            file_swaps: Vec::new(),
+            detached: Vec::new(),
+            directories: Vec::new(),
+            stale_members: Vec::new(),
+            redo_layouts: Default::default(),
+            protection_mode: Default::default(),
+            synchronised: Some(Default::default()),
+            gap: None,
+            lost: None,
+            fenced: None,
+            superseded_by: None,
+            trust: Default::default(),
+            home: None,
+            upstream: None,
+            differing: Vec::new(),
+            verify_due_us: None,
+            clean: true,
+        }
+    }
+
     /// Returns the current incarnation; number 0 when there is none.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnations.last().cloned().unwrap_or(Incarnation {

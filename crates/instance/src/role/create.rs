@@ -135,40 +135,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
     RedoLog::start(Arc::new(DirectDisk), online, identity, start, StreamCrc::default())?;
     // The control file comes last (below), because it makes the directory an instance.
     keeper_of(config, &paths).found_family(&instance.to_string())?;
-    let control = Control {
-        instance,
-        family: instance,
-        role: Role::Primary,
-        incarnations: vec![incarnation],
-        checkpoint: Scn::START,
-        databases: Vec::new(),
-        next_database: 1,
-        copied: false,
-        replays: Vec::new(),
-        left_out: Vec::new(),
-        known_files: Vec::new(),
-        whole_files: Vec::new(),
-        resting_files: Vec::new(),
-        owed_images: Vec::new(),
-        kept_files: Vec::new(),
-        file_swaps: Vec::new(),
-        detached: Vec::new(),
-        directories: Vec::new(),
-        stale_members: Vec::new(),
-        redo_layouts: Default::default(),
-        protection_mode: Default::default(),
-        synchronised: Some(Default::default()),
-        gap: None,
-        lost: None,
-        fenced: None,
-        superseded_by: None,
-        trust: Default::default(),
-        home: None,
-        upstream: None,
-        differing: Vec::new(),
-        verify_due_us: None,
-        clean: true,
-    };
+    let control = Control::new(instance, instance, Role::Primary, vec![incarnation], Scn::START);
     control.store(&DirectDisk, &paths.control)?;
     unfinished.finish()?;
     Ok(instance)
@@ -418,40 +385,14 @@ fn copy_into(
         Some(RestingFile { database: record.id, stamp, wal: None })
     };
     let resting_files = databases.iter().filter_map(resting).collect();
+    let instance =
+        InstanceId::random().map_err(InstanceError::io("read random numbers from", "/dev/urandom"))?;
     let control = Control {
-        instance: InstanceId::random()
-            .map_err(InstanceError::io("read random numbers from", "/dev/urandom"))?,
-        family,
-        role,
-        incarnations,
-        checkpoint: start.start,
         databases,
         next_database,
         copied: true,
-        replays: Vec::new(),
-        left_out: Vec::new(),
-        known_files: Vec::new(),
-        whole_files: Vec::new(),
         resting_files,
-        owed_images: Vec::new(),
-        kept_files: Vec::new(),
-        file_swaps: Vec::new(),
-        detached: Vec::new(),
-        directories: Vec::new(),
-        stale_members: Vec::new(),
-        redo_layouts: Default::default(),
-        protection_mode: Default::default(),
-        synchronised: Some(Default::default()),
-        gap: None,
-        lost: None,
-        fenced: None,
-        superseded_by: None,
-        trust: Default::default(),
-        home: None,
-        upstream: None,
-        differing: Vec::new(),
-        verify_due_us: None,
-        clean: true,
+        ..Control::new(instance, family, role, incarnations, start.start)
     };
     control.store(&DirectDisk, &paths.control)?;
     unfinished.finish()

@@ -1,12 +1,10 @@
 //! Rules about the path of a commit: what is critical, locally or at the standby.
 
 use super::case::Case;
-use super::finding::{ASIDE, Finding, Severity, Unit};
+use super::finding::{ASIDE, Finding, PART_MIN, Severity, Unit};
 use crate::replication::StandbyFigures;
 use standfast_instruments::{CommitPart, Event};
 
-/// Smallest share of the time of commits at which a part is reported. Our own choice.
-const PART_MIN: f64 = 0.2;
 /// R1: smallest time that the standby spends around its write, microseconds. Our own choice.
 const STANDBY_CPU_US: f64 = 500.0;
 /// R2: share of the waiting from which the local write is critical. Our own choice.

@@ -133,5 +133,7 @@ impl Finding {
 pub(super) const STANDS_STILL: f64 = 2.0;
 /// Weight when commits lack the configured protection.
 pub(super) const UNPROTECTED: f64 = 1.5;
+/// Smallest share of the time of commits at which a part is reported. Our own choice.
+pub(super) const PART_MIN: f64 = 0.2;
 /// Weight of what costs data or time only when something else happens.
 pub(super) const ASIDE: f64 = 0.1;

@@ -1,12 +1,10 @@
 //! Rules about the network between primary and standby.
 
 use super::case::Case;
-use super::finding::{ASIDE, Finding, Severity, Unit};
+use super::finding::{ASIDE, Finding, PART_MIN, Severity, Unit};
 use crate::replication::StandbyFigures;
 use standfast_instruments::{CommitPart, Event, Statistic};
 
-/// Smallest share of the time of commits at which a part is reported. Our own choice.
-const PART_MIN: f64 = 0.2;
 /// R8: network time over the round trip of the link. Our own choice: histograms have powers of two.
 const BEYOND: f64 = 3.0;
 /// R8: smallest difference of the two, microseconds.
