@@ -7,10 +7,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
-QUOTED = re.compile(r"`((?:crates|docs|demo|scripts|tests|bench)/[\w./-]+)`")
+QUOTED = re.compile(r"`((?:crates|tools|verify|docs|demo|scripts|tests|bench)/[\w./-]+)`")
 # Test names are sentences: only names of metrics have as many words, and the pattern excludes those.
 TEST = re.compile(r"`((?!standfast_)[a-z0-9]+(?:_[a-z0-9]+){4,})`")
-TESTS = set(re.findall(r"fn (\w+)\(", "\n".join(path.read_text() for path in ROOT.glob("crates/**/*.rs"))))
+SOURCES = [path for folder in ("crates", "tools", "verify") for path in ROOT.glob(f"{folder}/**/*.rs")]
+TESTS = set(re.findall(r"fn (\w+)\(", "\n".join(path.read_text() for path in SOURCES)))
 
 
 def dead_ends(document):

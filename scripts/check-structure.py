@@ -11,6 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("crates", "tools", "verify")
 # Lowest first: a crate may depend on those before it.
 PRODUCT = (
     "types io session instruments format views sqlite-vfs sqlite-ext preload sqlite-wal log tls transport apply live page "
@@ -57,7 +58,7 @@ class Crate:
     """The modules of a crate by their paths, and what each imports."""
 
     def __init__(self, name):
-        self.source = ROOT / "crates" / name / "src"
+        self.source = next(ROOT / folder / name / "src" for folder in FOLDERS if (ROOT / folder / name).is_dir())
         self.texts = {}
         for file in self.source.rglob("*.rs"):
             path = list(file.relative_to(self.source).with_suffix("").parts)
@@ -166,7 +167,7 @@ def check_imports(name, problems, show):
 
 
 def check_dependencies(problems):
-    manifests = {path.parent.name: tomllib.loads(path.read_text()) for path in ROOT.glob("crates/*/Cargo.toml")}
+    manifests = {path.parent.name: tomllib.loads(path.read_text()) for path in ROOT.glob("*/*/Cargo.toml") if path.parent.parent.name in FOLDERS}
     for name in manifests:
         if name not in PRODUCT + TOOLS + VERIFY:
             problems.append(f"{name}: this crate has no place in the order of scripts/check-structure.py")

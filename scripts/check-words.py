@@ -81,7 +81,7 @@ def lines(path):
             yield number, parts(ALLOWED.sub("", line)), CODE
 
 
-PATTERNS = ("*.md", "docs/*.md", "docs/decisions/*.md", "crates/**/*.rs", "fuzz/fuzz_targets/**/*.rs")
+PATTERNS = ("*.md", "docs/*.md", "docs/decisions/*.md", "crates/**/*.rs", "tools/**/*.rs", "verify/**/*.rs", "fuzz/fuzz_targets/**/*.rs")
 INSTEAD = {**EVERYWHERE, **IN_SENTENCES, **IN_PROSE}
 checked = sorted(path for glob in PATTERNS for path in ROOT.glob(glob))
 found = [

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
-#[path = "../../net/tests/common/schema.rs"]
+#[path = "../../../tools/net/tests/common/schema.rs"]
 mod schema;
 
 use common::{Server, standfast};

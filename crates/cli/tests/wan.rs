@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../net/tests/common/schema.rs"]
+#[path = "../../../tools/net/tests/common/schema.rs"]
 mod schema;
 
 use schema::{WAN, follows_in};
