@@ -37,4 +37,4 @@ int clock_gettime(clockid_t clock, struct timespec *out) {
     return done;
 }
 
-#include "../../testkit/preload/wall_clock.h"
+#include "../../../verify/testkit/preload/wall_clock.h"
