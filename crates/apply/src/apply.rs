@@ -42,7 +42,6 @@ pub struct ApplyReport {
     /// Everything before is applied, except to databases that are stopped or failed.
     pub applied: Scn,
     pub transactions: u64,
-    /// Pages written.
     pub pages: u64,
     /// Databases that stopped or failed during this call, with the error. The others continued.
     pub errors: Vec<(DatabaseId, ApplyError)>,

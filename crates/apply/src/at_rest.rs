@@ -21,7 +21,7 @@ use std::time::UNIX_EPOCH;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     pub bytes: u64,
-    /// Nanoseconds since the Unix epoch.
+    /// Time of the last write, nanoseconds since the Unix epoch.
     pub modified_ns: u64,
 }
 
@@ -62,7 +62,6 @@ pub struct FilesFound {
     pub checksum: u32,
 }
 
-/// Result of [`AtRest::compare`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The files hold what they held.

@@ -246,7 +246,7 @@ fn verify(page_no: PageNo, image: &[u8], expected: u32) -> Result<(), u32> {
     }
 }
 
-/// See [`standfast_io::fault`].
+/// Fails where a test has armed `fault`; see [`standfast_io::fault`].
 fn strike(fault: Fault, name: &str) -> Result<(), ApplyError> {
     fault::check(fault).map_err(|source| ApplyError::Io {
         name: name.to_owned(),

@@ -71,13 +71,13 @@ pub enum ApplyEvent {
         id: IncarnationId,
         /// SCN at which it left the previous incarnation.
         branch: Scn,
-        /// Microseconds since the Unix epoch.
+        /// When the incarnation began, microseconds since the Unix epoch.
         time_us: u64,
         scn: Scn,
     },
     /// The primary shut down cleanly; it accepted no commit after this.
     EndOfRedo {
-        /// Microseconds since the Unix epoch.
+        /// When the primary shut down, microseconds since the Unix epoch.
         time_us: u64,
         scn: Scn,
     },

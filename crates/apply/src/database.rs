@@ -23,7 +23,7 @@ const SYNC_ASKED_MAX: u32 = 10;
 /// A range of the redo stream: complete records.
 #[derive(Clone, Copy)]
 pub struct Redo<'a> {
-    /// Position of the first byte.
+    /// SCN of `bytes[0]`, where a record begins.
     pub first: Scn,
     pub bytes: &'a [u8],
 }
@@ -61,7 +61,6 @@ pub enum Condition {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     pub transactions: u64,
-    /// Pages written.
     pub pages: u64,
 }
 

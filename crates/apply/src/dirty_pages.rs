@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Bytes allocated at a time; a multiple of every page size.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Multiplicative hash for page numbers.
+/// Hash of a page number by multiplication: page numbers need no protection against collisions made on purpose.
 #[derive(Clone, Copy, Default)]
 pub struct PageHasher(u64);
 
@@ -26,7 +26,6 @@ impl Hasher for PageHasher {
 
 pub type PageMap<V> = HashMap<PageNo, V, BuildHasherDefault<PageHasher>>;
 
-/// One changed page.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     pub page_no: PageNo,

@@ -54,7 +54,6 @@ pub enum ApplyError {
         /// Commit that changed the page last.
         scn: Scn,
         expected: u32,
-        /// Checksum of the page here.
         found: u32,
     },
     /// Apply of the database had stopped before this process started.
@@ -126,7 +125,6 @@ impl ApplyError {
         }
     }
 
-    /// Returns [`ApplyError::WrittenTo`].
     pub fn written_to(name: &str, why: impl Into<String>) -> ApplyError {
         ApplyError::WrittenTo { name: name.to_owned(), why: why.into() }
     }

@@ -31,7 +31,6 @@ pub enum Fact {
     },
 }
 
-/// A [`Fact::Position`] of one database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Noted {
     at: WalPosition,

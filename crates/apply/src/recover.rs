@@ -26,7 +26,7 @@ pub trait RedoSource {
 }
 
 pub struct RedoInMemory<'a> {
-    /// Position of the first byte.
+    /// SCN of `bytes[0]`; a read of an earlier SCN fails.
     pub first: Scn,
     pub bytes: &'a [u8],
 }

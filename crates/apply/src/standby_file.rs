@@ -81,7 +81,7 @@ pub struct StandbyFile {
     pub(crate) wal: Option<VfsFile>,
     pub(crate) write_back: WriteBack,
     pub(crate) log: Log,
-    /// Committed size in pages.
+    /// Size in pages as of the last commit, without the open transaction.
     pub(crate) pages: u32,
     /// Size in pages that `sqlite_dbpage` sees in the open transaction.
     seen_pages: u32,
