@@ -326,7 +326,6 @@ pub struct UseArgs {
 }
 
 impl UseArgs {
-    /// The rights that this needs.
     pub fn rights(self) -> Rights {
         match self {
             UseArgs { never_primary: true, .. } => Rights::never_primary(),

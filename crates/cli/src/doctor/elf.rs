@@ -9,7 +9,7 @@ pub struct Elf<'f> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub offset: u64,
-    /// Address before relocation.
+    /// Virtual address in the program header (`p_vaddr`), before relocation.
     pub address: u64,
     pub bytes: u64,
 }

@@ -37,7 +37,7 @@ pub struct Observed {
     pub images: Vec<Image>,
 }
 
-/// Maximum new files per image.
+/// Limit of new files recorded per image; the others are not recorded.
 const NEW_FILES_MAX: usize = 4096;
 const DATABASE_HEADER: &[u8; 16] = b"SQLite format 3\0";
 const MARKER_SUFFIX: &[u8] = b"-standfast";
