@@ -35,12 +35,11 @@ pub struct Keeper {
     loaded: Mutex<Option<Loaded>>,
     /// Held while the members file is changed.
     members: Mutex<()>,
-    /// Validity of issued certificates, seconds.
+    /// Validity of the certificates that this instance issues.
     valid_seconds: u64,
     renewal: Mutex<Progress>,
     /// Held while the certificate is renewed.
     renewing: Mutex<()>,
-    /// See [`Keeper::rights_version`].
     rights: AtomicU64,
     /// Versions, at the last check, of the files that rights come from.
     seen: Mutex<Option<[Option<files::Stamp>; 2]>>,

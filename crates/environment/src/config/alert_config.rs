@@ -15,11 +15,11 @@ pub struct AlertConfig {
     /// Transport lag of a standby, seconds, above which it is a warning (`_warn_s`) or critical (`_critical_s`): for
     /// THRESHOLD lines of the alert log, the dashboard, `/healthz` and `status --check`.
     pub transport_lag_warn_s: u64,
-    /// Not less than `transport_lag_warn_s`.
+    /// Seconds; a value below `transport_lag_warn_s` is refused.
     pub transport_lag_critical_s: u64,
     /// Apply lag of a standby, seconds. What a standby holds back by its apply delay is added to both thresholds.
     pub apply_lag_warn_s: u64,
-    /// Not less than `apply_lag_warn_s`.
+    /// Seconds; a value below `apply_lag_warn_s` is refused.
     pub apply_lag_critical_s: u64,
 }
 

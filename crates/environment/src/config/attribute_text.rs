@@ -9,7 +9,7 @@ use crate::config::destination_config::{
 };
 use std::fmt::Write;
 
-/// DELAY without a number, minutes.
+/// Minutes that DELAY stands for when it is written without a number.
 const BARE_DELAY_MIN: u32 = 30;
 
 /// Why a text is not a destination.

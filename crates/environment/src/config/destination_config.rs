@@ -17,7 +17,7 @@ pub enum TransportMode {
     SyncAffirm,
     /// Until the standby has received it in memory (SYNC NOAFFIRM).
     Fastsync,
-    /// For nothing (ASYNC).
+    /// Commits do not wait for this destination (ASYNC).
     Async,
 }
 
@@ -31,11 +31,10 @@ pub enum OnTimeout {
     Stall,
 }
 
-/// LOG_ARCHIVE_DEST_STATE_n.
+/// Whether a destination is in use (LOG_ARCHIVE_DEST_STATE_n).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// In use.
     #[default]
     Enable,
     /// Configured, but not in use until it is enabled.
@@ -44,7 +43,6 @@ pub enum State {
     Alternate,
 }
 
-/// Compression of redo in transit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
@@ -52,7 +50,7 @@ pub enum Compression {
     None,
     /// LZ4: little work, about half the bytes.
     Lz4,
-    /// Zstandard: more work, fewer bytes.
+    /// Zstandard: more work than LZ4, fewer bytes.
     Zstd,
 }
 
@@ -72,16 +70,15 @@ pub enum ValidLogs {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValidRole {
-    /// While it is a primary.
+    /// While this instance is a primary.
     PrimaryRole,
     /// While it is a standby: it forwards what it receives.
     StandbyRole,
-    /// Always.
     #[default]
     AllRoles,
 }
 
-/// VALID_FOR.
+/// VALID_FOR: which logs the destination takes, and in which role of this instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValidFor(pub ValidLogs, pub ValidRole);
 
@@ -101,7 +98,7 @@ impl ValidFor {
     }
 }
 
-/// `[[destination]]`
+/// One `[[destination]]` of `standfast.toml`; `id` distinguishes them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DestinationConfig {
@@ -242,7 +239,7 @@ impl DestinationConfig {
         self.transport_mode() != TransportMode::Async
     }
 
-    /// MAX_FAILURE in force.
+    /// Returns MAX_FAILURE in force; 0 is any number of failures.
     pub fn failures_allowed(&self) -> u32 {
         self.max_failure.unwrap_or(u32::from(self.group > 0))
     }
@@ -256,10 +253,9 @@ pub const FULL_ID_MAX: u8 = 10;
 #[error("destination {name}: {attribute} = {value}: {rule}")]
 pub struct BrokenRule {
     pub name: String,
-    /// Attribute, as in `standfast.toml`.
+    /// Name of the setting within `[[destination]]`.
     pub attribute: &'static str,
     pub value: String,
-    /// What is allowed.
     pub rule: String,
 }
 

@@ -15,7 +15,6 @@ pub use crate::config::destination_config::{Compression, DestinationConfig, OnTi
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
     #[error(
         "cannot read {path}: {source}\nhint: make the directory with `standfast init -D DIR`, or name another with -D"
     )]
@@ -31,10 +30,9 @@ pub enum ConfigError {
     #[error("{path}: {setting} = {value}: {rule}")]
     Range {
         path: PathBuf,
-        /// Full name of the setting.
+        /// Section and setting, such as `redo.groups`.
         setting: &'static str,
         value: String,
-        /// What is allowed.
         rule: &'static str,
     },
     /// The attributes of a destination are wrong, or contradict each other.
@@ -55,21 +53,16 @@ pub struct Config {
     pub checkpoint: CheckpointConfig,
     /// What happens when standbys keep commits waiting.
     pub protection: ProtectionConfig,
-    /// Receiving and applying.
     pub standby: StandbyConfig,
-    /// Certificates and encryption.
     pub security: SecurityConfig,
-    /// Snapshots for reports.
     pub snapshot: SnapshotConfig,
     /// Comparisons of standbys with this instance.
     pub verify: VerifyConfig,
     /// What is kept of a database when other content replaces it.
     pub kept: KeptConfig,
-    /// Dashboard and metrics.
     pub http: HttpConfig,
     /// What is reported to operators, and how.
     pub alert: AlertConfig,
-    /// Where redo is shipped.
     #[serde(rename = "destination", skip_serializing_if = "Vec::is_empty")]
     pub destinations: Vec<DestinationConfig>,
 }
@@ -114,7 +107,7 @@ pub enum ForeignWriters {
     /// Their commits are captured and counted; they wait for no standby.
     #[default]
     Count,
-    /// They get `database is locked`.
+    /// Their writes fail with `database is locked`.
     Refuse,
 }
 
@@ -187,9 +180,8 @@ pub struct HttpConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum TlsSetting {
-    /// Beyond loopback.
+    /// For connections that leave the loopback interface.
     Auto,
-    /// Everywhere.
     Required,
 }
 
@@ -623,7 +615,6 @@ impl Config {
         Some(mode.bits())
     }
 
-    /// The configuration as TOML text.
     pub fn to_toml(&self) -> String {
         toml::to_string_pretty(self).unwrap_or_default()
     }

@@ -59,7 +59,6 @@ pub struct Environment {
     sessions: Mutex<Option<CountedSessions>>,
     /// On a standby: the segment that shows sessions the state of a database.
     standby_segment: Mutex<Option<Segment>>,
-    /// See [`Environment::repair_memory`].
     memory_reported: MemoryReported,
 }
 

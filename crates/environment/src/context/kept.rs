@@ -147,7 +147,7 @@ pub fn remove(environment: &Environment, wanted: &str) -> Result<PathBuf, Instan
     Ok(file.path.clone())
 }
 
-/// Sorts files, newest first.
+/// Returns the files with the most recently kept first.
 pub fn sorted(mut files: Vec<KeptFile>) -> Vec<KeptFile> {
     files.sort_by_key(|file| Reverse(file.kept_us));
     files

@@ -31,7 +31,6 @@ pub enum What {
     LogMember,
     Database,
     Wal,
-    /// The wal-index of a database.
     WalIndex,
 }
 
@@ -83,7 +82,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
-    /// No file at the path.
+    /// The path names no file.
     Gone,
     Other,
     Unknown(String),

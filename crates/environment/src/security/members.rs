@@ -16,14 +16,14 @@ use standfast_tls::{TlsError, Token, TokenKey, hex};
 use standfast_transport::{IssuerAt, MemberRights, Right, Rights};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Largest number of unredeemed tokens.
+/// Limit of tokens that have not expired and were not redeemed; at the limit none is issued.
 const TOKENS_MAX: usize = 1000;
 
 /// Tokens and the allow-list: the content of `members.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Members {
-    /// By token number, in hexadecimal.
+    /// Tokens that can still be redeemed, by token number in hexadecimal.
     tokens: BTreeMap<String, IssuedToken>,
     /// Hosts that joined with a token of this instance; without any right: hosts that were removed since.
     joined: BTreeMap<String, Joined>,
@@ -39,11 +39,11 @@ pub struct Members {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "ReadToken")]
 struct IssuedToken {
-    /// A [`TokenKey`].
+    /// A [`TokenKey`] in hexadecimal, which verifies a proof.
     verifier: String,
     name: String,
     rights: Rights,
-    /// Expiry, seconds.
+    /// Seconds since the Unix epoch at which it expires.
     expires: u64,
 }
 

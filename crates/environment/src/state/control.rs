@@ -292,7 +292,6 @@ impl Control {
         self.whole_files.push(WholeFile { scn: whole.scn.max(known), ..whole });
     }
 
-    /// See [`WholeFile`].
     pub fn whole_file(&self, id: DatabaseId) -> Option<WholeFile> {
         self.whole_files.iter().find(|whole| whole.database == id).copied()
     }
@@ -310,7 +309,6 @@ impl Control {
         self.file_swaps.push(swap);
     }
 
-    /// See [`FileSwap`].
     pub fn file_swap(&self, id: DatabaseId) -> Option<FileSwap> {
         self.file_swaps.iter().find(|swap| swap.database == id).cloned()
     }
@@ -321,7 +319,6 @@ impl Control {
         self.owed_images.push(owed);
     }
 
-    /// See [`OwedImage`].
     pub fn owed_image(&self, id: DatabaseId) -> Option<OwedImage> {
         self.owed_images.iter().find(|owed| owed.database == id).copied()
     }

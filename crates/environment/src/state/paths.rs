@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Files and directories of one instance.
 #[derive(Clone, Debug)]
 pub struct Paths {
-    /// The instance directory, absolute.
+    /// Absolute path of the instance directory.
     pub directory: PathBuf,
     /// Control file: identity, role and databases.
     pub control: PathBuf,
@@ -27,7 +27,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Repository of snapshots.
+    /// Database in which the snapshots for reports are kept.
     pub fn repository(&self) -> PathBuf {
         self.directory.join("repository.db")
     }

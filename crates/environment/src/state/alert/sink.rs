@@ -32,7 +32,6 @@ struct Waiting {
     closed: bool,
 }
 
-/// Outcome of [`Queue::put`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
     Queued,

@@ -41,7 +41,6 @@ pub struct RestingFile {
     pub wal: Option<RestingWal>,
 }
 
-/// The WAL of a [`RestingFile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestingWal {
     pub position: WalPosition,

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// One opening of a standby as primary, or the very first opening.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incarnation {
-    /// Starts at 1.
+    /// 1 at `init`, one more at each failover.
     pub number: IncarnationNo,
     /// Distinguishes branches with the same number.
     pub id: IncarnationId,
@@ -45,7 +45,7 @@ pub struct Superseding {
 }
 
 impl Superseding {
-    /// Number of the newest incarnation.
+    /// Returns the number of its newest incarnation; 0 without one.
     pub fn number(&self) -> IncarnationNo {
         self.incarnations.last().map_or(0, |incarnation| incarnation.number)
     }
