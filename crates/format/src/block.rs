@@ -45,7 +45,7 @@ pub struct BlockHeader {
     pub sequence: u64,
     /// SCN of the first payload byte.
     pub position: Scn,
-    /// Running checksum before `position`.
+    /// Running checksum of the stream before `position`.
     pub stream_crc: StreamCrc,
     pub payload_bytes: u16,
     /// Offset within the payload of the first record that starts there, or [`NO_RECORD`].
@@ -65,7 +65,7 @@ pub struct BlockHeader {
 const FLAG_CUT: u8 = 1;
 
 impl BlockHeader {
-    /// SCN just after the payload.
+    /// Returns the SCN of the byte after the payload.
     pub fn end(&self) -> Scn {
         self.position + u64::from(self.payload_bytes)
     }
@@ -118,15 +118,13 @@ pub fn decode_block(block: &[u8]) -> Result<BlockHeader, DecodeError> {
 /// The header fields of the next block to write; they advance with every block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockWriter {
-    /// Bytes of a block.
     pub block_bytes: usize,
-    /// Number of the next block.
     pub number: u32,
     /// Sequence of the log being filled.
     pub sequence: u64,
     /// SCN of the next payload byte.
     pub position: Scn,
-    /// Running checksum before `position`.
+    /// Running checksum of the stream before `position`.
     pub stream_crc: StreamCrc,
     /// First byte of a record at or after `position`, as far as known.
     pub next_record: Scn,

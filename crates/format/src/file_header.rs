@@ -60,13 +60,12 @@ pub struct LogFileHeader {
     pub incarnation_id: IncarnationId,
     /// Log sequence number, from 1 in each incarnation.
     pub sequence: u64,
-    /// SCN of the first byte.
+    /// SCN of the first stream byte in the file.
     pub first_scn: Scn,
     /// SCN after the last byte; `None` while the log is being filled.
     pub next_scn: Option<Scn>,
     /// Time of the switch into this log, microseconds since the Unix epoch.
     pub first_time_us: u64,
-    /// File size in bytes.
     pub file_bytes: u64,
     /// Running checksum of the stream before `first_scn`.
     pub stream_crc: StreamCrc,

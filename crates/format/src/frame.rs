@@ -100,13 +100,10 @@ pub struct FrameHeader {
     /// bits say for how long after the frame was made no commit is acknowledged without the receiver, in units of 10
     /// ms. Otherwise zero.
     pub flags: u16,
-    /// Meaning by kind, see [`FrameKind`].
+    /// The meaning of `a` to `d` depends on the kind, see [`FrameKind`].
     pub a: u64,
-    /// Meaning by kind, see [`FrameKind`].
     pub b: u64,
-    /// Meaning by kind, see [`FrameKind`].
     pub c: u64,
-    /// Meaning by kind, see [`FrameKind`].
     pub d: u64,
 }
 

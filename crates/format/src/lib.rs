@@ -23,7 +23,6 @@ pub use record::{
     decode_record, peek_length,
 };
 
-/// Why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// More bytes are needed; never returned for a length that is not legal.
@@ -32,7 +31,6 @@ pub enum DecodeError {
         /// Total bytes needed from the start of the item.
         needed: usize,
     },
-    /// A checksum does not match.
     #[error("checksum mismatch in {item}")]
     Checksum { item: &'static str },
     /// A field has a value that the format does not allow.

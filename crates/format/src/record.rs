@@ -17,7 +17,7 @@ use standfast_types::{
     WalPosition, WalSalts,
 };
 
-/// Bytes before a record's body.
+/// Bytes of checksum, length and kind, which precede the body of a record.
 pub const RECORD_HEADER_BYTES: usize = 8;
 const NAME_BYTES_MAX: usize = 1024;
 
@@ -67,9 +67,10 @@ pub struct Attach<'a> {
 /// One decoded record; vectors and names point into the input.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record<'a> {
-    /// See [`RecordKind::Change`].
-    Change { database: DatabaseId, vectors: Vectors<'a> },
-    /// See [`RecordKind::Commit`].
+    Change {
+        database: DatabaseId,
+        vectors: Vectors<'a>,
+    },
     Commit {
         database: DatabaseId,
         /// Time at which capture saw the commit, microseconds since the Unix epoch.
@@ -80,7 +81,6 @@ pub enum Record<'a> {
         frame: u32,
         vectors: Vectors<'a>,
     },
-    /// See [`RecordKind::WalGeneration`].
     WalGeneration {
         database: DatabaseId,
         salts: WalSalts,
@@ -91,29 +91,26 @@ pub enum Record<'a> {
         /// Capture restarts after those frames: parts of a transaction without its commit are void.
         restart: bool,
     },
-    /// See [`RecordKind::Attach`].
     Attach(Attach<'a>),
-    /// See [`RecordKind::Detach`].
-    Detach { database: DatabaseId },
-    /// See [`RecordKind::Baseline`].
+    Detach {
+        database: DatabaseId,
+    },
     Baseline {
         database: DatabaseId,
         /// The image is known to hold all redo of the database before it. Otherwise (an operator has decided for a
         /// file, or the previous release wrote the record) it may discard something that its reader holds.
         complete: bool,
     },
-    /// See [`RecordKind::Incarnation`].
     Incarnation {
         number: IncarnationNo,
         id: IncarnationId,
         /// SCN at which it left the incarnation before it.
         branch: Scn,
-        /// Microseconds since the Unix epoch.
+        /// When the incarnation began, microseconds since the Unix epoch.
         time_us: u64,
     },
-    /// See [`RecordKind::EndOfRedo`].
     EndOfRedo {
-        /// Microseconds since the Unix epoch.
+        /// When the primary shut down, microseconds since the Unix epoch.
         time_us: u64,
     },
     /// See [`RecordKind::Verification`]. Changes nothing at a primary; changes a standby only with `repair`.
@@ -146,7 +143,6 @@ impl Record<'_> {
     }
 }
 
-/// The change of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageVector<'a> {
     pub page_no: PageNo,
@@ -154,7 +150,7 @@ pub struct PageVector<'a> {
     pub sum_after: u32,
     /// The ranges are relative to a page of zeros, whatever was there before.
     pub from_zeros: bool,
-    /// Encoded ranges, see [`crate::Ranges`].
+    /// Changed byte ranges, in the encoding that [`crate::Ranges`] decodes.
     pub ranges: &'a [u8],
 }
 
@@ -435,7 +431,7 @@ impl<'a> RecordBuilder<'a> {
         length
     }
 
-    /// Appends a whole [`Record::WalGeneration`].
+    /// Appends a complete [`Record::WalGeneration`]; returns its length in bytes.
     pub fn wal_generation(
         out: &'a mut Vec<u8>,
         database: DatabaseId,
@@ -461,19 +457,19 @@ impl<'a> RecordBuilder<'a> {
         builder.finish()
     }
 
-    /// Appends a whole [`Record::Detach`].
+    /// Appends a complete [`Record::Detach`]; returns its length in bytes.
     pub fn detach(out: &'a mut Vec<u8>, database: DatabaseId) -> usize {
         Self::begin_for(out, RecordKind::Detach, database).finish()
     }
 
-    /// Appends a whole [`Record::Baseline`].
+    /// Appends a complete [`Record::Baseline`]; returns its length in bytes.
     pub fn baseline(out: &'a mut Vec<u8>, database: DatabaseId, complete: bool) -> usize {
         let builder = Self::begin_for(out, RecordKind::Baseline, database);
         builder.out.push(u8::from(complete));
         builder.finish()
     }
 
-    /// Appends a whole [`Record::Incarnation`].
+    /// Appends a complete [`Record::Incarnation`]; returns its length in bytes.
     pub fn incarnation(
         out: &'a mut Vec<u8>,
         number: IncarnationNo,
@@ -489,7 +485,7 @@ impl<'a> RecordBuilder<'a> {
         builder.finish()
     }
 
-    /// Appends a whole [`Record::EndOfRedo`].
+    /// Appends a complete [`Record::EndOfRedo`]; returns its length in bytes.
     pub fn end_of_redo(out: &'a mut Vec<u8>, time_us: u64) -> usize {
         let builder = Self::begin(out, RecordKind::EndOfRedo);
         builder.out.extend_from_slice(&time_us.to_le_bytes());
