@@ -43,7 +43,6 @@ impl Site {
         Site { directory }
     }
 
-    /// Copies the primary.
     fn standby(place: &TempDir, name: &str, primary: &Running) -> Site {
         let directory = place.join(name);
         let from = primary.listening().unwrap();

@@ -161,7 +161,7 @@ impl Running {
 enum Unanswered {
     /// It answers, and refuses to report.
     Discreet,
-    /// It does not answer.
+    /// No connection was made, or no answer came; with the error.
     Unreachable(String),
 }
 

@@ -21,7 +21,7 @@ const ACTIVITY_REPORTED: usize = 4_000;
 const RECENT_US: u64 = 10_000_000;
 
 pub struct Look {
-    /// Microseconds since the Unix epoch.
+    /// When the sample was taken, microseconds since the Unix epoch.
     pub time_us: u64,
     pub sample: Sample,
     pub activity: Vec<Activity>,
@@ -133,12 +133,10 @@ fn metrics(began: &Sample, ended: &Sample, group_s: u32) -> Option<Vec<Metric>> 
     ])
 }
 
-/// [`Notes`] shared by several threads.
 #[derive(Default)]
 pub struct SharedNotes(Mutex<Notes>);
 
 impl SharedNotes {
-    /// See [`Notes::note`].
     pub fn note(&self, look: Look) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).note(look);
     }

@@ -71,13 +71,12 @@ pub struct LocalStatus {
 /// The instance whose archived logs are copied, as it is now.
 pub struct Archiving<'a> {
     pub environment: &'a Environment,
-    /// All destinations, local or not.
+    /// Every configured destination, not only the local ones.
     pub configured: &'a [DestinationConfig],
     pub log: &'a RedoLog,
     pub is_primary: bool,
     /// How far each other destination has redo on disk, by name.
     pub hardened: &'a [(String, Scn)],
-    /// Whether the instance is stopping.
     pub stopping: &'a dyn Fn() -> bool,
 }
 

@@ -178,7 +178,6 @@ impl Running {
         std::mem::take(&mut *self.local_retries.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 
-    /// The newest verification against standbys.
     pub(crate) fn verification(&self) -> &Verification {
         &self.verification
     }

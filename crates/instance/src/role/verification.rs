@@ -49,7 +49,7 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Progress of the newest run.
+    /// Returns the progress of the newest run; `None` before the first.
     pub fn progress(&self) -> Option<Progress> {
         self.lock().clone()
     }

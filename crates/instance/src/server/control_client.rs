@@ -16,7 +16,7 @@ use std::time::Duration;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a command waits for the process of an instance to appear.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Limit of row bytes accepted.
+/// Limit of bytes of rows that a command accepts in an answer.
 const ROWS_BYTES_MAX: u64 = 256 << 20;
 
 /// Sends a request to the instance in `directory` and returns its answer.

@@ -30,19 +30,19 @@ pub enum Request {
     Stop,
     /// Protect a database or a directory of them.
     Protect {
-        /// File or directory, absolute.
+        /// Absolute path of a file or a directory.
         path: PathBuf,
         name: Option<String>,
     },
     Unprotect {
-        /// Name or absolute path.
+        /// Name of the database, or its absolute path.
         name: String,
     },
     /// Show what the file of an offline database and its redo would each lose, and decide for one of them.
     Resolve {
-        /// Name or absolute path.
+        /// Name of the database, or its absolute path.
         name: String,
-        /// What counts; `None`: only show.
+        /// Which of the two is kept; `None` only shows them.
         keep: Option<Keep>,
     },
     /// The files that were set aside.
@@ -54,12 +54,11 @@ pub enum Request {
     SwitchLogfile,
     /// Change groups or members of the redo log.
     ChangeLog {
-        /// See [`LogChange`].
         change: LogChange,
     },
     /// Register an archived log that was copied to this standby by hand.
     RegisterLogfile {
-        /// Path of the log, absolute.
+        /// Absolute path of the archived log.
         path: PathBuf,
     },
     Checkpoint,
@@ -67,7 +66,7 @@ pub enum Request {
     Verify {
         /// Database by name or absolute path; `None`: all.
         database: Option<String>,
-        /// Send the pages that differ.
+        /// Send the standbys the pages that differ.
         repair: bool,
         /// Bytes read per second; `None`: as configured.
         bytes_per_s: Option<u64>,
@@ -84,7 +83,7 @@ pub enum Request {
     },
     Apply {
         on: bool,
-        /// Apply without the configured delay.
+        /// Apply immediately, without the configured apply delay.
         no_delay: bool,
     },
     SetDestination {
@@ -112,7 +111,7 @@ pub enum Request {
         /// Name under which the host joins.
         name: String,
         rights: Rights,
-        /// Validity of the token, seconds.
+        /// How long the token is valid, seconds.
         ttl_s: u64,
     },
     /// Renew the certificate now, over an open stream to the issuer if there is one.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Limit of page bytes read for one record.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Limit of pages per record.
+/// Limit of pages whose checksums one record carries.
 const CHUNK_PAGES: usize = 1024;
 /// How long to wait for a database that cannot be compared now.
 const OBSTACLE_WAIT: Duration = Duration::from_secs(60);

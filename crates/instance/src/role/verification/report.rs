@@ -16,7 +16,7 @@ pub struct Progress {
     pub scheduled: bool,
     /// Whether pages that differ are sent.
     pub repair: bool,
-    /// Pages to read.
+    /// Pages of the databases of this run that are known so far.
     pub pages: u64,
     pub pages_read: u64,
     pub failure: Option<String>,
@@ -31,9 +31,9 @@ pub struct DatabaseResult {
     pub pages: u64,
     /// End of the last of their records.
     pub scn: Option<Scn>,
-    /// Why it was not compared.
+    /// Why the database was not compared; `None` when it was.
     pub skipped: Option<String>,
-    /// Pages sent to standbys.
+    /// Pages whose images were sent to standbys.
     pub repaired: u64,
     /// Why pages that differ were not sent.
     pub not_repaired: Option<String>,
@@ -44,24 +44,21 @@ pub struct DatabaseResult {
 pub struct DestinationResult {
     pub name: String,
     pub outcome: Outcome,
-    /// Pages compared there.
+    /// Pages that the destination has compared.
     pub compared: u64,
-    /// Pages that differ.
     pub differing: u64,
-    /// The first pages that differ.
+    /// The first of the pages that differ.
     pub pages: Vec<PageDifference>,
-    /// Why it did not compare.
+    /// Why it did not compare; `None` when it did.
     pub why: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// All pages are equal.
     Equal,
-    /// Some pages differ.
     Differs,
-    /// Not all pages were compared.
+    /// At least one page was not compared.
     NotCompared,
     /// The destination applies redo with a delay and compares then.
     Later,

@@ -3,7 +3,7 @@
 /// Whether a scheduled run is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Schedule {
-    /// No date is set yet.
+    /// No date is set, or it is not plausible.
     Unknown,
     Later,
     Due,
