@@ -56,7 +56,6 @@ impl CommitPart {
         CommitPart::Scheduling,
     ];
 
-    /// Name for display.
     pub fn name(self) -> &'static str {
         match self {
             CommitPart::WriteLockQueue => "queue for the write lock",
@@ -72,7 +71,6 @@ impl CommitPart {
         }
     }
 
-    /// Name in metrics.
     pub fn label(self) -> &'static str {
         match self {
             CommitPart::WriteLockQueue => "write_lock_queue",
@@ -118,9 +116,9 @@ pub struct Round {
 /// later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteAnswer {
-    /// Time of arrival here.
+    /// When the acknowledgement arrived here, on the clock of this machine.
     pub arrived_ns: u64,
-    /// Duration of the standby's write.
+    /// How long the standby took to write the redo.
     pub write_ns: u64,
     /// What was sent before this moment found the standby busy with earlier writes.
     pub busy_until_ns: u64,
@@ -139,15 +137,13 @@ impl RemoteAnswer {
 /// What the release of a commit waited for last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The local write.
     Local,
-    /// An acknowledgement.
     Remote(RemoteAnswer),
     /// A decision not to wait for a destination any more.
     Decision,
 }
 
-/// Nanoseconds by part, see [`CommitPart::index`].
+/// Nanoseconds per part, at the index that [`CommitPart::index`] returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts(pub [u64; CommitPart::ALL.len()]);
 

@@ -9,21 +9,19 @@ pub enum WaitClass {
     Application,
     /// Too little of something that can be configured.
     Configuration,
-    /// Durability of a commit.
+    /// Waits for the durability of a commit.
     Commit,
-    /// Nothing to do.
+    /// A thread that has nothing to do.
     Idle,
-    /// Sending and receiving.
+    /// Sending to other instances and receiving from them.
     Network,
     /// Writes and reads of background threads.
     #[serde(rename = "System I/O")]
     SystemIo,
-    /// Everything else.
     Other,
 }
 
 impl WaitClass {
-    /// All of them.
     pub const ALL: [WaitClass; 7] = [
         WaitClass::Application,
         WaitClass::Configuration,
@@ -34,7 +32,6 @@ impl WaitClass {
         WaitClass::Other,
     ];
 
-    /// As operators know it.
     pub fn name(self) -> &'static str {
         match self {
             WaitClass::Application => "Application",
@@ -59,12 +56,10 @@ macro_rules! events {
             /// All of them, in the order of their numbers.
             pub const ALL: &'static [Event] = &[$(Event::$event),*];
 
-            /// As operators know it.
             pub fn name(self) -> &'static str {
                 match self { $(Event::$event => $name,)* }
             }
 
-            /// Its class.
             pub fn class(self) -> WaitClass {
                 match self { $(Event::$event => WaitClass::$class,)* }
             }
@@ -74,7 +69,6 @@ macro_rules! events {
                 match self { $(Event::$event => $foreground,)* }
             }
 
-            /// Its documentation, for reference pages.
             pub fn description(self) -> &'static str {
                 match self { $(Event::$event => concat!($($doc),*),)* }
             }
@@ -140,17 +134,14 @@ events! {
 }
 
 impl Event {
-    /// Its number, from 0 on.
     pub fn index(self) -> usize {
         self as usize
     }
 
-    /// The event with that number.
     pub fn from_index(index: usize) -> Option<Event> {
         Event::ALL.get(index).copied()
     }
 
-    /// The event of that name.
     pub fn named(name: &str) -> Option<Event> {
         Event::ALL.iter().copied().find(|event| event.name() == name)
     }

@@ -54,13 +54,12 @@ impl Histogram {
 /// Counts at one moment, or of an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistogramCounts {
-    /// Number of durations.
     pub count: u64,
     /// Sum of the durations in nanoseconds.
     pub time_ns: u64,
     /// The longest duration since the start of the process, in nanoseconds.
     pub max_ns: u64,
-    /// Counts by bucket, see [`bucket_of`].
+    /// Counts by bucket, at the index that [`bucket_of`] returns.
     pub buckets: Vec<u64>,
 }
 

@@ -26,7 +26,7 @@ pub struct Remote {
     pub name: String,
     /// Its own report; `None` when it does not answer.
     pub observation: Option<Box<Observation>>,
-    /// Why it does not answer.
+    /// Why it does not answer; `None` when it does.
     pub error: Option<String>,
     /// Time of the request, microseconds since the Unix epoch.
     pub asked_us: u64,
@@ -35,7 +35,7 @@ pub struct Remote {
 /// What an instance has recorded about itself since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// Metrics of intervals, oldest first.
+    /// Metrics per interval, the oldest interval first.
     pub metrics: Vec<Metric>,
     /// Active sessions and threads, sampled once a second, oldest first.
     pub activity: Vec<Activity>,
@@ -47,7 +47,7 @@ pub struct History {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
     pub name: String,
-    /// Unit as in V$SYSMETRIC.
+    /// Unit in the words of V$SYSMETRIC.
     pub unit: String,
     /// Start of the interval, microseconds since the Unix epoch.
     pub begin_us: u64,
@@ -93,7 +93,7 @@ pub fn lag_unit_s(seconds: u64) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LagCount {
     pub name: String,
-    /// Seconds, rounded down to [`lag_unit_s`].
+    /// Lag in seconds, rounded down to a multiple of [`lag_unit_s`].
     pub seconds: u64,
     pub count: u64,
     /// Time at which it was seen last, microseconds since the Unix epoch.

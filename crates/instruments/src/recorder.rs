@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Number of nested waits that are shown; deeper ones are counted, but not shown while they last.
 const DEPTH: usize = 4;
-/// Stands for no event.
+/// Event number of a thread that waits for nothing.
 const NONE: usize = usize::MAX;
 
 thread_local! {
@@ -45,7 +45,6 @@ impl Default for Instruments {
     }
 }
 
-/// Microseconds since the Unix epoch.
 fn now_us() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
@@ -253,7 +252,7 @@ pub fn monotonic_ns() -> u64 {
 #[must_use = "the wait ends when this is dropped"]
 #[derive(Debug)]
 pub struct Waiting {
-    /// `None` where nothing is counted.
+    /// `None` with the feature `off`, and on a thread that has not been entered.
     of: Option<(Arc<ThreadState>, Event, Instant)>,
 }
 

@@ -11,12 +11,10 @@ macro_rules! statistics {
             /// All of them, in the order of their numbers.
             pub const ALL: &'static [Statistic] = &[$(Statistic::$statistic),*];
 
-            /// As operators know it.
             pub fn name(self) -> &'static str {
                 match self { $(Statistic::$statistic => $name,)* }
             }
 
-            /// Its documentation, for reference pages.
             pub fn description(self) -> &'static str {
                 match self { $(Statistic::$statistic => concat!($($doc),*),)* }
             }
@@ -74,12 +72,10 @@ statistics! {
 }
 
 impl Statistic {
-    /// Its number, from 0 on.
     pub fn index(self) -> usize {
         self as usize
     }
 
-    /// The statistic of that name.
     pub fn named(name: &str) -> Option<Statistic> {
         Statistic::ALL.iter().copied().find(|statistic| statistic.name() == name)
     }
