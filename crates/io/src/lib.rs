@@ -55,7 +55,6 @@ pub trait LogFile: Send + Sync {
     fn sync(&self) -> Result<()>;
     /// Fills `out` from `offset`; an error when the file ends before.
     fn read_at(&self, out: &mut [u8], offset: u64) -> Result<()>;
-    /// Size in bytes.
     fn len(&self) -> Result<u64>;
     /// Identity of the open file; `None` on a disk that does not know identities.
     fn identity(&self) -> Result<Option<FileIdentity>> {
