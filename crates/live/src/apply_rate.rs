@@ -14,11 +14,11 @@ const APPLYING: [Event; 3] = [Event::RecoveryApply, Event::DbFileParallelWrite, 
 /// One moment: how much has been applied, and whether a backlog was left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
-    /// Time of the moment, seconds.
+    /// Seconds since the Unix epoch.
     pub at_s: f64,
     /// Time that apply has worked until then, seconds; pauses count unless they are known.
     pub worked_s: f64,
-    /// Redo applied, bytes.
+    /// SCN at the primary, bytes of redo since the start at the standby: only differences count.
     pub applied: u64,
     /// Whether apply had a backlog to work on.
     pub busy: bool,

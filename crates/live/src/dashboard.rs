@@ -24,7 +24,7 @@ const EVENTS: usize = 20;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Machine {
-    /// Processors; `None`: unknown.
+    /// Number of processors; `None` when it is unknown.
     pub cpus: Option<u64>,
     /// Free bytes where the redo is; `None`: unknown.
     pub disk_free_bytes: Option<u64>,
@@ -32,7 +32,6 @@ pub struct Machine {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dashboard {
-    /// See [`SCHEMA_VERSION`].
     pub schema_version: u32,
     pub name: String,
     pub role: String,
@@ -46,13 +45,13 @@ pub struct Dashboard {
     pub verdict: Verdict,
     /// 2: which instance sends redo to which.
     pub topology: Vec<Link>,
-    /// 3: the standbys.
+    /// 3: the state and the lags of each standby.
     pub standbys: Vec<StandbyState>,
     /// 4: where the time of commits goes.
     pub commit: CommitTime,
-    /// 5: active sessions.
+    /// 5: sessions and threads, and what they wait for.
     pub sessions: Sessions,
-    /// 6: what may run out.
+    /// 6: the log, its archive and the disk, which may run out.
     pub pressure: Pressure,
     /// 7: the alert log, the newest line first.
     pub events: Vec<EventLine>,

@@ -84,7 +84,7 @@ fn loss(destination: &Destination, now_us: Option<u64>) -> Lag {
     }
 }
 
-/// Seconds to apply a backlog.
+/// Returns the seconds that applying `backlog` takes; `None` without the backlog or the rate that this needs.
 fn apply_s(backlog: Option<u64>, rate: Option<f64>) -> Option<f64> {
     match (backlog?, rate) {
         (0, _) => Some(0.0),

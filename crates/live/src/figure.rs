@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Text of an unknown number.
 pub const UNKNOWN: &str = "unknown";
 
 /// A number in its base unit, and the text that is shown everywhere.
@@ -10,7 +9,7 @@ pub const UNKNOWN: &str = "unknown";
 pub struct Figure {
     /// Bytes, seconds or a count; `None`: unknown.
     pub value: Option<f64>,
-    /// The number with its unit.
+    /// The number with its unit; [`UNKNOWN`] without a number.
     pub text: String,
 }
 

@@ -8,12 +8,10 @@ use crate::status::Destination;
 /// A standby that has been silent for longer is not connected, microseconds.
 pub const SILENCE_US: u64 = 15_000_000;
 
-/// An amount of redo and the time span it covers.
+/// An amount of redo and the time span it covers; each is `None` when it is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lag {
-    /// `None`: unknown.
     pub seconds: Option<f64>,
-    /// `None`: unknown.
     pub bytes: Option<u64>,
 }
 

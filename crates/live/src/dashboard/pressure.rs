@@ -11,7 +11,7 @@ pub struct Pressure {
     /// What holds up commits beyond the ordinary; `None`: nothing.
     pub blocked_by: Option<String>,
     pub waiting_commits: Figure,
-    /// Redo generated per second.
+    /// Bytes of redo generated per second.
     pub redo_rate: Figure,
     /// Time between two log switches at the current rate.
     pub switch_interval: Figure,

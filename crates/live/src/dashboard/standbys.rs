@@ -19,7 +19,7 @@ pub struct Link {
     pub commits: String,
     /// Time since the other end was last heard.
     pub heard: Figure,
-    /// Missing logs; `None`: none.
+    /// Logs that the standby lacks; `None` without a gap.
     pub gap: Option<String>,
     /// The newest error while the connection is down.
     pub trouble: Option<String>,
@@ -37,9 +37,9 @@ pub struct StandbyState {
     pub apply_lag: Figure,
     /// Redo that it has not applied, bytes.
     pub apply_lag_bytes: Figure,
-    /// Redo received per second.
+    /// Bytes of redo received per second.
     pub receive_rate: Figure,
-    /// Redo applied per second.
+    /// Bytes of redo applied per second.
     pub apply_rate: Figure,
     /// Time until it has applied everything, at these rates.
     pub catch_up: Figure,

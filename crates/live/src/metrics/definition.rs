@@ -20,11 +20,11 @@ pub enum Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// Name without `_total` and `_info`.
+    /// Name without the suffixes `_total` and `_info`.
     pub base: &'static str,
     pub kind: Kind,
     pub labels: &'static [&'static str],
-    /// Meaning, with the unit.
+    /// Help text of the exposition, which states the unit.
     pub help: &'static str,
 }
 
@@ -44,7 +44,6 @@ pub enum Value {
     /// Of a gauge, a counter, or the 1 of an info.
     Number(f64),
     Durations {
-        /// Sum, seconds.
         sum_s: f64,
         /// Upper bound in seconds, and the count above the previous bound up to this one.
         buckets: Vec<(f64, u64)>,

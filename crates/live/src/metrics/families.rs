@@ -12,7 +12,6 @@ macro_rules! metrics {
         $(static $constant: Definition = Definition {
             base: $base, kind: Kind::$kind, labels: &[$($label),*], help: $help,
         };)*
-        /// All metrics.
         pub static DEFINITIONS: &[&Definition] = &[$(&$constant),*];
     };
 }
