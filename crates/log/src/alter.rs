@@ -32,7 +32,7 @@ pub struct NewGroup {
 pub struct NewMember {
     letter: char,
     directory: PathBuf,
-    /// By group index.
+    /// The new file of each group, by group index.
     files: BTreeMap<usize, Copied>,
 }
 

@@ -13,7 +13,7 @@ const SUFFIX: &str = "arc";
 pub struct ArchivedLog {
     pub path: PathBuf,
     pub header: LogFileHeader,
-    /// Bytes of the file.
+    /// Size of the file, padding included.
     pub bytes: u64,
 }
 

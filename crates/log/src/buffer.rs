@@ -13,14 +13,14 @@ use std::time::Duration;
 /// Consecutive whole records of the redo stream.
 #[derive(Debug)]
 pub struct RedoChunk {
-    /// SCN of the first byte.
+    /// SCN of `bytes[0]`, where a record begins.
     pub first: Scn,
     /// The records, without spare capacity: a chunk may stay for long.
     pub bytes: Box<[u8]>,
 }
 
 impl RedoChunk {
-    /// SCN after the last byte.
+    /// Returns the SCN of the byte after the last.
     pub fn end(&self) -> Scn {
         self.first + self.bytes.len() as u64
     }

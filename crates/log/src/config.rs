@@ -18,7 +18,7 @@ pub struct LogConfig {
     pub groups: usize,
     /// Groups beyond `redo.groups`, of which a standby has some; used in messages only.
     pub unnamed_groups: usize,
-    /// Bytes of each file.
+    /// Size of the file of each member.
     pub group_bytes: u64,
     /// 512 or 4,096: the logical block size of the device.
     pub block_bytes: usize,

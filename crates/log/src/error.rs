@@ -24,7 +24,6 @@ pub enum LogError {
         "redo log {path}: {source}\nhint: restore the file from another member, or start with the directory it belongs to"
     )]
     Damaged { path: PathBuf, source: DecodeError },
-    /// No log holds the position.
     #[error(
         "no redo log holds SCN {at}; the oldest begins at SCN {oldest}\nhint: a standby that needs it must be created again"
     )]

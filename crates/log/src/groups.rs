@@ -86,7 +86,7 @@ impl Group {
 /// A group as seen from outside this crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupView {
-    /// Group number, from 1.
+    /// Number of the group, counted from 1.
     pub group: usize,
     pub state: GroupState,
     /// Header of the log that the group holds; `None` when it holds none.

@@ -17,7 +17,7 @@ pub struct LogIdentity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSwitch {
     pub sequence: u64,
-    /// SCN of the first byte.
+    /// SCN of the first byte of the new log.
     pub first_scn: Scn,
     /// Time of the switch, microseconds since the Unix epoch.
     pub time_us: u64,

@@ -46,9 +46,9 @@ pub struct Verified {
 /// Archived logs that continue from a position without a gap.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    /// The logs, in order.
+    /// In the order of the stream, without a gap.
     pub logs: Vec<ArchivedLog>,
-    /// SCN after the last log.
+    /// SCN of the byte after the last log.
     pub end: Scn,
     pub crc: StreamCrc,
     /// Start of the last record that begins in these logs.

@@ -35,11 +35,11 @@ const LOOK_FOR_TURN: u64 = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteCounts {
     pub writes: u64,
-    /// `redo size`, bytes of records.
+    /// The statistic `redo size`: bytes of records.
     pub bytes: u64,
-    /// `redo blocks written`.
+    /// The statistic `redo blocks written`, one member counted.
     pub blocks: u64,
-    /// `redo wastage`, bytes of padding.
+    /// The statistic `redo wastage`: bytes of padding.
     pub wastage: u64,
     pub switches: u64,
 }
@@ -68,7 +68,7 @@ pub struct LogWriter {
 /// A write that was begun and not awaited yet.
 struct InFlight {
     writer: BlockWriter,
-    /// Bytes of blocks.
+    /// Bytes of the buffer that are written, whole blocks.
     used: usize,
     written_to: Vec<Member>,
 }

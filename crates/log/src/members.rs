@@ -224,7 +224,7 @@ fn is_same(one: &Arc<dyn LogFile>, other: &Arc<dyn LogFile>) -> bool {
 }
 
 struct Job {
-    /// Number of the write.
+    /// Writes are numbered in the order in which they begin.
     nth: usize,
     file: Arc<dyn LogFile>,
     data: Arc<AlignedBuf>,

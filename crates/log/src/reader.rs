@@ -12,7 +12,7 @@ use standfast_types::Scn;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Most {
-    /// Bytes of the stream.
+    /// Limit of bytes of the stream.
     pub bytes: usize,
     /// Bytes of the file, including padding.
     pub of_file: usize,

@@ -55,7 +55,6 @@ impl RedoLog {
         self.reuse_limit.store(limit.0, SeqCst);
     }
 
-    /// Limit set by [`RedoLog::set_reuse_limit`].
     pub fn reuse_limit(&self) -> Scn {
         Scn(self.reuse_limit.load(SeqCst))
     }
@@ -172,7 +171,6 @@ impl RedoLog {
         self.checkpoint.fetch_max(scn.0, SeqCst);
     }
 
-    /// SCN set by [`RedoLog::set_checkpoint`].
     pub fn checkpoint(&self) -> Scn {
         Scn(self.checkpoint.load(SeqCst))
     }
@@ -203,7 +201,7 @@ impl RedoLog {
         }
     }
 
-    /// All archived logs, oldest first.
+    /// Returns the archived logs, the oldest first.
     pub fn archived(&self) -> Vec<ArchivedLog> {
         self.catalog().archived.clone()
     }

@@ -113,9 +113,9 @@ fn void_from(
 /// Blocks that all members are to have.
 struct Piece {
     blocks: AlignedBuf,
-    /// Number of the first block.
+    /// Number, within the file, of the first block.
     first: u32,
-    /// Bytes in use.
+    /// Bytes of `blocks` that are filled.
     used: usize,
     block_bytes: usize,
 }
