@@ -14,7 +14,7 @@ pub struct ArchiveLag {
 }
 
 impl ArchiveLag {
-    /// Takes `redo.archive_lag_target_s`; 0: never switch.
+    /// `target_s` is `redo.archive_lag_target_s`; with 0 the age of a log never leads to a switch.
     pub fn new(target_s: u64) -> ArchiveLag {
         let target = (target_s > 0).then(|| Duration::from_secs(target_s));
         ArchiveLag { target, sequence: 0, since: None }

@@ -40,7 +40,6 @@ pub struct Database {
     /// SCN of the last captured commit.
     last_commit: AtomicU64,
     in_redo: AtomicU64,
-    /// See [`Database::last_change`].
     changed: AtomicU64,
     synced: AtomicU64,
     /// Salts of the WAL if it is deferred-sync, see [`Database::is_deferred`].
@@ -483,7 +482,7 @@ impl Database {
         ReleasePosition(self.local.load(SeqCst))
     }
 
-    /// Raises [`Database::synced`].
+    /// Raises [`Database::synced`]; a lower SCN changes nothing.
     pub fn set_synced(&self, scn: Scn) {
         self.synced.fetch_max(scn.0, SeqCst);
     }

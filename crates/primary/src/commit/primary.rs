@@ -89,7 +89,7 @@ pub enum Entry {
 struct Served {
     capture: Capture,
     shared: Arc<Database>,
-    /// Since when capture is obstructed.
+    /// Since when capture is obstructed; `None` while it is not.
     obstructed: Option<Instant>,
     baseline: Option<BaselineJob>,
     /// Waiting for a full resync; nothing is captured.

@@ -46,12 +46,10 @@ impl ReleaseQueue {
         }
     }
 
-    /// Number of waiting commits.
     pub fn len(&self) -> usize {
         self.commits.len()
     }
 
-    /// Whether no commit waits.
     pub fn is_empty(&self) -> bool {
         self.commits.is_empty()
     }

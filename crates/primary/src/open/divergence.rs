@@ -15,7 +15,7 @@ use standfast_sqlite_wal::state::PageFound;
 use standfast_types::{DatabaseId, PageNo, PageSize, Scn};
 use std::collections::{HashMap, HashSet};
 
-/// Limit on named pages.
+/// Limit of page numbers listed; pages beyond it are only counted.
 const NAMED_MAX: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -32,7 +32,6 @@ pub struct Commits {
     pub first: Option<CommitAt>,
 }
 
-/// Result of a [`Comparison`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Divergence {
     /// Where the compared range of redo begins.
@@ -46,9 +45,9 @@ pub struct Divergence {
     pub older: u64,
     /// Pages that no redo of the range explains.
     pub unexplained: u64,
-    /// The first older pages.
+    /// The first [`NAMED_MAX`] of the older pages.
     pub older_pages: Vec<PageNo>,
-    /// The first unexplained pages.
+    /// The first [`NAMED_MAX`] of the unexplained pages.
     pub unexplained_pages: Vec<PageNo>,
     /// Commits that the file certainly lacks.
     pub lacks_at_least: Commits,

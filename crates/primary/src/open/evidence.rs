@@ -117,7 +117,6 @@ pub struct Comparison<P> {
     image: Vec<u8>,
 }
 
-/// What [`Comparison`] has found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Committed transactions of the database in the range.
@@ -389,7 +388,7 @@ impl Evidence {
         self.has_whole_file && self.last_commit_is_there && self.earlier + self.at_start == 0
     }
 
-    /// Pages that count.
+    /// Returns the number of pages in all classes together.
     pub fn pages(&self) -> u32 {
         self.newest + self.earlier + self.at_start + self.overwritten + self.foreign
     }

@@ -48,12 +48,12 @@ pub struct Late {
 const LOCKED_TIMEOUT: Duration = Duration::from_secs(4);
 /// Longest wait for one database: a transaction in progress, or a recovery by an application.
 const ONE_TIMEOUT: Duration = Duration::from_millis(1_000);
-/// Shortest wait for one database.
+/// Shortest wait for one database, even when [`LOCKED_TIMEOUT`] is used up.
 const TIMEOUT_MIN: Duration = Duration::from_millis(10);
 /// Wait per attempt for a database that is opened late, while the others are served.
 const LATE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// What is left of [`LOCKED_TIMEOUT`].
+/// What is left of [`LOCKED_TIMEOUT`] for the databases that are still to be opened.
 struct TimeLeft {
     left: Duration,
 }

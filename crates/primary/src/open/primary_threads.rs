@@ -59,7 +59,6 @@ pub struct PrimaryThreads {
     failed: Arc<Mutex<Option<String>>>,
     counts: Arc<Mutex<CheckpointCounts>>,
     early_frames: Arc<AtomicU64>,
-    /// See [`Checkpointer::hurry`].
     hurry: Arc<AtomicBool>,
 }
 

@@ -173,7 +173,7 @@ fn is_still(made: FileIdentity, path: &Path) -> Result<(), InstanceError> {
     }
 }
 
-/// Follows no symbolic link.
+/// Opens a database with the guard's VFS; refuses a symbolic link.
 fn open(path: &Path) -> Result<Connection, InstanceError> {
     outside::look(path).map_err(InstanceError::io("look at", path))?;
     Ok(Connection::open_with_flags_and_vfs(path, OpenFlags::default(), register_guard_vfs(None)?.as_str())?)

@@ -148,7 +148,6 @@ impl PageChecksums {
     }
 }
 
-/// Newest page images by database.
 pub type AllChecksums = BTreeMap<DatabaseId, PageChecksums>;
 
 /// Reads the redo from `from`, a record boundary, to its end. `earlier`: page images of the redo before it.

@@ -30,7 +30,6 @@ use std::path::{Path, PathBuf};
 /// Paths of the files that belong to a database file and must move with it.
 const COMPANIONS: [fn(&Path) -> PathBuf; 2] = [wal_path, journal_path];
 
-/// Result of [`settle`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
     /// Nothing was begun, or nothing had been moved.

@@ -113,7 +113,6 @@ impl Destinations {
         self.senders.iter().filter(ended).for_each(|sender| sender.stop_waiting_for());
     }
 
-    /// See [`let_others_go`].
     pub fn let_others_go(&self, before: &Destinations) {
         let_others_go(&self.uses, self.group(), before.group());
     }

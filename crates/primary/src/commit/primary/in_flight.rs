@@ -19,6 +19,5 @@ pub(super) struct InFlight {
     pub(super) marks: Vec<CommitMark>,
     pub(super) records: u64,
     pub(super) round: Round,
-    /// Number of the iteration.
     pub(super) number: u64,
 }

@@ -33,7 +33,7 @@ pub trait Shipping: Send + Sync {
     }
 }
 
-/// No destinations.
+/// Ships to no destination: commits wait for the local write only.
 pub struct NoShipping;
 
 impl Shipping for NoShipping {
@@ -165,7 +165,7 @@ impl PrimaryShared {
         Scn(self.released.load(SeqCst))
     }
 
-    /// Commits captured and not released.
+    /// Returns the number of commits captured and not released.
     pub fn waiting_commits(&self) -> usize {
         self.releases().queue.len()
     }

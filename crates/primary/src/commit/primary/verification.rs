@@ -21,13 +21,11 @@ pub struct ReadPage {
     pub image: Option<Vec<u8>>,
 }
 
-/// Result of [`Primary::record_pages`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
     /// The pages are in the redo.
     Done {
         scn: Scn,
-        /// Number of pages in it.
         pages: u64,
         /// Pages that changed meanwhile and therefore are not in it.
         changed: Vec<PageNo>,
@@ -38,7 +36,7 @@ pub enum Recorded {
     NotYet,
     /// The pages must be watched again from the beginning: a full resync of the database has begun.
     Again,
-    /// The database is not served.
+    /// The database is not served any more.
     Gone,
 }
 
