@@ -22,7 +22,7 @@ pub struct Active {
     pub end_us: u64,
     /// Number of samples, idle ones not counted.
     pub samples: usize,
-    /// Active seconds of all samples.
+    /// Sum of the active seconds of all samples.
     pub seconds: f64,
     /// Sorted by time, the largest first.
     pub events: Vec<Spent>,
@@ -32,7 +32,6 @@ pub struct Active {
     pub course: Vec<Stretch>,
 }
 
-/// Active seconds under one name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spent {
     /// An event, or a session or thread.

@@ -7,7 +7,6 @@ use standfast_instruments::{CommitPart, Event, HistogramCounts, Sample, Statisti
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Times {
     pub count: u64,
-    /// Sum, seconds.
     pub total_s: f64,
     /// Mean; `None` when the count is zero.
     pub mean_us: Option<f64>,
@@ -75,7 +74,6 @@ pub struct StatisticFigures {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Counters {
-    /// Length of the interval, seconds.
     pub seconds: f64,
     pub events: Vec<EventFigures>,
     pub parts: Vec<PartFigures>,

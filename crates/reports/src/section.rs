@@ -32,6 +32,6 @@ pub struct Section {
     pub findings: Vec<Finding>,
     pub facts: Vec<(&'static str, String)>,
     pub table: Option<Table>,
-    /// Not shown in text.
+    /// Shown in HTML, not in text.
     pub plots: Vec<Plot>,
 }

@@ -3,7 +3,6 @@
 use standfast_page::words::utc;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Shown for an unknown value.
 pub const UNKNOWN: &str = "-";
 
 pub fn number(value: Option<f64>, digits: usize) -> String {
@@ -26,7 +25,7 @@ pub fn share(value: Option<f64>) -> String {
     number(value.map(|value| value * 100.0), 1)
 }
 
-/// Bytes with a binary unit.
+/// Formats bytes with a binary unit, from B to TiB.
 pub fn bytes(value: Option<f64>) -> String {
     let Some(value) = value.filter(|value| value.is_finite()) else { return UNKNOWN.to_owned() };
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];

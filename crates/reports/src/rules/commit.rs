@@ -40,7 +40,7 @@ const REMOTE_US: f64 = 1_000.0;
 const FASTSYNC_SHARE: f64 = 0.5;
 /// R18: p99 over the median. Buckets are powers of two, so a smaller ratio shows nothing.
 const OUTLIERS: f64 = 8.0;
-/// R18: smallest p99, microseconds.
+/// R18: smallest p99 that is a finding, microseconds.
 const OUTLIERS_US: f64 = 5_000.0;
 /// R21: share of DB time spent waiting for durability. Our own choice.
 const SYNC_SHARE: f64 = 0.9;

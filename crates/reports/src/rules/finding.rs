@@ -30,7 +30,7 @@ impl Severity {
 /// Unit of the value of an evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Unit {
-    /// Microseconds; shown as milliseconds.
+    /// Microseconds, which are shown as milliseconds.
     #[serde(rename = "us")]
     Micros,
     #[serde(rename = "s")]
@@ -59,7 +59,7 @@ pub enum Unit {
 pub struct Evidence {
     /// Name of the value, or the whole evidence in words.
     pub what: String,
-    /// `None` for words.
+    /// `None` when the evidence is in words.
     pub value: Option<f64>,
     pub unit: Unit,
 }
