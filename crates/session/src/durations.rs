@@ -49,9 +49,7 @@ pub(crate) struct Cell {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitCounts {
-    /// All durations together, nanoseconds.
     pub time_ns: u64,
-    /// The longest, nanoseconds.
     pub max_ns: u64,
     pub buckets: Vec<u64>,
 }

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The byte that is locked.
+/// Offset in the wal-index file of the locked byte, beyond every byte that SQLite locks.
 const AT: i64 = 1 << 30;
 
 /// What the connections of this process that have the same wal-index share, because its locks are those of the process.

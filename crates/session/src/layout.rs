@@ -37,7 +37,7 @@ pub enum DatabaseState {
     Open = 1,
     /// The instance is recovering it; writers wait.
     Recovering = 2,
-    /// A standby's copy: read-only.
+    /// A copy at a standby: sessions may only read.
     Standby = 3,
     /// The instance met an error from which it cannot continue; writers fail.
     Failed = 4,
@@ -108,7 +108,7 @@ pub struct Published {
 
 #[repr(C, align(64))]
 pub struct Settings {
-    /// Default [`crate::CommitMode`] bits of sessions.
+    /// Default of sessions, as bits of [`crate::CommitMode`].
     pub commit_mode: AtomicU32,
     /// 1: readers wait until what they see is durable.
     pub durable_visibility: AtomicU32,
@@ -137,11 +137,11 @@ pub struct PublishedDatabase {
     /// 1: the instance is rewriting the WAL; a process that finds this and no wal-index must not make one from the WAL.
     /// 2: an instance has started since, which may have made one.
     pub rewriting: AtomicU32,
-    /// [`OtherWriters`].
+    /// A value of [`OtherWriters`]; an unknown one counts as `CountedAgain`.
     pub other_writers: AtomicU32,
-    /// [`GATE_CLOSED`] and [`INSTANCE_WRITES`].
+    /// Bits, see [`GATE_CLOSED`] and [`INSTANCE_WRITES`].
     pub gate: AtomicU32,
-    /// By epoch, modulo their number.
+    /// The newest generations; that of an epoch is at `epoch % GENERATIONS_KEPT`.
     pub generations: [Generation; GENERATIONS_KEPT],
 }
 
@@ -179,7 +179,7 @@ pub struct BucketLine {
 /// What the instance sleeps on, and what it collects when it wakes.
 #[repr(C, align(64))]
 pub struct DaemonLine {
-    /// 0 awake, 1 asleep.
+    /// 0 while the instance is awake, 1 while it sleeps.
     pub word: AtomicU32,
     /// 1: a session asked for IMMEDIATE since the notifications were last taken.
     pub urgent: AtomicU32,
@@ -238,7 +238,7 @@ pub struct WriteLockLine {
     pub announced: AtomicU64,
 }
 
-/// Values of [`Slot::commit_word`] and [`SlotLockLine::word`].
+/// The `WORD_` constants are the values of [`Slot::commit_word`] and [`SlotLockLine::word`].
 pub(crate) const WORD_IDLE: u32 = 0;
 pub(crate) const WORD_WAITING: u32 = 1;
 pub(crate) const WORD_ASLEEP: u32 = 2;
@@ -264,7 +264,7 @@ pub struct Slot {
     pub posted_ns: AtomicU64,
     pub lock: SlotLockLine,
     pub wait: WaitLine,
-    /// By [`SessionWait`]; values only grow.
+    /// Durations of waits by [`SessionWait`]; the values only grow.
     pub counts: [Cell; SessionWait::ALL.len()],
 }
 

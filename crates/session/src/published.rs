@@ -17,7 +17,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Packed (epoch, frame).
+    /// Returns epoch and frame, packed as in a release position.
     pub fn position(self) -> u64 {
         self.position
     }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 /// Settings that the instance publishes to sessions; changeable while running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentConfig {
-    /// Bits of [`crate::CommitMode`].
+    /// Default of sessions, as bits of [`crate::CommitMode`].
     pub commit_mode: u32,
     /// Readers wait until what they see is durable.
     pub durable_visibility: bool,

@@ -55,7 +55,6 @@ fn is_worth_while(state: u32) -> bool {
     credit > 0 || waits % every == every - 1
 }
 
-/// The state after a poll.
 fn after(state: u32, found: bool) -> u32 {
     let (credit, rarer) = match (found, parts(state)) {
         // A probe with success is trusted for a while.

@@ -19,7 +19,7 @@ const INSTANCE: [u8; 16] = [7; 16];
 const CONFIG: SegmentConfig =
     SegmentConfig { commit_mode: 0, durable_visibility: false, write_wait_ms: 100, commit_wait_ms: 100 };
 const SALTS: [u32; 2] = [11, 12];
-/// A user without an account.
+/// A user id that no account has.
 const OTHER_USER: u32 = 60_001;
 
 /// Shared memory of a test; removed at the end.
