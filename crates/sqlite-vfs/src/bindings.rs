@@ -99,7 +99,7 @@ pub struct File {
 /// Pointer to a system call as `xSetSystemCall` passes it.
 pub type SystemCall = Option<unsafe extern "C" fn()>;
 
-/// `sqlite3_io_methods`, version 3.
+/// SQLite's `sqlite3_io_methods`, as of its version 3.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "the names are SQLite's")]
@@ -127,7 +127,7 @@ pub struct IoMethods {
     pub unfetch: Option<unsafe extern "C" fn(*mut File, i64, *mut c_void) -> c_int>,
 }
 
-/// `sqlite3_vfs`, version 3.
+/// SQLite's `sqlite3_vfs`, as of its version 3.
 #[repr(C)]
 #[allow(missing_docs, reason = "the names are SQLite's")]
 pub struct Vfs {

@@ -150,7 +150,6 @@ fn settle(file: &MainFile) -> Result<(), c_int> {
     Err(code::IOERR_READ)
 }
 
-/// Whether a snapshot is durable.
 enum Settled {
     Yes,
     /// The instance has failed: this run of it will never make the snapshot durable.

@@ -32,7 +32,7 @@ pub(crate) unsafe fn install(file: *mut File, place: Place, kind: Kind, main: *c
     }
 }
 
-/// Argument of [`control::FIND`].
+/// Argument of the file control [`control::FIND`].
 #[repr(C)]
 pub(crate) struct Find {
     /// Address of [`METHODS`]: another copy of this library in the process has a different one, and does not answer.

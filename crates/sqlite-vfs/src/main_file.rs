@@ -66,7 +66,7 @@ pub(crate) struct WritersLock {
 /// with a shared cache, on any threads, hold a mutex around the calls. SQLite does not hold it when another connection
 /// joins ([`MainFile::used_by`]) nor while an SQL function reads the settings: these fields are atomics.
 pub(crate) struct MainFile {
-    /// Never reused, unlike the address.
+    /// Unique within the process; never reused, unlike the address.
     pub id: u64,
     pub database: Arc<Database>,
     pub real: *mut File,
@@ -79,7 +79,7 @@ pub(crate) struct MainFile {
     alive_until_ns: Cell<u64>,
     /// The checkpoint gate stayed closed longer than an instance keeps it closed, and has not been seen open since.
     pub gate_ignored: Cell<bool>,
-    /// First region of the wal-index.
+    /// First region of the wal-index; null while it is not mapped.
     pub wal_index: Cell<*mut u32>,
     /// Shared read locks held, bit by offset.
     pub read_locks: Cell<u32>,
@@ -120,9 +120,8 @@ pub(crate) struct MainFile {
 /// Settings that PRAGMAs have made on an open file; 0 is unset, else the value + 1.
 #[derive(Default)]
 struct Settings {
-    /// Bits of [`CommitMode`].
     commit_write: AtomicU32,
-    /// The value 1 is durable.
+    /// The setting 1 is durable, 0 early.
     visibility: AtomicU32,
 }
 

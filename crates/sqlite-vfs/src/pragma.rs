@@ -83,7 +83,6 @@ pub(crate) fn commit_write(mode: CommitMode) -> String {
     format!("{wait},{write}")
 }
 
-/// `early` or `durable`.
 pub(crate) fn visibility(durable: bool) -> &'static str {
     if durable { "durable" } else { "early" }
 }

@@ -103,14 +103,14 @@ macro_rules! real {
 }
 
 /// # Safety
-/// `vfs` is ours.
+/// `vfs` is a VFS of this library, which `around` has filled.
 unsafe fn real_vfs(vfs: *mut Vfs) -> *mut Vfs {
     // SAFETY: `around` has set it.
     unsafe { (*vfs).app_data.cast() }
 }
 
 enum Opening<'a> {
-    /// Without the shim.
+    /// Opened by the VFS below alone, without the shim.
     Plain,
     Main(&'a Path),
     Log(*const MainFile),
@@ -399,7 +399,7 @@ unsafe extern "C" fn x_sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
 /// Sleeps by the VFS below.
 ///
 /// # Safety
-/// `vfs` is ours, as SQLite passes it: it holds the VFS below.
+/// `vfs` is a VFS of this library, which `around` has filled. as SQLite passes it: it holds the VFS below.
 unsafe fn host_sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
     /// That sleep rounds up to whole seconds (SQLite built without usleep).
     static ROUNDS: AtomicBool = AtomicBool::new(false);

@@ -20,7 +20,7 @@ struct Known {
 }
 
 impl Whereabouts {
-    /// Returns the newest marker.
+    /// Returns the newest marker; `None` before the first.
     pub fn get(&self) -> Option<&Marker> {
         let known = self.0.get()?;
         known.later.get().or(Some(&known.marker))

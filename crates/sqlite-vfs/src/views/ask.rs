@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Time limit of an answer: the instance queries its standbys for theirs.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Maximum bytes of an answer.
+/// Limit of bytes of an answer; a longer one is an error.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 const PIECE_BYTES: usize = 64 << 10;
 

@@ -59,7 +59,6 @@ fn instance_default_applies_and_readers_progress_under_load() {
     });
 }
 
-/// A connection with durable visibility.
 fn open_durable(path: &std::path::Path) -> rusqlite::Connection {
     let connection = open(path);
     connection.query_row("PRAGMA standfast_visibility=durable", [], |_| Ok(())).unwrap();
