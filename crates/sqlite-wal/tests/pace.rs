@@ -50,7 +50,7 @@ impl Rig {
         self.machine.boundaries() - before
     }
 
-    /// Syncs of [`Guard::sync_backfilled`].
+    /// Returns how many syncs [`Guard::sync_backfilled`] makes.
     fn syncs_of_the_rest(&self) -> u64 {
         let before = self.machine.boundaries();
         Guard::of(&self.connection).unwrap().sync_backfilled().unwrap();

@@ -19,7 +19,7 @@ const PAGE_BYTES: usize = 512;
 
 type Pages = Vec<Vec<u8>>;
 
-/// Pages after each commit.
+/// The pages of the database after each commit.
 type History = Arc<Mutex<Vec<Pages>>>;
 
 fn size() -> PageSize {
