@@ -563,10 +563,10 @@ fn freed(shared: &StandbyShared, durable: Scn) -> Option<Scn> {
 
 /// Received redo on its way to apply, which consumes complete records.
 struct Feed {
-    /// Position of `bytes[0]`.
+    /// SCN of `bytes[0]`: everything before is consumed.
     first: Scn,
     bytes: Vec<u8>,
-    /// Position after `bytes`.
+    /// SCN after `bytes`, where the next redo continues.
     next: Scn,
 }
 

@@ -16,7 +16,7 @@ const GRAIN_US: u64 = 200_000;
 /// A record of the redo, as seen by [`ApplyDelay::limit`].
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// Position after the record.
+    /// SCN of the byte after the record.
     pub end: Scn,
     /// For a commit: its time in the redo, microseconds since the Unix epoch.
     pub commit_us: Option<u64>,

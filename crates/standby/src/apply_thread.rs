@@ -26,7 +26,7 @@ const APPLY_TOGETHER: Duration = Duration::from_millis(4);
 /// Applying takes long when the redo is spread over many databases. Apply then rests this many times as long as it
 /// worked, so that more redo comes together and apply takes a small part of a processor from waiting threads.
 const APPLY_REST: u32 = 8;
-/// Longest rest.
+/// Longest rest, however long apply has worked.
 const APPLY_TOGETHER_MAX: Duration = Duration::from_millis(40);
 /// Interval, during a rest, at which a chunk of what apply has written is handed to the disk.
 const WRITE_BACK_ROUND: Duration = Duration::from_millis(4);

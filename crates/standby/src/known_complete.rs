@@ -32,7 +32,6 @@ impl Completeness {
         (self.mode, self.acknowledged_alone) = (Some(mode), None);
     }
 
-    /// See [`standfast_transport::StandbyLog::heard`].
     pub fn heard(&mut self, delivered: Scn, source_end: Scn, waits_until: Option<Instant>, now: Instant) {
         if waits_until.is_none() {
             return self.refused();

@@ -35,7 +35,6 @@ struct FirstLog {
 const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ReceivedLog {
-    /// See [`standfast_transport::StandbyLog::open_gap`].
     pub(crate) fn open_gap_to(
         &mut self,
         gap: &Gap,

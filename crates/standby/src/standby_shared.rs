@@ -144,7 +144,7 @@ impl StandbyShared {
         *self.copyable.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = copyable;
         self.applied.store(apply.applied().0, SeqCst);
     }
-    /// Transactions applied since the start.
+    /// Returns the number of transactions applied since the start.
     pub fn transactions(&self) -> u64 {
         self.transactions.load(SeqCst)
     }
@@ -174,7 +174,6 @@ impl StandbyShared {
         }
     }
 
-    /// See [`standfast_transport::RedoSource::epoch`].
     pub fn epoch(&self) -> u64 {
         self.epoch.load(SeqCst)
     }
@@ -324,7 +323,7 @@ impl StandbyShared {
     }
 }
 
-/// See [`StandbyShared::begin_epoch`].
+/// Guard whose drop begins the next epoch; see [`StandbyShared::begin_epoch`].
 pub(crate) struct NewEpoch<'a>(&'a StandbyShared);
 
 impl Drop for NewEpoch<'_> {
