@@ -17,11 +17,10 @@ pub struct CertificateInfo {
     pub name: String,
     /// Common name of its issuer; empty unless there is exactly one.
     pub issuer: String,
-    /// First second of its validity.
+    /// First second of its validity, since the Unix epoch.
     pub not_before: u64,
-    /// Last second of its validity.
+    /// Last second of its validity, since the Unix epoch.
     pub not_after: u64,
-    /// SHA-256 of the whole certificate.
     pub fingerprint: Fingerprint,
 }
 
@@ -53,7 +52,6 @@ impl CertificateInfo {
         })
     }
 
-    /// Returns the fingerprint in hexadecimal.
     pub fn fingerprint_text(&self) -> String {
         hex(&self.fingerprint)
     }

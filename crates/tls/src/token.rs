@@ -18,7 +18,7 @@ const TOKEN_BYTES: usize = 32 + NUMBER_BYTES + SECRET_BYTES;
 /// Purpose of the proof; another use of the same secret would have another text.
 const PURPOSE: &[u8] = b"standfast join 1";
 
-/// SHA-256 of a certificate.
+/// SHA-256 of a certificate in DER.
 pub type Fingerprint = [u8; 32];
 
 /// A token with its secret, as its bearer has it.
@@ -152,7 +152,7 @@ impl fmt::Debug for TokenKey {
     }
 }
 
-/// Returns bytes in hexadecimal.
+/// Returns the bytes in lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
