@@ -11,7 +11,7 @@
 
 use crate::{WAL_FRAME_HEADER_BYTES, is_unsummed};
 
-/// Smallest page size.
+/// Smallest page size that SQLite allows.
 const PAGE_BYTES_MIN: usize = 512;
 /// A run is written when it has grown to this, so that a large transaction needs little memory.
 const RUN_BYTES: usize = 56 << 10;

@@ -14,7 +14,7 @@ impl Scn {
     /// No stream gets this far: at 1 GB/s that takes 146 years. Decoders refuse later positions, so that sums of
     /// positions and lengths stay within 64 bits.
     pub const LIMIT: Scn = Scn(1 << 62);
-    /// Before every position.
+    /// Before every position of a stream: streams begin at [`Scn::START`].
     pub const ZERO: Scn = Scn(0);
 
     /// Returns the bytes from `earlier` to `self`; 0 when `earlier` is not earlier.
@@ -83,7 +83,6 @@ pub struct WalPosition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRange {
     pub first: u32,
-    /// Last frame, inclusive.
     pub last: u32,
 }
 

@@ -102,7 +102,6 @@ impl WalHeader {
         self.salts
     }
 
-    /// Page size in bytes.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
     }
