@@ -21,7 +21,7 @@ const END: u8 = b'E';
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Cell {
-    /// Unknown, or not applicable.
+    /// The value is unknown, or means nothing in this row.
     #[default]
     Null,
     Integer(i64),
@@ -32,7 +32,6 @@ pub enum Cell {
 /// A value within the bytes of a [`Table`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CellRef<'a> {
-    /// Unknown, or not applicable.
     Null,
     Integer(i64),
     Real(f64),
@@ -50,7 +49,6 @@ impl From<CellRef<'_>> for Cell {
     }
 }
 
-/// Why bytes are not rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodecError {
     /// They do not begin with the magic number of this version.

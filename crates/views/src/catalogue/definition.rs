@@ -3,7 +3,7 @@
 /// Type of the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// 64-bit integers.
+    /// Signed integers of 64 bits, as in SQLite.
     Integer,
     Real,
     /// UTF-8 text. Times are `YYYY-MM-DD HH:MM:SS`, UTC.
