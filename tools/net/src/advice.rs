@@ -40,9 +40,8 @@ const FAST_LINK: f64 = 110e6;
 pub struct Measured {
     /// Peak of the redo, bytes per second.
     pub peak: f64,
-    /// Average redo write, bytes.
     pub redo_write: u32,
-    /// Median idle round trip, seconds.
+    /// Seconds; the median on the idle link.
     pub round_trip: f64,
     /// Round trips on the idle link.
     pub idle: Option<Latency>,
@@ -118,7 +117,6 @@ pub enum Grade {
     Pass,
     /// Suitable, with something to know or to fix.
     Warn,
-    /// Not suitable.
     Fail,
 }
 
@@ -158,13 +156,13 @@ pub struct Verdict {
 pub struct Advice {
     /// Rate that the link must carry, bytes per second.
     pub required: f64,
-    /// Bandwidth x delay product, bytes.
+    /// Bytes in flight that fill the link: bandwidth times delay.
     pub bandwidth_delay: f64,
     /// Time of a commit that FASTSYNC saves compared with SYNC AFFIRM, seconds.
     pub fastsync_gain: Option<f64>,
     /// Size of a redo log that lasts five minutes at the peak, bytes.
     pub log_bytes: f64,
-    /// One verdict per transport mode.
+    /// One verdict for each transport mode.
     pub verdicts: Vec<Verdict>,
     /// Lines that the operator puts in force on both hosts; the command changes nothing.
     pub settings: Vec<String>,

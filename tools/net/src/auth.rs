@@ -18,7 +18,6 @@ const MOST_BYTES: usize = 4096;
 #[derive(Clone)]
 pub struct Key(Arc<[u8]>);
 
-/// Prints without the content.
 impl fmt::Debug for Key {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Key(..)")
@@ -35,7 +34,6 @@ pub enum Side {
 /// The parts of a handshake that both sides have seen.
 #[derive(Clone, Copy, Debug)]
 pub struct Transcript<'a> {
-    /// The client's first bytes.
     pub hello: &'a [u8; HELLO_BYTES],
     /// Drawn by the server for this connection.
     pub server: &'a [u8; NONCE_BYTES],

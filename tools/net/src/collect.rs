@@ -20,7 +20,6 @@ pub(crate) struct Collector<'a> {
     looked: Instant,
     /// When the last of the ended connections ended.
     end: Instant,
-    /// Connections that have not ended.
     open: usize,
     seen: Vec<Seen>,
     base: Vec<Seen>,

@@ -42,7 +42,6 @@ pub enum NetError {
     /// The connection ended in the middle of a test.
     #[error("the connection was cut while {doing}: {source}")]
     Cut { doing: &'static str, source: io::Error },
-    /// No progress within the timeout.
     #[error(
         "no progress for {seconds} s while {doing}; the link or the server stands still (-timeout, --timeout)"
     )]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Size that is preallocated, bytes.
+/// Bytes that are preallocated; writes wrap around in them.
 pub const FILE_BYTES: u64 = 64 << 20;
 /// Longest durable write, bytes, as the receiver of redo writes.
 pub const MAX_WRITE: usize = 1 << 20;

@@ -17,7 +17,7 @@ pub struct Framer {
     pub sender: Option<Sender>,
     /// Messages with payload whose header is complete.
     pub messages: u64,
-    /// Payload seen, bytes.
+    /// Bytes of payload seen so far.
     pub payload: u64,
     /// The message that ends the test was received.
     pub finished: bool,

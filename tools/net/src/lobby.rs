@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// Maximum number of waiting connections.
+/// Limit of waiting connections; at the limit one of them is dropped for a new one.
 pub const PLACES: usize = 256;
 /// Maximum from one address: a test opens many at the same time.
 const PLACES_PER_ADDRESS: usize = PLACES / 2;
@@ -58,7 +58,7 @@ pub struct Arrival {
     pub said: Said,
 }
 
-/// The waiting connections, oldest first.
+/// Connections that have not proved themselves yet, the oldest first.
 pub struct Lobby {
     guests: VecDeque<Guest>,
     seats: Seats,

@@ -15,7 +15,6 @@ pub struct LogOfHistory {
     pub thread: u64,
     /// Log sequence; 0 when the history does not say.
     pub sequence: u64,
-    /// Redo in the log, bytes.
     pub bytes: f64,
     /// Time from its first redo to that of the next log, seconds.
     pub seconds: f64,

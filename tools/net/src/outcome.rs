@@ -31,7 +31,7 @@ pub struct Outcome {
     pub intervals: Vec<Interval>,
     pub total: Interval,
     pub latencies: Latencies,
-    /// Payload per connection, bytes.
+    /// Bytes of payload of each connection.
     pub streams: Vec<u64>,
     pub buffers: Buffers,
     pub congestion: Option<String>,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest message, bytes.
+/// Limit of the bytes of a message.
 pub const MAX_LENGTH: u32 = 64 << 20;
 /// Shortest message of a test with random lengths, bytes.
 pub const MIN_RANDOM_LENGTH: u32 = 512;
@@ -15,7 +15,7 @@ pub const MAX_STREAMS: u16 = 256;
 /// File for durable writes unless another one is given.
 pub const DEFAULT_FILE: &str = "standfast-net.tmp";
 
-/// Longest pause between two messages.
+/// Limit of the pause between two messages.
 pub const MAX_PAUSE: Duration = Duration::from_secs(3600);
 
 /// Whether a message waits for the acknowledgement of the previous one.
@@ -126,7 +126,7 @@ impl Pace {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// Incompressible bytes.
+    /// Bytes that a compressing link cannot shrink.
     Random,
     /// Zeros: they show what a compressing link makes of them.
     Zero,

@@ -15,7 +15,6 @@ impl Random {
         RandomState::new().hash_one(std::process::id())
     }
 
-    /// Returns the next 64 bits.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -30,7 +29,6 @@ impl Random {
         least + ((u128::from(self.draw()) * span) >> 64) as u64
     }
 
-    /// Fills `out` with incompressible bytes.
     pub fn fill(&mut self, out: &mut [u8]) {
         for piece in out.chunks_mut(8) {
             piece.copy_from_slice(&self.draw().to_le_bytes()[..piece.len()]);

@@ -190,7 +190,6 @@ pub fn csv_head() -> String {
     format!("test,{}\n", COLUMNS.map(|column| column.replace('/', "_")).join(","))
 }
 
-/// Returns a line of [`csv`].
 pub fn csv_row(number: usize, interval: &Value) -> String {
     let mut out = number.to_string();
     for column in COLUMNS {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// Factor by which a result must be better to count as a gain.
 pub const GAIN: f64 = 1.03;
-/// First explicit socket buffer, bytes.
+/// The first socket buffer to try after that of the system, bytes.
 pub const FIRST_WINDOW: u32 = 2 << 20;
 /// Consecutive settings without gain that end the search for connections.
 const FLAT: usize = 3;
@@ -15,7 +15,6 @@ pub struct Tried {
     /// Socket buffer, bytes; 0: left to the systems.
     pub window: u32,
     pub streams: u16,
-    /// Bytes per second.
     pub rate: f64,
     /// The system did not grant the buffer.
     pub clamped: bool,

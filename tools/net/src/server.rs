@@ -46,7 +46,7 @@ pub struct ServerPlan {
     pub host: Option<String>,
     /// Port; 0 takes a free one.
     pub port: u16,
-    /// File for durable writes.
+    /// Written by tests with durable writes.
     pub file: PathBuf,
     /// Socket buffer in bytes; 0 leaves it to the system, or to what a client asks for.
     pub buffer: u32,

@@ -20,7 +20,7 @@ pub struct TcpInfo {
     scales: [u8; 2],
     rto: u32,
     ato: u32,
-    /// Payload of a segment, bytes.
+    /// Bytes of payload of a segment.
     pub segment: u32,
     since_segment: [u32; 12],
     rtt_us: u32,

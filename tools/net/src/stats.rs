@@ -28,7 +28,6 @@ pub struct Sender {
     pub send_buffer_us: u64,
     /// Bytes that the receiver has acknowledged, headers included.
     pub acknowledged: u64,
-    /// Congestion window, bytes.
     pub congestion_window: u32,
     pub retransmissions: u32,
     /// Shortest round trip, microseconds; 0 before the first.
@@ -55,13 +54,13 @@ impl Sender {
 /// The receiver's counters of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Far {
-    /// Payload received, bytes.
+    /// Bytes of payload that have arrived.
     pub received: u64,
-    /// Time in durable writes, nanoseconds.
+    /// Nanoseconds in durable writes.
     pub disk_ns: u64,
-    /// Time waiting for bytes, nanoseconds.
+    /// Nanoseconds without a byte to read.
     pub wait_ns: u64,
-    /// Receive buffer, bytes.
+    /// Bytes as the system counts them.
     pub receive_buffer: u32,
 }
 
@@ -166,18 +165,17 @@ pub struct Quantile {
     pub total: f64,
     /// Without the receiver's durable write, and without the time in which arrived data was not yet seen.
     pub network: f64,
-    /// The receiver's durable write.
+    /// The part that the receiver's durable write took.
     pub disk: f64,
 }
 
-/// Mean and percentiles, seconds.
+/// In seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     pub mean: f64,
     pub p50: f64,
     pub p90: f64,
     pub p99: f64,
-    /// 99.9th percentile.
     pub p999: f64,
     pub max: f64,
 }
@@ -196,7 +194,7 @@ impl Spread {
     }
 }
 
-/// Latencies of acknowledged messages, seconds.
+/// Latencies in seconds, of the messages that were acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
     pub count: u64,
@@ -227,12 +225,11 @@ pub struct Tcp {
 pub struct Interval {
     /// Start, seconds since the test began to count.
     pub start: f64,
-    /// Length, seconds.
     pub seconds: f64,
     /// Payload that the receiver has, bytes.
     pub bytes: u64,
     pub messages: u64,
-    /// SYNC only.
+    /// `None` in tests that are not SYNC.
     pub latency: Option<Latency>,
     /// Share of the time in which the receiver wrote durably; mean of the connections.
     pub disk_share: f64,

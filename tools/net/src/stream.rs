@@ -38,7 +38,6 @@ pub struct Stream {
     pub socket: Arc<TcpStream>,
     pub answer: Answer,
     pub direction: Direction,
-    /// Counts since the last poll.
     pub window: Mutex<Window>,
 }
 

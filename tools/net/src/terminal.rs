@@ -74,12 +74,10 @@ pub fn wipe() {
     screen().wipe();
 }
 
-/// Like `println!`; see [`print`].
 macro_rules! say {
     ($($part:tt)*) => { $crate::terminal::print(&format!("{}\n", format_args!($($part)*))) };
 }
 
-/// Like `eprintln!`; see [`remark`].
 macro_rules! tell {
     ($($part:tt)*) => { $crate::terminal::remark(format_args!($($part)*)) };
 }

@@ -31,11 +31,8 @@ pub use message::{Answered, HEADER_BYTES, Header, Kind, REPORT_BYTES, Report, Re
 use std::time::Duration;
 
 pub const VERSION: u16 = 4;
-/// Bytes of a [`Hello`].
 pub const HELLO_BYTES: usize = 64;
-/// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 32;
-/// Bytes of a proof.
 pub const PROOF_BYTES: usize = 32;
 /// Bytes of a client's nonce and proof.
 pub const RESPONSE_BYTES: usize = NONCE_BYTES + PROOF_BYTES;
@@ -45,7 +42,7 @@ pub const ANSWER_BYTES: usize = 32;
 pub const MAX_TEXT: usize = 1024;
 
 const MAGIC: [u8; 8] = *b"SFNETTST";
-/// Flags of a [`Hello`].
+/// The next five are the flags of a [`Hello`].
 const WRITE: u8 = 1;
 const FROM_SERVER: u8 = 2;
 const RANDOM_LENGTH: u8 = 4;

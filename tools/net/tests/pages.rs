@@ -21,7 +21,7 @@ use standfast_net::{NetError, Result, report};
 use std::collections::HashSet;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Maximum size of a page.
+/// Every page must stay below this.
 const MOST_BYTES: usize = 2_000_000;
 
 fn identity() -> Identity {
@@ -37,7 +37,7 @@ fn target() -> Target {
     Target { host: "beta".into(), port: 7460, key: None }
 }
 
-/// Number of different intervals.
+/// Intervals repeat after this many.
 const PATTERN: u32 = 9;
 
 /// Returns a run of `intervals` intervals; with `latency` its messages waited, partly for the disk.

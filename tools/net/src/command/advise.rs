@@ -30,9 +30,9 @@ const SEGMENT: f64 = 1448.0;
 const MOST_TESTS: u32 = 21;
 
 struct Redo {
-    /// Peak, bytes per second.
+    /// Bytes per second at the peak.
     peak: f64,
-    /// Average redo write, bytes.
+    /// Bytes of a redo write, on average.
     write: u32,
 }
 

@@ -26,7 +26,7 @@ struct Compared {
     name: String,
     before: f64,
     after: f64,
-    /// Change in percent.
+    /// Percent; positive when `after` is greater.
     change: f64,
     worse: bool,
 }

@@ -26,7 +26,7 @@ pub enum Format {
     Csv,
 }
 
-/// Prints as a test proceeds.
+/// Prints a test while it runs, and its report at the end.
 pub struct Output {
     format: Format,
     file: Option<PathBuf>,
@@ -45,7 +45,7 @@ impl Output {
         Ok(Output { format, file: file.map(Path::to_owned), sync: plan.mode == Mode::Sync })
     }
 
-    /// All connections are open.
+    /// Prints the heads, once all connections are open.
     pub fn begin(&mut self, plan: &Plan) {
         match self.format {
             Format::Text => print(&heads(plan.mode == Mode::Sync)),
@@ -54,7 +54,6 @@ impl Output {
         }
     }
 
-    /// One interval.
     pub fn row(&mut self, direction: Direction, interval: &Interval) {
         match self.format {
             Format::Text => {
@@ -70,7 +69,7 @@ impl Output {
         }
     }
 
-    /// The end, good or bad.
+    /// Prints the result or the error, and writes the file.
     pub fn end(&mut self, target: &Target, plan: &Plan, outcome: &Result<Outcome>) -> Result<()> {
         let report = report::json(target, plan, outcome);
         if let Some(file) = &self.file {
@@ -87,7 +86,6 @@ impl Output {
     }
 }
 
-/// Heads of the columns.
 pub fn heads(sync: bool) -> String {
     let latency = if sync { "    mean     p50     p99     max | network    disk ms" } else { "    disk" };
     format!("{:>32}{:>10} {latency}  retr  cwnd  limited by\n", "MiB/s", "Mbit/s")

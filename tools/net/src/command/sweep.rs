@@ -126,7 +126,6 @@ pub fn sweep(
     Ok(())
 }
 
-/// Measures round trips without payload.
 pub fn round_trip(target: &Target, budget: &mut Budget<'_>) -> Result<Outcome> {
     budget.run(target, &Plan { length: 0, ..Plan::default() })
 }
@@ -146,13 +145,12 @@ pub fn line(tried: &Tried, outcome: &Outcome) -> String {
     )
 }
 
-/// Column heads of [`line`].
 pub const HEADS: &str = "    window streams      MiB/s     Mbit/s   retr  limited by";
 
 /// Results, also of tests that did not complete.
 #[derive(Default)]
 struct Found {
-    /// Median idle round trip, seconds.
+    /// Seconds; the median on the idle link.
     round_trip: Option<f64>,
     /// Settings that were tried, for every direction that was begun.
     ways: Vec<(Direction, Sweep)>,

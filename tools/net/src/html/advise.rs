@@ -17,7 +17,6 @@ use standfast_page::page::{Column, copyable, facts, list, notice, numbers, secti
 use standfast_page::units::{classic_size, readable_size};
 use standfast_page::words::{mebibytes, millis, rate};
 
-/// Content of the page.
 pub struct AdviceReport<'a> {
     pub identity: &'a Identity,
     pub target: &'a Target,

@@ -22,7 +22,6 @@ pub struct Judged {
     pub met: Option<String>,
 }
 
-/// Content of the page.
 pub struct ClientReport<'a> {
     pub identity: &'a Identity,
     pub target: &'a Target,
@@ -34,7 +33,6 @@ pub struct ClientReport<'a> {
     pub criteria: &'a [Judged],
 }
 
-/// Builds the page.
 pub fn page_of(report: &ClientReport<'_>) -> String {
     let ClientReport { identity, target, plan, loaded, outcome, .. } = report;
     let (error, interrupted) = match outcome {

@@ -16,7 +16,6 @@ use standfast_page::scale::Axis;
 use standfast_page::units::{megabits, readable_size};
 use standfast_page::words::{mebibytes, millis, rate};
 
-/// Content of the page.
 pub struct SweepReport<'a> {
     pub identity: &'a Identity,
     pub target: &'a Target,
@@ -30,7 +29,6 @@ pub struct SweepReport<'a> {
     pub ended: &'a Result<()>,
 }
 
-/// Builds the page.
 pub fn page_of(report: &SweepReport<'_>) -> String {
     let SweepReport { identity, target, directions, ways, ended, .. } = report;
     // With several directions, the tests ended in the last one that was begun.

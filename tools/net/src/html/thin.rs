@@ -8,14 +8,13 @@ use crate::stats::Interval;
 pub struct Row {
     /// Start, seconds since the test began to count.
     pub start: f64,
-    /// Length, seconds.
     pub seconds: f64,
-    /// Payload, bytes.
+    /// Bytes of payload that the receiver has.
     pub bytes: u64,
     pub messages: u64,
     /// Rate of the slowest interval, bytes per second.
     pub slowest: f64,
-    /// Latencies; SYNC only.
+    /// `None` in tests that are not SYNC.
     pub latency: Option<RowLatency>,
     /// Share of the time in which the receiver wrote durably.
     pub disk_share: f64,

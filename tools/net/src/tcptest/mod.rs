@@ -41,7 +41,6 @@ pub fn main(words: &[String]) -> u8 {
     })
 }
 
-/// Serves until it is interrupted.
 pub fn server(plan: ServerPlan) -> Result<()> {
     let stop = interrupt::flag();
     let server = Server::bind(plan.clone())?;

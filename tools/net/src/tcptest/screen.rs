@@ -10,10 +10,9 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Hour, minute, second.
+/// Hour, minute and second of the day.
 pub type Clock = (u8, u8, u8);
 
-/// Bytes of the screen's megabyte.
 const MEGABYTE: f64 = 1_048_576.0;
 
 fn stamp((hour, minute, second): Clock) -> String {

@@ -3,9 +3,7 @@
 use super::{WireError, put, u16_at, u32_at, u64_at};
 use crate::stats::Sender;
 
-/// Bytes of a [`Header`].
 pub const HEADER_BYTES: usize = 32;
-/// Bytes of a [`Report`].
 pub const REPORT_BYTES: usize = 64;
 /// Payload of a message of [`Kind::State`], bytes.
 pub const STATE_BYTES: usize = 64;
@@ -36,7 +34,7 @@ pub struct Answered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub kind: Kind,
-    /// Bytes that follow.
+    /// Bytes of payload that follow the header.
     pub length: u32,
     /// Number of the message, from 0.
     pub sequence: u64,
@@ -142,7 +140,7 @@ pub struct Report {
     pub sequence: u64,
     /// Time of the durable write of this message, nanoseconds; 0 without one.
     pub write_ns: u64,
-    /// Total payload received, bytes.
+    /// Bytes of payload since the start of the test.
     pub received: u64,
     /// Total time in durable writes, nanoseconds.
     pub disk_ns: u64,

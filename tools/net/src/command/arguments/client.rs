@@ -105,12 +105,11 @@ enum ModeArg {
 }
 
 impl ClientArgs {
-    /// What is printed.
+    /// Returns the format of the output: `--json` overrides `--format`.
     pub fn format(&self) -> Format {
         if self.json { Format::Json } else { self.format }
     }
 
-    /// The test.
     pub fn plan(&self) -> Result<Plan> {
         let mode = match self.mode {
             Some(ModeArg::Sync) if self.loaded => {

@@ -215,7 +215,7 @@ impl AdviseArgs {
         }
     }
 
-    /// Average redo write, bytes.
+    /// Returns the bytes of an average redo write: 8 KiB unless the arguments say otherwise.
     pub fn redo_write(&self) -> Result<u32> {
         let Some((bytes, writes)) = self.redo_bytes.zip(self.redo_writes) else {
             return Ok(self.redo_write.unwrap_or(8 << 10));

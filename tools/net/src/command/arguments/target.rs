@@ -33,7 +33,6 @@ pub struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// As the engine wants it.
     pub fn target(&self) -> Result<Target> {
         let key = key("--psk-file", self.psk_file.as_deref())?;
         Ok(Target { host: self.host.name.clone(), port: self.host.port.unwrap_or(self.port), key })
