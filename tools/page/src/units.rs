@@ -21,7 +21,6 @@ const MOST_SECONDS: f64 = 10.0 * 366.0 * 86_400.0;
 /// Length of a test, in time or data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Extent {
-    /// Until the test is interrupted.
     Endless,
     Time(Duration),
     /// Until this many bytes of payload are sent.
@@ -163,7 +162,6 @@ pub fn readable_size(bytes: f64) -> String {
     }
 }
 
-/// Converts nanoseconds to milliseconds.
 pub fn millis(nanos: f64) -> f64 {
     nanos / 1e6
 }
