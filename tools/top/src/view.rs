@@ -20,7 +20,7 @@ pub struct View {
     /// Rows without this text are hidden.
     pub filter: String,
     pub writes_filter: bool,
-    /// No new data is shown.
+    /// The screen keeps the data that it shows.
     pub paused: bool,
     pub help: bool,
     /// Rows of a part that are scrolled above the screen.
