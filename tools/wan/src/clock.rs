@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Instant;
 
-/// Nanoseconds since it was started.
+/// Clock that counts nanoseconds since [`Clock::start`].
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 

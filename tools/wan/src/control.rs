@@ -18,7 +18,7 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout for an emulator to end the processes in its nodes and to clean up.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest request, bytes.
+/// Limit of the bytes of a request.
 const MOST_BYTES: u64 = 64 << 10;
 
 /// A request to a running emulator. An empty list of directions means all.
@@ -79,7 +79,6 @@ impl Server {
         })
     }
 
-    /// Serves until [`Server::end`].
     pub fn run(&self, emulator: &Emulator) {
         while !self.over.load(Ordering::Acquire) {
             // Fails only without kernel memory; the loop can only poll again.
@@ -91,7 +90,6 @@ impl Server {
         }
     }
 
-    /// Ends [`Server::run`].
     pub fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.wake.raise();

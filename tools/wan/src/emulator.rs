@@ -46,20 +46,19 @@ pub struct LinkStats {
     pub to: String,
     pub state: State,
     pub delay: f64,
-    /// Rate; null without a limit.
+    /// Bytes per second; null without a limit.
     pub rate: Option<f64>,
     /// Limit of the transmitter's queue, bytes; null without a rate.
     pub queue: Option<u64>,
-    /// Share of segments to lose.
+    /// Share of the segments that are lost, 0 to 1.
     pub loss: f64,
     pub jitter: f64,
     /// Share of segments to be overtaken.
     pub reorder: f64,
     pub reorder_by: f64,
-    /// Counts since the start.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Bytes queued or in flight.
+    /// Bytes in the queue or on the way.
     pub held_bytes: u64,
     /// Packets that the receiving node's kernel did not accept.
     pub refused: u64,
@@ -69,11 +68,10 @@ pub struct LinkStats {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
-    /// 1.
+    /// Version of this format, 1 at present.
     pub schema_version: u32,
     pub name: String,
     pub seed: u64,
-    /// Time since the start.
     pub seconds: f64,
     pub nodes: Vec<Node>,
     /// Packets that the kernel dropped before the emulator read them, because it was too slow for the nodes.

@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 pub struct Event(File);
 
 impl Event {
-    /// A new event, not raised.
     pub fn new() -> io::Result<Event> {
         // SAFETY: eventfd takes two numbers and touches no memory.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };

@@ -10,7 +10,6 @@ pub struct Lateness(Histogram<u64>);
 /// Figures of the lateness, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Late {
-    /// Number of packets.
     pub count: u64,
     pub mean: f64,
     pub p50: f64,

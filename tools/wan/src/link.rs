@@ -36,7 +36,7 @@ impl Passage {
         Passage { bytes: self.bytes + next.bytes, segments: self.segments + next.segments, ..*next }
     }
 
-    /// Bytes on the wire.
+    /// Returns the bytes that all segments take on the wire.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -46,10 +46,9 @@ impl Passage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     pub segments: u64,
-    /// Bytes of IP packets offered.
+    /// Bytes of the IP packets that came from the sending node.
     pub bytes: u64,
     pub delivered_segments: u64,
-    /// Bytes delivered.
     pub delivered_bytes: u64,
     pub lost: u64,
     /// Segments that found the queue full.
@@ -241,7 +240,7 @@ impl<P> Link<P> {
         self.held.len()
     }
 
-    /// Bytes queued or in flight.
+    /// Returns the bytes in the queue or on the way.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes
     }

@@ -28,11 +28,10 @@ const TCP_HEADER: usize = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub destination: Ipv4Addr,
-    /// Bytes of the IP header.
     ip_header: usize,
     /// Bytes of all headers after the virtio header; each segment repeats them.
     headers: usize,
-    /// Bytes after the headers.
+    /// Bytes of all segments after the headers.
     payload: usize,
     /// Payload of each segment but the last.
     segment_payload: usize,

@@ -8,9 +8,9 @@ pub type Nanos = u64;
 /// A share in parts per billion.
 pub type Share = u32;
 
-/// The whole as a [`Share`].
+/// 1 (all) in parts per billion.
 pub const WHOLE: Share = 1_000_000_000;
-/// Longest delay: a minute.
+/// A minute, in nanoseconds; a longer delay is refused.
 pub const MOST_DELAY: Nanos = 60_000_000_000;
 /// Slowest rate in bits per second: one full packet takes twelve seconds.
 pub const LEAST_RATE: u64 = 1_000;
@@ -49,7 +49,6 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// A link that only forwards.
     fn default() -> Settings {
         Settings {
             delay: 0,
@@ -112,19 +111,13 @@ impl Settings {
 /// Settings to change; None leaves one as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// See [`Settings::delay`].
     pub delay: Option<Nanos>,
     /// See [`Settings::rate`]; the inner None removes the limit.
     pub rate: Option<Option<u64>>,
-    /// See [`Settings::queue`].
     pub queue: Option<Queue>,
-    /// See [`Settings::loss`].
     pub loss: Option<Share>,
-    /// See [`Settings::jitter`].
     pub jitter: Option<Nanos>,
-    /// See [`Settings::reorder`].
     pub reorder: Option<Share>,
-    /// See [`Settings::reorder_by`].
     pub reorder_by: Option<Nanos>,
 }
 

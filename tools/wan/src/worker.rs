@@ -25,9 +25,9 @@ const FEW: usize = 4;
 
 /// One direction, shared by the threads.
 pub struct Direction {
-    /// Index of the sending node.
+    /// Index of the sending node in [`Worker::nodes`].
     pub from: usize,
-    /// Index of the receiving node.
+    /// Index of the receiving node in [`Worker::nodes`].
     pub to: usize,
     /// The link with its packets in flight.
     pub link: Link<Buffer>,
@@ -81,7 +81,7 @@ struct Intake {
 pub struct Worker {
     /// The emulator's clock, the same for all threads.
     pub clock: Clock,
-    /// Index of its node.
+    /// Index, in `nodes`, of the node that this thread serves.
     pub node: usize,
     pub nodes: Arc<[Node]>,
     pub tuns: Arc<[Tun]>,
@@ -90,7 +90,6 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Runs until [`Outgoing::end`].
     pub fn run(self) {
         sharpen_timeouts();
         // If refused, the lateness shows the effect.

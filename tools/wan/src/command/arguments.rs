@@ -229,7 +229,6 @@ pub struct NameArgs {
 }
 
 impl ShapeArgs {
-    /// What of it was given.
     pub fn change(&self) -> Change {
         Change {
             delay: self.delay.or(self.rtt.map(|rtt| rtt / 2)),
@@ -294,7 +293,7 @@ fn share(text: &str) -> Parsed<Share> {
         .ok_or_else(|| "allowed: percent from 0% to 100%, with the sign: 0.1%".into())
 }
 
-/// `a:b,delay=5ms,loss=1%`.
+/// Parses a link with its settings, such as `a:b,delay=5ms,loss=1%`.
 fn link(text: &str) -> Parsed<(LinkName, Change)> {
     let mut parts = text.split(',');
     let name: LinkName = parts.next().unwrap_or_default().parse()?;
