@@ -175,7 +175,6 @@ impl Common {
     }
 }
 
-/// Results with their conditions.
 #[derive(Serialize)]
 struct Document<T> {
     conditions: Conditions,

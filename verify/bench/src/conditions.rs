@@ -36,7 +36,7 @@ pub struct Conditions {
     pub qperf: Option<String>,
     /// `postgres --version`; None when the program is missing.
     pub postgres: Option<String>,
-    /// Measured seconds per run.
+    /// Seconds per run that count, without the warm-up.
     pub seconds: f64,
     /// Seconds of warm-up before each run.
     pub warmup_seconds: f64,

@@ -12,7 +12,7 @@ pub struct Context {
     /// Parent of the scratch directories; must be on the disk to be measured.
     pub base: PathBuf,
     pub worker: WorkerCommand,
-    /// Measured time per run.
+    /// Time per run that counts, without the warm-up.
     pub measure: Duration,
     /// Time of each run before measuring, in which caches fill.
     pub warmup: Duration,

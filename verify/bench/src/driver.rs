@@ -21,7 +21,7 @@ const MESSAGE: &str = "a message of an application process";
 #[derive(Clone, Debug)]
 pub struct WorkerCommand {
     pub program: PathBuf,
-    /// Arguments before `worker` or `echo`.
+    /// Arguments that come before `worker` or `echo`.
     pub arguments: Vec<String>,
     /// `program` is a wrapper that starts the worker as its child.
     pub wrapped: bool,

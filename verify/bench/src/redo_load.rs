@@ -30,11 +30,11 @@ const STOP: &str = "stop";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Config {
     pub extension: PathBuf,
-    /// The database, made by [`create_database`].
+    /// The database, which [`create_database`] has made before.
     pub database: PathBuf,
     /// Number of connections; each has a thread.
     pub sessions: usize,
-    /// Bytes per transaction.
+    /// Bytes of the row that each transaction inserts.
     pub bytes: usize,
     /// Bytes per second; None for as many as possible.
     pub rate: Option<f64>,
@@ -46,7 +46,7 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
-    /// Incompressible bytes.
+    /// Random bytes, which do not compress.
     Noise,
     /// An order as web applications store it: a document with lines of articles, quantities and prices.
     Order,
@@ -265,7 +265,6 @@ fn hold_lock(connection: &Connection, held: Duration, phase: &Phase) {
     }
 }
 
-/// Fills `body` with incompressible bytes.
 fn fill(body: &mut [u8], state: &mut u64) {
     for chunk in body.chunks_mut(8) {
         chunk.copy_from_slice(&next(state).to_le_bytes()[..chunk.len()]);

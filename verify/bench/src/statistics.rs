@@ -60,7 +60,6 @@ impl Latencies {
         )
     }
 
-    /// Number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.0.len()
     }

@@ -14,7 +14,7 @@ use crate::statistics::LatencyCounts;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerConfig {
-    /// None for stock SQLite.
+    /// The extension to load; `None` runs stock SQLite.
     pub extension: Option<PathBuf>,
     /// `PRAGMA synchronous`; None leaves the default (FULL).
     pub synchronous: Option<String>,
@@ -28,7 +28,7 @@ pub struct WorkerConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Run transactions without counting latencies.
+    /// Run transactions whose latencies are not counted.
     Warm,
     Measure,
     /// Finish the current transaction and stop.

@@ -14,7 +14,7 @@ pub const SCHEMA: [&str; 2] = [
     "CREATE TABLE acct(id INTEGER PRIMARY KEY, bal INTEGER, pad TEXT)",
     "CREATE TABLE hist(id INTEGER PRIMARY KEY, conn INT, seq INT, acct INT, note TEXT)",
 ];
-/// Text of `hist.note`: 40 characters.
+/// Content of `hist.note`, 40 characters long.
 pub const NOTE: &str = "0123456789012345678901234567890123456789";
 pub const PAD: usize = 60;
 
@@ -26,7 +26,6 @@ pub const INSERT: &str =
     "INSERT INTO hist(conn,seq,acct,note) VALUES(?,?,?,'0123456789012345678901234567890123456789')";
 pub const COMMIT: &str = "COMMIT";
 
-/// What the clients share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {

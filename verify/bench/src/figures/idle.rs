@@ -9,7 +9,6 @@ use crate::systems::Instance;
 use crate::workload::create_databases;
 use crate::{BenchError, Context, Result, interrupt, processes};
 
-/// Number of protected databases.
 const DATABASES: usize = 10;
 /// Time after which start-up work is done.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -17,7 +16,6 @@ const MEASURE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct IdleResult {
-    /// Number of protected databases.
     pub databases: usize,
     pub seconds: f64,
     /// Processor time as a share of the measured time; 100 is one processor.

@@ -41,7 +41,7 @@ pub struct FaultReport {
 }
 
 impl IsolationReport {
-    /// Lowest ratio of all faults.
+    /// Returns the lowest ratio of all faults that were brought about.
     pub fn worst_ratio(&self) -> std::result::Result<f64, Missing> {
         self.complete()?;
         let ratios = self.faults.iter().filter_map(|fault| fault.ratio);

@@ -29,7 +29,7 @@ type Outcome<T> = std::result::Result<T, Missing>;
 const ROUNDS: u64 = 3;
 /// Length of a long run relative to a short one: 20 s at the default of 3 s.
 const LONG: f64 = 20.0 / 3.0;
-/// Transactions per backlog of apply.
+/// Transactions in the backlog that apply is measured with.
 const BACKLOG: u64 = 1_000_000;
 /// Threads that feed the log writer.
 const PRODUCERS: usize = 16;

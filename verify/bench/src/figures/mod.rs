@@ -54,60 +54,50 @@ pub enum Group {
     Trust,
 }
 
-/// Which values are good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
-    /// At least the bar.
+    /// Values from the bar upwards are good.
     Higher,
-    /// At most the bar.
+    /// Values up to the bar are good.
     Lower,
 }
 
-/// One line of the table.
 pub struct Figure {
-    /// Group it is measured with.
     pub group: Group,
-    /// Name within the group.
     pub name: &'static str,
     /// Unit of value, bar and aim.
     pub unit: &'static str,
-    /// Digits after the point.
+    /// Digits printed after the decimal point.
     pub digits: usize,
     /// Must be met; None for a figure that has only an aim.
     pub bar: Option<f64>,
     /// Where to get to; None for a figure that has only a bar.
     pub aim: Option<f64>,
-    /// Direction of bar and aim.
     pub better: Better,
     /// How it is computed from what was measured.
     pub compute: fn(&Measured) -> std::result::Result<f64, Missing>,
 }
 
-/// How a figure came out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Group.
     pub group: Group,
-    /// Name within the group.
     pub name: String,
-    /// PASS, MISS, SKIP or NOTE.
     pub verdict: Word,
     /// The value, unless there is none.
     pub value: Option<f64>,
     /// Unit of value, bar and aim.
     pub unit: String,
-    /// Must be met.
+    /// Value that must be met; `None` with an aim only.
     pub bar: Option<f64>,
-    /// Where to get to.
+    /// Value that is worth reaching; `None` with a bar only.
     pub aim: Option<f64>,
-    /// Direction.
     pub better: Better,
     /// Whether the aim is reached too.
     pub aim_reached: bool,
-    /// Why there is no value.
+    /// Why there is no value; `None` with one.
     pub reason: Option<String>,
-    /// The printed line.
+    /// The line of the table, as printed.
     pub line: String,
 }
 
@@ -115,7 +105,6 @@ pub struct Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Word {
-    /// The bar is met.
     Pass,
     /// The bar is not met, or the measurement went wrong.
     Miss,
@@ -137,7 +126,6 @@ impl Word {
 }
 
 impl Figure {
-    /// Judges the figure.
     pub fn judge(&self, measured: &Measured) -> Verdict {
         let outcome = match (self.compute)(measured) {
             Ok(value) if !value.is_finite() => Err(Missing::Failed("nothing to divide by".into())),
@@ -198,14 +186,13 @@ impl Figure {
     }
 }
 
-/// What to measure.
 #[derive(Clone, Debug)]
 pub struct FiguresConfig {
     /// Groups, in this order; no group twice.
     pub groups: Vec<Group>,
     /// Runs of a speed, cycles of `kill`, seeds of `power`, programs of `promise` with each SQLite; None takes each group's own.
     pub count: Option<u64>,
-    /// Where the JSON goes.
+    /// File into which the JSON is written.
     pub out: PathBuf,
 }
 

@@ -33,7 +33,6 @@ const RECORDS: usize = 16;
 /// How long the log writer sleeps before it checks whether the bench is over.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// Opens [`RunningLog`]s.
 pub(super) struct RealLog;
 
 impl LogStation for RealLog {

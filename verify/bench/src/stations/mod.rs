@@ -60,7 +60,6 @@ pub trait Backlog {
 /// The bench of the log writer: many producers for a fixed time.
 #[derive(Clone, Copy, Debug)]
 pub struct LogBench {
-    /// Number of threads that append.
     pub producers: usize,
     pub time: Duration,
     /// Number of runs; each has its own run of plain writes beside it.
@@ -70,7 +69,6 @@ pub struct LogBench {
 /// Throughput of the log writer, in bytes per second.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LogResult {
-    /// Number of threads that appended.
     pub producers: usize,
     pub rate: MinMedianMax,
     /// One thread that writes 1 MiB durably in a loop, in the same directory.
@@ -78,7 +76,7 @@ pub struct LogResult {
 }
 
 impl LogResult {
-    /// Ratio of the medians.
+    /// Returns the median of the log writer relative to that of plain writes.
     pub fn ratio(&self) -> f64 {
         self.rate.median / self.baseline.median
     }
@@ -137,7 +135,6 @@ pub struct ApplyBench {
     pub transactions: u64,
     /// Databases over which they are spread.
     pub databases: usize,
-    /// Number of runs.
     pub rounds: usize,
 }
 

@@ -27,7 +27,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// wait for those of this machine.
 const THREADS: u64 = 4;
 
-/// Connects until it is dropped.
+/// Connects again and again until it is dropped.
 pub(super) struct Flood {
     stop: Arc<AtomicBool>,
     made: Arc<AtomicU64>,

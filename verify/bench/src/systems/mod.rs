@@ -28,16 +28,14 @@ pub use standfast::{Found, Instance, Mode};
 /// One number of clients on one layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Case {
-    /// Clients.
     pub clients: usize,
-    /// What they share.
+    /// Whether they share one database or have one each.
     pub layout: Layout,
 }
 
 /// A system under the workload. It may keep files between runs, but no process: while one system is measured
 /// the others rest.
 pub trait System {
-    /// What the report calls it.
     fn name(&self) -> &str;
     /// Does once what all runs need. [`crate::BenchError::Unavailable`] makes the report skip the system.
     fn prepare(&mut self, context: &Context) -> Result<()>;

@@ -27,7 +27,7 @@ pub(super) fn script() -> String {
 struct Logged {
     client: usize,
     latency_us: u64,
-    /// Microseconds since 1970.
+    /// End of the transaction, microseconds since the Unix epoch.
     ended_us: u64,
 }
 

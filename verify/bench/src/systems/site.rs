@@ -17,10 +17,7 @@ const LATE: f64 = 0.5e-3;
 /// The hosts of a primary and its standby.
 pub(super) enum Hosts {
     /// Both on this machine; the standby delays its acknowledgements.
-    Loopback {
-        /// Microseconds.
-        ack_delay_us: u64,
-    },
+    Loopback { ack_delay_us: u64 },
     /// Two nodes with a link between them.
     Apart(Box<Wan>),
 }
@@ -102,7 +99,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// The loopback, without any delay.
+    /// Returns a site on the loopback, without any delay.
     pub(super) fn here() -> Result<Site<'static>> {
         let listen = format!("127.0.0.1:{}", free_port()?);
         Ok(Site::at(listen, None))

@@ -47,11 +47,11 @@ impl Display for Found {
 /// When a commit is released, relative to the standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// After the standby's log write.
+    /// After the standby has written it to its log.
     SyncAffirm,
     /// After the standby received it in memory.
     Fastsync,
-    /// Without waiting for the standby.
+    /// Without waiting for what the standby does.
     Async,
 }
 
@@ -220,7 +220,6 @@ pub(crate) struct StandbyOptions<'a> {
     pub(crate) name: &'a str,
     /// Fault points, as the value of `STANDFAST_FAULT`.
     pub(crate) faults: Option<&'a str>,
-    /// See [`Site::behind`].
     pub(crate) behind: bool,
 }
 

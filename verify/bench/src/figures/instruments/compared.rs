@@ -12,7 +12,6 @@ use super::super::transport::pair::{Pair, open_as_it_is};
 use crate::systems::Mode;
 use crate::{Result, interrupt};
 
-/// Round trip, milliseconds.
 const RTT_MS: f64 = 1.0;
 const MEGABITS: f64 = 1000.0;
 /// Sessions, bytes per transaction and bytes per second.

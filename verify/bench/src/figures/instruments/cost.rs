@@ -18,7 +18,7 @@ use crate::{Context, Result, interrupt};
 
 const REMEDY: &str =
     "there is no build without instruments: run `make figures GROUP=instruments`, which makes one";
-/// Sessions; below, bytes per transaction.
+/// Number of sessions; the next constant is the bytes of a transaction.
 const CLIENTS: usize = 8;
 const BYTES: usize = 128;
 const SLICE: Duration = Duration::from_millis(200);
@@ -29,7 +29,7 @@ const SLICES: usize = 120;
 #[derive(Debug, Default, Serialize)]
 pub struct Cost {
     pub with: Vec<f64>,
-    /// The build without instruments.
+    /// Measured with a build that has no instruments.
     pub without: Vec<f64>,
 }
 

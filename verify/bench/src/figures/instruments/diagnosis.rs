@@ -15,7 +15,7 @@ use super::super::transport::pair::{Pair, open_as_it_is};
 use crate::systems::{Found, Mode};
 use crate::{Result, interrupt};
 
-/// Seconds that `diagnose` observes.
+/// How long `diagnose` observes the pair.
 const SECONDS: u64 = 5;
 /// Threads per processor that occupy it.
 const SPINNERS: usize = 6;
@@ -25,7 +25,7 @@ pub struct Diagnosed {
     pub fault: &'static str,
     /// The expected rule, and words of its title where the rule has several; None for a healthy pair.
     pub expected: Option<(&'static str, &'static str)>,
-    /// The findings in order.
+    /// In the order of `diagnose`: the root cause first.
     pub found: Vec<Found>,
 }
 

@@ -11,7 +11,6 @@ use super::super::transport::pair::{Pair, open_as_it_is};
 use crate::systems::Mode;
 use crate::{BenchError, Result, interrupt};
 
-/// Round trip, milliseconds.
 const RTT_MS: f64 = 10.0;
 /// Load: bytes per second, bytes per transaction, and sessions.
 const LOAD: (f64, usize, usize) = (200e3, 1 << 10, 4);

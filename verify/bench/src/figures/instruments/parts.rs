@@ -14,7 +14,6 @@ use crate::{BenchError, Result, interrupt};
 /// Numbers of clients; below, round trips in milliseconds.
 const CLIENTS: [usize; 3] = [1, 8, 40];
 const RTTS: [f64; 3] = [0.0, 1.0, 10.0];
-/// Bytes per transaction.
 const BYTES: usize = 256;
 /// Length of an injected delay, milliseconds.
 const DELAY_MS: f64 = 10.0;
@@ -46,7 +45,6 @@ impl Anatomy {
 #[derive(Debug, Serialize)]
 pub struct Commits {
     pub clients: usize,
-    /// Round trip, milliseconds.
     pub rtt_ms: f64,
     pub found: Vec<Anatomy>,
 }

@@ -12,9 +12,9 @@ use super::{Value, apart, readings};
 use crate::Result;
 use crate::suite::Missing;
 
-/// Round trips in milliseconds.
+/// Round trips of the emulated links, milliseconds.
 const DISTANCES: [f64; 5] = [1.0, 4.0, 10.0, 25.0, 100.0];
-/// Megabits per second.
+/// Rates of the emulated links, megabits per second.
 const RATES: [f64; 3] = [10.0, 100.0, 1000.0];
 /// Round trips of a stream that are not measured: its rate doubles in each until the link is full.
 const RAMP_UP: f64 = 30.0;
@@ -50,9 +50,7 @@ impl Reported {
 
 #[derive(Debug, Serialize)]
 pub struct Cell {
-    /// Round trip in milliseconds.
     pub rtt_ms: f64,
-    /// Rate in megabits per second.
     pub megabits: f64,
     /// Median round trip of messages without payload, only the network's part: the wake-up of the two programs does not
     /// belong to it.

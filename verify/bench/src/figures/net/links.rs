@@ -28,7 +28,7 @@ pub(super) struct Link {
     pub(super) receive_ceiling: Option<u64>,
     /// The standby's durable writes take tens of milliseconds.
     pub(super) slow_disk: bool,
-    /// Peak of the redo, MiB/s.
+    /// Peak rate of the redo in MiB/s, as given to `advise`.
     pub(super) peak: f64,
     pub(super) expected: [Expected; 3],
     /// Why the expected verdict is right.

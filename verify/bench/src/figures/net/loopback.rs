@@ -17,7 +17,7 @@ use crate::{Context, Result};
 const ADDRESS: &str = "127.0.0.1";
 /// Bytes of an ASYNC message, and of a write of iperf3: its default.
 const PIECE: u32 = 128 << 10;
-/// Bytes of a durable write.
+/// Bytes that the receiver writes durably at a time.
 const WRITE: u32 = 8 << 10;
 /// Latencies need more and shorter rounds than throughput, because other work disturbs them for seconds at a time.
 const LATENCY_ROUNDS: usize = 4;

@@ -50,9 +50,9 @@ pub struct NetResult {
 /// Measurements of Standfast and of another tool, in turns.
 #[derive(Debug, Default, Serialize)]
 pub struct Against {
-    /// One value per round.
+    /// Results of Standfast, one per round.
     pub ours: Vec<f64>,
-    /// One value per round.
+    /// Results of the other tool, one per round.
     pub other: Vec<f64>,
 }
 

@@ -88,7 +88,7 @@ pub(super) fn sockperf_server(mut command: Command, port: u16, scratch: &Path) -
     started(command, port, &scratch.join("sockperf.log"))
 }
 
-/// Median round trip in seconds.
+/// Returns the median round trip in seconds, as sockperf reports it.
 pub(super) fn sockperf(mut command: Command, port: u16, length: u32, time: Duration) -> Result<f64> {
     command.args(["ping-pong", "--tcp", "--full-rtt", "-i", ADDRESS, "-p", &port.to_string()]);
     // sockperf's own warm-up of 400 ms is not counted either.

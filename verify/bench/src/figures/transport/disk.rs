@@ -8,7 +8,6 @@ use super::pair::{Pair, open};
 use crate::systems::Mode;
 use crate::{Result, interrupt};
 
-/// Round trip, milliseconds.
 const RTT_MS: f64 = 5.0;
 /// Time that the fault adds to every write of the standby's log, milliseconds.
 const SLOWER_MS: f64 = 20.0;

@@ -15,7 +15,7 @@ use crate::{Result, interrupt};
 const RTT_MS: f64 = 10.0;
 /// Host of the standby that was disconnected.
 const THIRD: &str = "c";
-/// Size of the gap, bytes.
+/// Bytes of redo that the standby lacks.
 const GAP_BYTES: f64 = 2e9;
 const GROUP_BYTES: u64 = 256 << 20;
 /// Live redo: bytes per second, bytes per transaction, and sessions.

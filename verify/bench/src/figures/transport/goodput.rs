@@ -12,7 +12,7 @@ use crate::systems::Mode;
 use crate::{BenchError, Result, interrupt};
 
 const PORT: u16 = 5201;
-/// Bytes per write of iperf3.
+/// Bytes that iperf3 writes at a time.
 const LENGTH: u32 = 1 << 20;
 /// Time for a connection to reach its full speed; not counted for either.
 const RAMP_UP: Duration = Duration::from_secs(2);

@@ -17,21 +17,20 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Offered {
-    /// Bytes per second.
+    /// Bytes of content per second, all sessions together.
     pub rate: f64,
-    /// Bytes per transaction.
+    /// Bytes of the row that each transaction inserts.
     pub bytes: usize,
     pub sessions: usize,
 }
 
-/// Results, one value per round.
+/// One value per round in each list.
 #[derive(Debug, Serialize)]
 pub struct Impact {
-    /// Round trip, milliseconds.
     pub rtt_ms: f64,
     pub offered: Offered,
     pub with: Vec<LoadResult>,
-    /// Without the standby.
+    /// Results of the primary without the standby.
     pub without: Vec<LoadResult>,
     /// 99th percentile of the redo that the standby had not received, in seconds of redo; one value per round.
     pub exposure: Vec<f64>,

@@ -115,7 +115,7 @@ impl<'l> Pair<'l> {
         Ok(())
     }
 
-    /// The most recently created standby.
+    /// Returns the standby that was created last; an error without one.
     pub(in super::super) fn standby(&self) -> Result<&Instance> {
         self.standbys.last().ok_or_else(|| BenchError::Workload("there is no standby".into()))
     }

@@ -13,11 +13,10 @@ use super::{MEGABITS, median};
 use crate::Result;
 use crate::systems::Mode;
 
-/// Bytes in the log.
+/// Bytes of redo that are shipped.
 const LOG_BYTES: f64 = 1e9;
 /// Size of a log file that holds all of it.
 const GROUP_BYTES: u64 = 1_107_296_256;
-/// Round trips, milliseconds.
 const RTTS: [f64; 2] = [25.0, 100.0];
 /// Connections and unit size in bytes; the figure compares the first two.
 const WAYS: [(u32, u64); 3] = [(1, 10 << 20), (5, 10 << 20), (5, 1 << 20)];
@@ -25,10 +24,9 @@ const WAYS: [(u32, u64); 3] = [(1, 10 << 20), (5, 10 << 20), (5, 1 << 20)];
 /// Results of one round trip and one way.
 #[derive(Debug, Serialize)]
 pub struct Shipped {
-    /// Round trip, milliseconds.
     pub rtt_ms: f64,
     pub connections: u32,
-    /// Bytes per request.
+    /// Bytes that the standby requests at a time.
     pub unit_bytes: u64,
     /// Seconds from the command that adds the destination until all redo is on the standby's disk, one value per round.
     pub seconds: Vec<f64>,

@@ -12,7 +12,7 @@ use super::pair::{Pair, STANDSTILL, open_as_it_is};
 use crate::systems::Mode;
 use crate::{BenchError, Result, interrupt};
 
-/// Size of the backlog, bytes.
+/// Bytes of redo that the standby has to catch up.
 const BACKLOG_BYTES: f64 = 1e9;
 /// Bytes per transaction of the latency test, which runs one transaction after the other.
 const COMMIT_BYTES: usize = 256;
@@ -32,7 +32,6 @@ pub struct Over {
 /// Results over both kinds of connection.
 #[derive(Debug, Default, Serialize)]
 pub struct Tls {
-    /// TLS 1.3.
     pub encrypted: Over,
     pub plain: Over,
 }
