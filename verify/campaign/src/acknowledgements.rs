@@ -149,12 +149,10 @@ impl Entry<'_> {
         self.0[5].fetch_max(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), SeqCst);
     }
 
-    /// The longest COMMIT since [`Entry::forget_waits`].
     pub fn longest_wait(self) -> Duration {
         Duration::from_micros(self.0[5].load(SeqCst))
     }
 
-    /// Resets [`Entry::longest_wait`].
     pub fn forget_waits(self) {
         self.0[5].store(0, SeqCst);
     }

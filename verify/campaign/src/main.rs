@@ -297,7 +297,7 @@ fn show<R: Display + Serialize>(report: &R, json: bool) {
     }
 }
 
-/// Whether every promise was kept.
+/// Returns whether every promise was kept.
 fn faults(arguments: FaultsArguments) -> Result<bool> {
     let seed = arguments.site.seed();
     eprintln!("seed {seed}, every fault {} times in every arrangement", arguments.count);
@@ -313,7 +313,7 @@ fn faults(arguments: FaultsArguments) -> Result<bool> {
     Ok(report.passed())
 }
 
-/// Whether every promise was kept.
+/// Returns whether every promise was kept.
 fn kill(arguments: KillArguments) -> Result<bool> {
     let seed = arguments.site.seed();
     eprintln!("seed {seed}, {} cycles", arguments.cycles);
@@ -384,7 +384,7 @@ fn load(arguments: LoadArguments) -> Result<()> {
     })
 }
 
-/// Whether every promise was kept.
+/// Returns whether every promise was kept.
 fn cut_power(arguments: &PowerArguments) -> Result<bool> {
     if arguments.trace {
         power::turn_trace_on();

@@ -12,7 +12,6 @@ pub const SCHEMA: &str = "
     CREATE TABLE account(id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, pad TEXT NOT NULL);
     CREATE TABLE ballast(id INTEGER PRIMARY KEY, body BLOB NOT NULL);";
 
-/// Number of rows of `account`.
 pub const ACCOUNTS: u64 = 5_000;
 
 /// Writer number of rows that are rolled back; none may ever be visible.

@@ -25,7 +25,6 @@ fn programs() -> Programs {
     Programs::find(None).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The newest SQLite.
 fn newest() -> Version {
     find_versions(&libraries(), &[]).unwrap().pop().unwrap()
 }

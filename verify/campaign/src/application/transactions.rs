@@ -13,7 +13,7 @@ const BALLAST_MAX: i64 = 30_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Small,
-    /// Up to 40 rows.
+    /// Up to 40 rows in one transaction.
     Several,
     /// A savepoint is rolled back half-way, another one released.
     Savepoints,
@@ -23,7 +23,7 @@ pub(super) enum Kind {
     Large,
     /// Thousands of rows, rolled back after they have spilled.
     LargeRollback,
-    /// An index on `ballast`.
+    /// Drops an index on `ballast` and creates it.
     Index,
     /// Half of `ballast` is deleted and free pages are returned.
     Shrink,

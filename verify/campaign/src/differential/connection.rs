@@ -453,7 +453,7 @@ fn brief(bytes: &[u8], is_text: bool) -> String {
     }
 }
 
-/// FNV-1a, continued from `before`.
+/// Returns the FNV-1a hash, continued from `before`; 0 begins.
 pub fn sum(bytes: &[u8], before: u64) -> u64 {
     let start = before ^ 0xcbf2_9ce4_8422_2325;
     bytes.iter().fold(start, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))

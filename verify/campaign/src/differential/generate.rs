@@ -14,7 +14,6 @@ pub const PROTECTED: [(&str, u32); 5] =
 pub const UNPROTECTED: [&str; 2] = ["plain-wal.db", "plain-journal.db"];
 
 const TABLES: [&str; 4] = ["t0", "t1", "t2", "t3"];
-/// The table without a rowid.
 const WITHOUT_ROWID: &str = "t2";
 const SAVEPOINTS: [&str; 3] = ["s0", "s1", "s2"];
 

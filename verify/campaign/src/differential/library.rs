@@ -126,7 +126,7 @@ impl Library {
         Library::found()
     }
 
-    /// The version, such as `3.40.1`.
+    /// Returns SQLite's version, such as `3.40.1`.
     pub fn version(&self) -> String {
         // SAFETY: no precondition; the result is a constant C string.
         unsafe { text((self.libversion)()) }.unwrap_or_default()

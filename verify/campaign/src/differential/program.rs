@@ -24,9 +24,8 @@ pub enum Access {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
     Number(i64),
-    /// Bytes drawn from `seed`.
+    /// A blob of pseudorandom bytes, which a seed stands for.
     Bytes {
-        /// Seed of the bytes.
         seed: u64,
         length: usize,
     },
@@ -40,16 +39,13 @@ pub enum Step {
         connection: usize,
         file: String,
         access: Access,
-        /// Busy timeout, milliseconds.
         timeout_ms: u32,
     },
     Close {
-        /// Number of the connection.
         connection: usize,
     },
     Timeout {
         connection: usize,
-        /// Milliseconds.
         ms: u32,
     },
     Run {
@@ -66,11 +62,10 @@ pub enum Step {
     },
     Next {
         cursor: usize,
-        /// Maximum number of rows.
+        /// At most this many rows are read.
         rows: u32,
     },
     Finalize {
-        /// Number of the cursor.
         cursor: usize,
     },
     /// Opens column `c` of a row of a table for incremental I/O.
@@ -85,13 +80,15 @@ pub enum Step {
         write: bool,
     },
     /// Moves an open blob to another row.
-    BlobReopen { blob: usize, row: i64 },
+    BlobReopen {
+        blob: usize,
+        row: i64,
+    },
     /// Reads a part of a blob.
     BlobRead {
         blob: usize,
         /// Offset, in thousandths of its length.
         at: u32,
-        /// Bytes.
         length: u32,
     },
     /// Overwrites a part of a blob.
@@ -99,13 +96,11 @@ pub enum Step {
         blob: usize,
         /// Offset, in thousandths of its length.
         at: u32,
-        /// Bytes.
         length: u32,
-        /// Seed of the bytes.
+        /// The bytes written are pseudorandom, drawn from this.
         seed: u64,
     },
     BlobClose {
-        /// Number of the blob.
         blob: usize,
     },
     Checkpoint {
@@ -140,29 +135,29 @@ pub enum Step {
         from: usize,
         /// Connection whose main database is overwritten; a number without a connection is a database in memory.
         to: usize,
-        /// Pages per step.
+        /// Pages copied per step; a negative number copies all.
         pages: i32,
     },
     Flush {
-        /// Number of the connection.
         connection: usize,
     },
     /// A statement that Standfast refuses and stock SQLite does not. It runs with the shim only, and must change
     /// nothing.
     Refused {
-        /// Number of the connection.
         connection: usize,
         sql: String,
     },
     /// A transaction over a protected database and two others with rollback journals, on a connection of its own. It
     /// runs with the shim only, which refuses it, and must change nothing.
-    RefusedTogether { file: String },
+    RefusedTogether {
+        file: String,
+    },
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     pub code: i32,
-    /// SQLite's message, after an error.
+    /// SQLite's message; empty when the step succeeded.
     pub message: String,
     pub rows: Vec<String>,
     /// Change counts and transaction state of the connection afterwards.

@@ -50,14 +50,13 @@ impl Fault {
 /// A destination as it is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// Value of `--mode`.
+    /// Argument of `--mode`; it says when commits are acknowledged.
     pub mode: &'static str,
     /// Value of `--on-timeout`; commits do not wait for an asynchronous one.
     pub on_timeout: Option<&'static str>,
 }
 
 impl Destination {
-    /// Whether commits wait for it.
     pub fn is_synchronous(self) -> bool {
         self.on_timeout.is_some()
     }
@@ -69,10 +68,9 @@ const fn to(mode: &'static str, on_timeout: &'static str) -> Destination {
     Destination { mode, on_timeout: Some(on_timeout) }
 }
 
-/// A primary with its destinations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrangement {
-    /// For the table and `--only`.
+    /// Shown in the table, and the value of `--only`.
     pub name: &'static str,
     /// The fault strikes the last one; the first one takes over at the end.
     pub destinations: &'static [Destination],
@@ -127,18 +125,15 @@ impl Arrangement {
 /// One fault: when, for how long, and how exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strike {
-    /// What.
     pub fault: Fault,
-    /// How long everything runs before.
+    /// How long everything runs before the fault.
     pub after: Duration,
-    /// How long it lasts.
     pub lasts: Duration,
     /// Which of several forms it takes.
     pub form: u64,
 }
 
 impl Strike {
-    /// Draws one.
     pub fn draw(rng: &mut Rng, fault: Fault) -> Strike {
         let net_timeout = NET_TIMEOUT.as_millis() as u64;
         let lasts = match rng.chance(50) {

@@ -19,7 +19,6 @@ pub struct Cell {
     pub lost: u64,
     /// Acknowledged rows that are missing and not promised: those of `async` and of a degraded destination.
     pub unprotected: u64,
-    /// The longest COMMIT, milliseconds.
     pub longest_ms: u64,
     /// Runs in which a commit took longer than allowed.
     pub too_long: u64,

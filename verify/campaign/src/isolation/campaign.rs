@@ -15,7 +15,6 @@ const WINDOWS: u32 = 5;
 #[derive(Clone, Debug)]
 pub struct IsolationConfig {
     pub site: Site,
-    /// Number of protected databases.
     pub databases: usize,
     pub faults: Vec<Fault>,
     /// How long commits are counted in each round before, during and after the fault.

@@ -35,7 +35,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All but the control experiment.
+    /// Returns all faults but `FrozenPrimary`, the control experiment.
     pub fn all() -> Vec<Fault> {
         Fault::value_variants().iter().copied().filter(|fault| *fault != Fault::FrozenPrimary).collect()
     }

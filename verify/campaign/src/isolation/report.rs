@@ -13,7 +13,6 @@ pub const LEAST_RATIO: f64 = 0.9;
 pub struct Phase {
     /// Commits per second of each window.
     pub rates: Vec<f64>,
-    /// The longest COMMIT, milliseconds.
     pub longest_ms: u64,
 }
 
@@ -111,7 +110,6 @@ impl FaultResult {
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct IsolationReport {
-    /// Number of protected databases.
     pub databases: u64,
     /// How long commits were counted before, during and after each fault, in seconds.
     pub phase_s: f64,

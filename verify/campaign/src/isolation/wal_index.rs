@@ -15,9 +15,9 @@ const CHECKSUM_AT: usize = 40;
 
 #[derive(Clone, Copy)]
 pub enum Number {
-    /// Frames of the WAL.
+    /// mxFrame: the number of committed frames of the WAL.
     Frames(u32),
-    /// Pages of the database.
+    /// nPage: the size of the database in pages.
     Pages(u32),
 }
 

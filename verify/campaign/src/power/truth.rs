@@ -26,13 +26,12 @@ impl State {
         Ok(State { sums: rows.collect::<rusqlite::Result<_>>()? })
     }
 
-    /// Number of pages that differ.
+    /// Counts pages that differ, or that only one of the states has.
     pub fn differences(&self, other: &State) -> u64 {
         let differing = self.sums.iter().zip(&other.sums).filter(|(ours, theirs)| ours != theirs).count();
         (differing + self.sums.len().abs_diff(other.sums.len())) as u64
     }
 
-    /// Number of pages.
     pub fn pages(&self) -> usize {
         self.sums.len()
     }
@@ -58,7 +57,7 @@ struct Dropped {
 pub struct Truth {
     pub id: DatabaseId,
     pub name: String,
-    /// All committed states, oldest first.
+    /// Every committed state, the oldest first.
     states: Vec<State>,
     dropped: Vec<Dropped>,
     pending: VecDeque<Pending>,

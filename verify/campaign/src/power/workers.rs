@@ -17,7 +17,7 @@ const FIXED_EVENTS: u32 = 150;
 
 #[derive(Clone, Copy, Debug)]
 pub struct PowerConfig {
-    /// Number of random histories.
+    /// Number of random histories, each with a seed of its own.
     pub seeds: u64,
     /// The first seed; the others follow.
     pub seed: u64,

@@ -11,9 +11,9 @@ use std::path::Path;
 struct Seen {
     /// Intact rows up to the acknowledged one.
     acknowledged_rows: u64,
-    /// The newest row.
+    /// Number of the newest row seen.
     last: u64,
-    /// Number of gaps before it.
+    /// Gaps in the numbers up to `last`, however long each is.
     holes: u64,
 }
 

@@ -12,7 +12,6 @@ const NAMED_MAX: u64 = 10;
 
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
-    /// Pages of the first database.
     pub pages: u64,
     pub findings: Findings,
 }

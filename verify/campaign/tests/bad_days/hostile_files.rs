@@ -26,7 +26,6 @@ use std::time::Duration;
 
 /// Number of changes unless the environment sets it.
 const FEW: usize = 48;
-/// Number of attacked databases.
 const VICTIMS: usize = 4;
 /// Maximum number of changes of one database before it is repaired.
 const CHANGES_MAX: usize = 6;

@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 const ALICE: u32 = 60_001;
-/// A user without any permission.
+/// A user without any permission on the databases.
 const MALLORY: u32 = 60_002;
 /// A group whose users may use the databases.
 pub const CREW: u32 = 60_005;

@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
-/// User ids without an account.
+/// User ids that have no account.
 const SERVICE: u32 = 60_001;
 const OTHER_USER: u32 = 60_002;
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The pages of `[http]`.
+/// The pages that the `[http]` port serves.
 const PAGES: [&str; 5] = ["/", "/metrics", "/healthz", "/api/dashboard", "/api/observation"];
 
 /// Returns the outcome of a request for a page.
