@@ -7,7 +7,7 @@ use std::cell::Cell;
 thread_local! {
     /// Bytes allocated minus bytes freed by this thread; negative when it frees what other threads allocated.
     static LIVE: Cell<isize> = const { Cell::new(0) };
-    /// Largest value of `LIVE`.
+    /// Largest value that `LIVE` has had since the last reset.
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 

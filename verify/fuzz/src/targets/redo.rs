@@ -6,7 +6,7 @@ use standfast_format::{
     LogFileHeader, Ranges, Record, apply_ranges, decode_block, decode_record, encode_ranges, peek_length,
 };
 
-/// Size of the largest page.
+/// The largest page size of SQLite.
 const PAGE_BYTES: usize = 65_536;
 
 /// An input is copied in order to repair it.
