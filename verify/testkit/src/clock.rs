@@ -20,7 +20,7 @@ impl Default for SimClock {
 }
 
 impl SimClock {
-    /// Microseconds since 1970.
+    /// Returns microseconds since the Unix epoch.
     pub fn now_us(&self) -> u64 {
         self.microseconds.load(Ordering::SeqCst)
     }

@@ -54,7 +54,6 @@ pub(crate) type Boot = u64;
 /// How far a call at a sync boundary takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// It is durable.
     Durable,
     /// The power fails while the call is in flight.
     InFlight,

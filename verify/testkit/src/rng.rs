@@ -11,7 +11,6 @@ impl Rng {
         Rng { state: seed }
     }
 
-    /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -40,7 +39,6 @@ impl Rng {
         items.get(self.below(items.len() as u64) as usize)
     }
 
-    /// Fills `out` with random bytes.
     pub fn fill(&mut self, out: &mut [u8]) {
         for piece in out.chunks_mut(8) {
             let word = self.next_u64().to_le_bytes();
