@@ -218,7 +218,7 @@ impl Keeper {
                 sign()?
             }
             CertificateRight::Token { number, proof, session } => {
-                // Before the token is used up.
+                // Signed before the token is used up.
                 let certificate = sign()?;
                 let redeemed = self.change_members(|members| {
                     members.redeem(now_seconds(), number, &wish.name, |key| {

@@ -11,7 +11,7 @@ pub fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.chars().all(allowed)
 }
 
-/// Splits into host and port; whether the host exists is found out when it is needed.
+/// Splits into host and port. Does not look the host up.
 fn split_address(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));

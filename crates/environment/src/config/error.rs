@@ -51,7 +51,7 @@ pub enum InstanceError {
          database resolve {name} --keep redo` again"
     )]
     NotTaken { name: String, why: String, kept: String },
-    /// The request cannot be carried out as things stand: what and why, and what to do.
+    /// The request cannot be carried out in the present state: what and why, and what to do.
     #[error("{what}\nhint: {hint}")]
     Refused { what: String, hint: String },
     /// The instance does not run, or cannot be reached.
@@ -84,7 +84,8 @@ impl InstanceError {
         move |source| InstanceError::Io { doing, path, source }
     }
 
-    /// Whether another process has a lock or a lease on the database, which it will give up or which ends with it.
+    /// Whether another process has a lock or a lease on the database, which is released at the latest when that process
+    /// ends.
     pub fn is_held_by_others(&self) -> bool {
         match self {
             InstanceError::Guard(GuardError::Busy { .. } | GuardError::Leased(_)) => true,
@@ -105,8 +106,8 @@ impl InstanceError {
         self.to_string().lines().next().unwrap_or_default().to_owned()
     }
 
-    /// Returns the exit code: 1 failed, 2 usage or configuration, 3 refused as things stand, 4 instance not running, 5
-    /// already running.
+    /// Returns the exit code: 1 failed, 2 usage or configuration, 3 refused in the present state, 4 instance not
+    /// running, 5 already running.
     pub fn exit_code(&self) -> u8 {
         match self {
             InstanceError::Config(_) | InstanceError::Log(standfast_log::LogError::Geometry { .. }) => 2,

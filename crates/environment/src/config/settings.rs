@@ -149,8 +149,8 @@ pub struct SecurityConfig {
     /// Seconds for which certificates issued by this instance are valid, 10 s to ten years. Each is renewed
     /// automatically once two thirds of that have passed.
     pub certificate_valid_s: u64,
-    // From releases in which loopback was an exception. Beside `instance.insecure` it has no effect, except that the
-    // two must not contradict; it is read, and not written.
+    // A setting of releases in which loopback was an exception. It has no effect, but must not contradict
+    // `instance.insecure`; it is read and never written.
     #[serde(skip_serializing)]
     tls: Option<TlsSetting>,
 }

@@ -46,8 +46,8 @@ pub struct Environment {
     pub segment_path: PathBuf,
     /// Certificates, and the rights of members.
     pub keeper: Arc<Keeper>,
-    /// Opens a primary whose redo log is damaged with the redo before this position, which has to be where the redo
-    /// ends.
+    /// Opens a primary whose redo log is damaged, with the redo before this position. It must be the position that the
+    /// refusal to open names.
     pub until_scn: Option<Scn>,
     /// Open files, and whether their paths still name them.
     pub places: Arc<Places>,

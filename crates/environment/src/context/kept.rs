@@ -3,7 +3,7 @@
 //! A standby makes one when a full resync image replaces its file and may lack redo that the file holds; a primary
 //! makes one when an operator has decided in favour of the redo (`resolve`). The control file lists them; nothing else
 //! is ever removed. `[kept]` of the configuration limits them, and the alert log names each file that is removed.
-//! [`to_remove`] is the decision.
+//! [`to_remove`] decides.
 
 use crate::config::error::InstanceError;
 use crate::config::settings::KeptConfig;

@@ -32,7 +32,7 @@ impl Environment {
         )
     }
 
-    /// The instance that renews certificates, for those that this instance ships to.
+    /// Returns the instance that renews certificates, to be reported to the destinations of this one.
     pub fn issuer(&self) -> Option<IssuerAt> {
         let port = self.config.instance.listen.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         self.keeper.issuer(port.filter(|port| *port != 0))
@@ -65,7 +65,7 @@ impl Environment {
         Err(Refusal::new(RefuseCode::NotAllowed, text))
     }
 
-    /// Why nothing is sent to a destination, according to its rights.
+    /// Returns why the rights of a destination forbid sending to it; `None` when they allow it.
     pub fn objection(&self, destination: &str) -> Option<Refusal> {
         let rights = self.keeper.members().ok()?.listed_rights(destination)?.clone();
         let own = &self.config.instance.name;

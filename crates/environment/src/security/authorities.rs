@@ -12,7 +12,8 @@ impl Keeper {
     /// # Errors
     /// When it cannot be written.
     pub(super) fn endorse_next(&self, next: &Authority) -> Result<(), InstanceError> {
-        // A lost or damaged key is a reason to make a new authority; then only a token names it.
+        // Without the key, because it is lost or damaged, there is no endorsement: members then trust the new authority
+        // only through a token that names it.
         let Ok(Some(before)) = self.authority() else { return Ok(()) };
         let endorsed = endorse(before.certificate_pem(), &before.key_pem(), next.certificate_pem())?;
         let mut all = self.stored_endorsements()?;

@@ -194,8 +194,8 @@ impl Members {
     }
 
     /// Does [`Members::endorse`] for a source of redo. A source that may not become primary itself passes on what its
-    /// primary reports; it cannot add the right to become primary to a member that does not already have it here: it
-    /// could name itself.
+    /// primary reports; it cannot add the right to become primary to a member that does not already have it here,
+    /// because it could name itself.
     pub fn endorse_as(&mut self, source: &str, members: &[MemberRights]) {
         let may = |name: &str| self.listed_rights(name).is_some_and(|rights| rights.has(Right::Candidate));
         let limited = |member: &MemberRights| match may(source) || may(&member.name) {
@@ -214,7 +214,7 @@ impl Members {
         self.issuer.as_ref()
     }
 
-    /// Sets the instance that renews it from now on.
+    /// Sets the instance that renews the certificate of this one from now on.
     pub fn set_issuer(&mut self, issuer: IssuerAt) {
         self.issuer = Some(issuer);
     }
@@ -386,7 +386,8 @@ mod tests {
                 assert_eq!(members.rights("reports", &destinations), Rights::default());
                 assert!(!members.is_listed("reports", &destinations));
             }
-            // The next source's report does not restore its rights, nor do those that receive the list grant it any.
+            // The next source's report does not restore its rights, and the instances that receive the list grant it
+            // none.
             told.endorse(&all(&["south", "reports"]));
             assert_eq!(told.rights("reports", &destinations), Rights::default());
             let mut third = Members::default();

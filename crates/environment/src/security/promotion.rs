@@ -51,7 +51,7 @@ pub fn believed(word: Word<'_>, own: &str, members: &Members, destinations: &[St
         // The key of this instance: only this instance holds it.
         Word::Signed(name) if name == own => return Ok(()),
         Word::Signed(name) | Word::Began(name) => (name, members.rights(name, destinations)),
-        // The right of the peer that passes it on is not that of the instance that began it.
+        // The right of the peer that passes the report on says nothing about the instance that began the incarnation.
         Word::PassedOn(name) => return Err(Doubt::NoRecord(name.to_owned())),
         // A name that is not on the list is accepted; a restriction on the list applies.
         Word::Plain(name) => (name, members.listed_rights(name).cloned().unwrap_or_else(Rights::all)),
@@ -149,7 +149,7 @@ mod tests {
             certificate: String::new(),
             signature: String::new(),
         };
-        // `north` may become primary. What it reports as a standby it has from another instance.
+        // `north` may become primary. As a standby it passes on what another instance has reported.
         for role in [Role::Standby, Role::FarSync] {
             let north = peer(role);
             let judged =

@@ -42,7 +42,7 @@ pub enum RenewalState {
     Failed(String),
     /// Not renewed, and its last month has begun.
     Ending,
-    /// Its begin is in the future: the clock of this host or that of the issuer is wrong.
+    /// Its validity begins in the future: the clock of this host or that of the issuer is wrong.
     NotValidYet,
     Expired,
 }
@@ -187,7 +187,7 @@ impl Keeper {
         let before = files::read(&self.files.authorities)?.unwrap_or_default();
         let (mut trusted, told) = grow(&before, &grant.authorities, &grant.endorsements)?;
         if self.files.authority_key.exists() {
-            // The first certificate belongs to the key.
+            // The first certificate of the file must stay the one of the key that is here: new ones follow it.
             let news = each(&trusted).filter(|one| each(&before).all(|known| known != *one));
             trusted = each(&before).chain(news).collect();
         }
@@ -244,8 +244,8 @@ impl Keeper {
         self.change_members(|members| members.set_issuer(issuer))
     }
 
-    /// The instance that renews certificates, for those that this instance ships to; `port`: where this instance
-    /// listens.
+    /// Returns the instance that renews certificates, to be reported to the destinations of this one; `port`: where
+    /// this instance listens.
     pub fn issuer(&self, port: Option<u16>) -> Option<IssuerAt> {
         if self.files.authority_key.exists() {
             return Some(IssuerAt { name: self.name.clone(), address: format!(":{}", port?) });

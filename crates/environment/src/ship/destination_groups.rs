@@ -10,13 +10,14 @@ use std::sync::Arc;
 pub type Uses = HashMap<String, Use>;
 
 pub trait Ships {
-    /// Whether the instance has a sender for this destination, or would have one if it did not rest.
+    /// Whether the instance has a sender for this destination, or would have one if the destination's group did not use
+    /// another one (`Use::Rests`).
     fn is_shipped_to(&self, destination: &DestinationConfig) -> bool;
 
     /// How each destination that is shipped to is used.
     fn uses(&self) -> Uses;
 
-    /// Senders of the destinations that do not rest.
+    /// Senders of all destinations but those with `Use::Rests`.
     fn senders(&self) -> Vec<Arc<Sender>>;
 
     /// State of all senders, and whether commits wait for each.
@@ -31,7 +32,7 @@ pub trait Ships {
     }
 }
 
-/// Returns what is chosen, as things stand with the existing senders.
+/// Returns the choice, given the state of the existing senders.
 pub fn judge(configured: &[DestinationConfig], status: &[(DestinationStatus, bool)]) -> (Vec<Member>, Uses) {
     let member = |at: &DestinationConfig| {
         let known = status.iter().find(|(status, _)| status.name == at.name);
@@ -59,8 +60,8 @@ pub struct Group<'a> {
     pub senders: &'a [Arc<Sender>],
 }
 
-/// Ends the wait of commits for members whose work another member of their group does. To be called once these other
-/// members are in force. Also ends it for a new sender whose group had lost its protection before.
+/// Ends the wait of commits for members that another member of their group has replaced. Call it once the replacements
+/// are in force. Also ends it for a new sender whose group had lost its protection before.
 pub fn let_others_go(uses: &Uses, now: Group<'_>, before: Group<'_>) {
     for (sender, at) in now.senders.iter().zip(now.configured) {
         let unprotected = || {

@@ -1,6 +1,5 @@
-//! Alert log lines about a destination. Each event that changes the protection is logged. Of other events, which a
-//! member can cause about as often as it connects, a limited number of lines an hour is logged, and how many were
-//! omitted.
+//! Alert log lines about a destination. Each event that changes the protection is logged. Other events, which a member
+//! can cause about as often as it connects, get a limited number of lines an hour, and a count of the omitted lines.
 
 use standfast_transport::SenderEvent;
 use std::collections::VecDeque;

@@ -22,7 +22,7 @@ pub struct Holder {
 }
 
 /// Copies for new standbys. Redo from the position of a copy on is kept while any copy is in progress, and then until
-/// the standby has connected, when it has all its databases. Nothing else records that the standby needs that redo.
+/// the standby has connected: by then it has all its databases. Nothing else records that the standby needs that redo.
 #[derive(Debug, Default)]
 pub struct Copies(Vec<Copy>);
 

@@ -107,7 +107,7 @@ pub fn counts(control: &Control, destination: &DestinationConfig, shipped: &[Des
     destination.group > 0 || known(destination) || nothing_else()
 }
 
-/// Durably records, on such an event, that commits wait for the destination after a restart.
+/// Records durably, when `event` is a synchronisation, that commits wait for the destination after a restart.
 pub fn note_synchronised(environment: &Environment, name: &str, event: &SenderEvent) {
     let synchronised = matches!(event, SenderEvent::Synchronised { .. } | SenderEvent::Resynchronised { .. });
     if synchronised && let Err(error) = environment.update_control(|control| control.note_synchronised(name))

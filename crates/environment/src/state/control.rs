@@ -82,8 +82,8 @@ pub struct DifferingPage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
     pub instance: InstanceId,
-    /// The instance that was made with `init` and of which all others are copies, whichever is the primary: it names
-    /// the family, within which instances may exchange redo. Every log file names it.
+    /// The instance made with `init`, of which all others are copies, whichever is the primary now. It identifies the
+    /// family: only instances of one family exchange redo. Every log file has it in its header.
     pub family: InstanceId,
     pub role: Role,
     /// All incarnations of the stream, oldest first; the last one is current.
@@ -98,8 +98,8 @@ pub struct Control {
     /// redo, since no later copy brings it there. Absent in the file: yes.
     #[serde(default = "yes")]
     pub copied: bool,
-    /// Databases to which recovery is applying redo, and from where on. Until recovery has recorded in the redo where
-    /// they stand, their own state says nothing.
+    /// Databases to which recovery is applying redo, and from where on. Their own state does not count until recovery
+    /// has recorded their positions in the redo.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replays: Vec<(DatabaseId, Scn)>,
     /// Offline databases (not opened, or failed), and from where on each may lack redo: `checkpoint` does not apply to
@@ -270,7 +270,7 @@ impl Control {
         self.left_out.iter().map(|(_, from)| *from).min().unwrap_or(Scn(u64::MAX))
     }
 
-    /// Removes a database that is no longer protected, as the redo says before `scn`.
+    /// Removes a database that is no longer protected; `scn`: the redo before it says so.
     pub fn forget(&mut self, id: DatabaseId, scn: Scn) {
         self.detached.retain(|(other, at)| *other != id && *at > self.checkpoint);
         self.detached.push((id, scn));
@@ -339,9 +339,8 @@ impl Control {
         self.synchronised.get_or_insert_default().insert(destination.to_owned());
     }
 
-    /// Returns the number for the next database: a number that was never used, or else the lowest number of which
-    /// nothing is left: no record in the redo that recovery may read, and no session, which `in_use` reports. `None`:
-    /// all are in use.
+    /// Returns the number for the next database: one that was never used, or else the lowest number that is free again.
+    /// A number is free when recovery reads no redo of it and no session uses it (`in_use`). `None`: all are in use.
     pub fn free_number(&self, in_use: impl Fn(DatabaseId) -> bool) -> Option<DatabaseId> {
         if usize::from(self.next_database) < DATABASES_MAX {
             return Some(DatabaseId(self.next_database));

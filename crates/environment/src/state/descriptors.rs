@@ -1,5 +1,5 @@
-//! File descriptors: a process has a limit of them, and a redo log that cannot be switched for lack of one stops all
-//! commits. A request that needs many is refused while enough are left for the rest.
+//! The limit of file descriptors. A redo log that cannot be switched for lack of a descriptor stops all commits, so a
+//! request that needs many is refused while enough are left for the rest.
 
 use crate::config::error::InstanceError;
 

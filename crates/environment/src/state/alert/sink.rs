@@ -1,5 +1,5 @@
-//! Lines on their way to a file or a terminal. A separate thread writes them, so that neither a reader that does not
-//! read, nor a reader that is gone, nor a full volume holds up a thread that reports something.
+//! Lines on their way to a file or a terminal. A separate thread writes them, so that a reader that is stuck or gone,
+//! or a full volume, does not hold up a thread that reports something.
 
 use crate::state::modes::ALERT;
 use std::collections::VecDeque;
