@@ -145,7 +145,7 @@ struct Copy<'a> {
     role: Role,
     paths: &'a Paths,
     unfinished: &'a mut Unfinished,
-    /// A file in the way that no creation of this instance has left.
+    /// A file that is in the way and was not left by an interrupted creation of this instance.
     conflict: Option<InstanceError>,
     manifest: Option<Manifest>,
     file: Option<BufWriter<File>>,
@@ -227,9 +227,9 @@ pub struct Created {
     pub notes: Vec<String>,
 }
 
-/// Creates a standby in `directory` as a copy of the primary at `from`, which continues to work meanwhile, or, with
-/// that `role`, a far sync, which has no databases. With `token` this host gets its certificate, if it has none.
-/// `progress` gets the database and the bytes copied so far.
+/// Creates a standby in `directory` as a copy of the primary at `from`, which keeps running, or, when `role` says so, a
+/// far sync without databases. With `token` this host gets its certificate, if it has none. `progress` gets the
+/// database and the bytes copied so far.
 ///
 /// # Errors
 /// When the primary cannot be reached or refuses, or a file cannot be created. The directory is then removed if this
@@ -246,7 +246,7 @@ pub fn create_standby(
     make_directory(directory, modes::DIRECTORY)?;
     let result = create_in(directory, config, from, role, token, progress);
     let paths = Paths::new(directory, config);
-    // A token is good once: the certificate that it gave serves the next attempt.
+    // A token works once. A later attempt uses the certificate that the first one got.
     let has_certificate = paths.is_ok_and(|paths| keeper_of(config, &paths).has_identity());
     if result.is_err() && !existed && !has_certificate {
         let _ = std::fs::remove_dir_all(directory);

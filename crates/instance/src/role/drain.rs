@@ -1,5 +1,5 @@
-//! Before a standby that is fed by another standby or a far sync takes over, it takes in what its source still has:
-//! commits that were acknowledged because the source has them may not have come further.
+//! A standby that is fed by another standby or a far sync receives what its source still has before it takes over:
+//! commits may have been acknowledged because the source has them, without having been forwarded yet.
 //!
 //! The primary is gone by then, so the source's redo has an end, and every frame says where that end was when the frame
 //! was sent. But frames that were sent earlier may still be in flight. So the failover ends the stream, and the source
@@ -32,7 +32,7 @@ pub enum Drained {
     Complete(Scn),
     /// No stream began after the failover did, or it was lost.
     NoStream,
-    /// The stream was live and had not brought everything; this many bytes were still missing.
+    /// The stream was live but incomplete at the timeout; this many bytes were missing.
     Behind(u64),
 }
 
@@ -85,7 +85,7 @@ impl Running {
         if let Some(receiver) = self.receiver().as_ref()
             && let Some(log) = receiver.detach()
         {
-            // Nothing of the previous stream is left to come.
+            // The previous stream delivers nothing any more.
             before = shared.report().streams;
             receiver.attach(log);
         }

@@ -44,7 +44,7 @@ pub struct LeftOut {
     /// Last commit that is in it, when known.
     pub applied: Option<Scn>,
     pub reason: String,
-    /// From here on the redo that it lacks is kept for a later start; `None`: that redo is not all here.
+    /// Start of the redo that it lacks, which is kept for a later start; `None`: some of that redo is missing here.
     pub redo_from: Option<Scn>,
 }
 
@@ -116,8 +116,8 @@ pub fn stuck(why: &str) -> InstanceError {
     }
 }
 
-/// Checks that the control file on disk agrees with this process that this is a standby: a replacement that failed may
-/// be there nevertheless.
+/// Checks that the control file on disk says standby, as this process does: a replacement of the file that returned an
+/// error may have taken effect.
 ///
 /// # Errors
 /// When it says something else or cannot be read.
@@ -129,8 +129,8 @@ pub fn is_still_standby(environment: &Environment) -> Result<(), InstanceError> 
     Err(InstanceError::Failed("the control file says otherwise".into()))
 }
 
-/// Makes this standby's directory that of a primary. To be called when the receiver no longer has the log. `force`:
-/// even if databases have to stay offline.
+/// Makes this standby's directory that of a primary. Call it once the receiver has released the log. `force`: even if
+/// databases have to stay offline.
 ///
 /// # Errors
 /// When redo cannot be applied or a file cannot be written; `Refused` when a database would be left offline. The
@@ -145,8 +145,8 @@ pub fn become_primary(
     take_over(environment, standby.stop()?, received, force)
 }
 
-/// Retries, for a while, databases that stopped for a reason that may pass. With `force` too: space that was freed a
-/// moment ago saves a database that would be left offline.
+/// Retries, for a while, databases that stopped for a reason that may pass. Also with `force`: space that was freed a
+/// moment ago may keep a database from being left offline.
 fn try_again(environment: &Environment, mut applier: Applier) -> Result<Applier, InstanceError> {
     let until = Instant::now() + TRY_AGAIN;
     let mut said = false;
@@ -330,7 +330,8 @@ struct Opening {
     unopened: Vec<LeftOut>,
 }
 
-/// Builds the records of the incarnation, and of where each of `databases` that can be opened stands in its own WAL.
+/// Builds the record of the incarnation, and for each of `databases` that can be opened a record of its position in its
+/// own WAL.
 fn opening_records(
     environment: &Environment,
     databases: &[&DatabaseRecord],

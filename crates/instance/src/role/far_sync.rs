@@ -64,13 +64,13 @@ impl FarSync {
         &self.received
     }
 
-    /// Ends all threads. To be called when the receiver no longer has the log.
+    /// Ends all threads. Call it once the receiver has released the log.
     pub fn stop(mut self) {
         self.forwarding.stop();
         self.shared.stop();
         let _ = self.orders.send(false);
         if let Some(archiver) = self.archiver.take() {
-            // The runtime has reported a panic there.
+            // The runtime has already reported a panic of that thread.
             let _ = archiver.join();
         }
     }

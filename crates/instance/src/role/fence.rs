@@ -1,7 +1,8 @@
-//! How an operator lifts a fence: another instance became primary by mistake, and this one is to continue.
+//! Lifts a fence for an operator: another instance became primary by mistake, and this one continues.
 //!
-//! Only for an instance that is stopped, and not while the other one can be seen to be open as primary: both would then
-//! acknowledge. Claims about that incarnation are ignored afterwards; otherwise the next connection would fence again.
+//! The instance must be stopped, and the other one must not be reachable as an open primary: otherwise both would
+//! acknowledge commits. Claims about that incarnation are ignored afterwards; otherwise the next connection would fence
+//! again.
 
 use serde_json::Value;
 use standfast_environment::config::error::InstanceError;
@@ -24,7 +25,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 enum Other {
     /// It is open as primary, in this incarnation.
     Primary(u64),
-    /// It is not open as primary; what it is instead.
+    /// It is not open as primary; the text is its state.
     NotPrimary(String),
     /// It does not answer; the reason.
     Silent(String),
@@ -57,10 +58,10 @@ pub fn lift(directory: &Path, sure: bool) -> Result<Vec<String>, InstanceError> 
     let mut lines = Vec::new();
     for destination in config.destinations.iter().filter(|destination| !destination.is_local()) {
         let answer =
-            // Another member that answers there does not report on this one.
+            // If another member answers at this address, its state says nothing about the one that is asked for.
             fetch_status(&destination.address, &security.clone().only([destination.name.clone()]), false, SILENCE)
                 .map_err(|error| error.to_string());
-        // Such a claim of a host that may not become primary is not trusted, here as little as when it connects.
+        // A host that may not become primary is not trusted when it claims to be one, as when it connects.
         let may = members.listed_rights(&destination.name).is_none_or(|rights| rights.has(Right::Candidate));
         match judge(answer) {
             Other::Primary(_) if !may => lines.push(format!(

@@ -15,7 +15,7 @@ pub struct GroupWatch {
 }
 
 impl GroupWatch {
-    /// Checks the groups once. To be called about twice a second.
+    /// Checks the groups once. Call it about twice a second.
     ///
     /// # Errors
     /// When a sender cannot be started; it is tried again.
@@ -30,7 +30,7 @@ impl GroupWatch {
         let before = ships.uses();
         if uses != before {
             running.reapply_destinations()?;
-            // The destinations were judged once more for that.
+            // `reapply_destinations` has chosen again, from the state of that moment.
             let Some(now) = running.ships().map(|ships| ships.uses()) else { return Ok(()) };
             for at in configured.iter().filter(|at| now.get(&at.name) != before.get(&at.name)) {
                 let what = match now.get(&at.name) {

@@ -176,8 +176,8 @@ impl Site<'_> {
         match (self.on_writer)(work) {
             Ok(unused) => Ok(self.remove(unused)),
             Err(error) => {
-                // Only a refusal certainly changed nothing; after another error the control file may be durable all the
-                // same.
+                // Only a refusal is sure to have changed nothing; after any other error the new control file may be
+                // durable.
                 if let InstanceError::Refused { .. } = error {
                     self.remove(made);
                 }

@@ -1,9 +1,9 @@
-//! `standfast database resolve`: shows what the file of an offline database and its redo have that the other lacks, and
-//! carries out an operator's decision which of the two counts.
+//! `standfast database resolve`: shows what the file of an offline database has that its redo lacks, and the reverse,
+//! and carries out an operator's choice between the two.
 //!
 //! A start takes a database offline when its file is not proven to descend from the redo; both are kept (decision
 //! 0041). With `--keep redo` the file is rebuilt from the redo (`rebuild`), and the old one is kept beside it. With
-//! `--keep file` the file counts as it is: a full resync image of it goes into the redo, marked as possibly lacking
+//! `--keep file` the file is used as it is: a full resync image of it goes into the redo, marked as possibly lacking
 //! earlier redo, so that standbys keep what it replaces. The redo is archived as before. See
 //! `docs/decisions/0051-the-operator-decides.md`.
 
@@ -50,9 +50,9 @@ const WRITERS: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Keep {
-    /// The redo counts: rebuild the file.
+    /// Keep the redo: rebuild the file from it.
     Redo,
-    /// The file counts as it is.
+    /// Keep the file as it is.
     File,
 }
 
@@ -60,9 +60,9 @@ pub enum Keep {
 struct Offline {
     record: DatabaseRecord,
     log: Arc<RedoLog>,
-    /// Begin of the redo that it may lack.
+    /// Start of the redo that it may lack.
     from: Scn,
-    /// End of the redo; none of the database is added while it is offline.
+    /// End of the redo; the database adds none while it is offline.
     end: Scn,
     /// Its file before it was examined.
     looked_at: Looked,
@@ -96,12 +96,12 @@ pub struct FileFound {
     pub unusable: Option<String>,
 }
 
-/// File SCN with the state of the file then, see [`FileFound::noted`].
+/// A file SCN and the state of the file at that time, see [`FileFound::noted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Noted {
     pub scn: Scn,
     pub bytes: u64,
-    /// Last modification then, microseconds since the Unix epoch.
+    /// Last modification at that time, microseconds since the Unix epoch.
     pub modified_us: u64,
 }
 
@@ -300,7 +300,7 @@ impl Running {
         let mut last = None;
         loop {
             let found = compare_from(offline, from, &connection);
-            // Redo further back may be gone.
+            // Earlier redo may be gone.
             let found = match (found, last) {
                 (Err(_), Some(last)) => return Ok(last),
                 (found, _) => found?,
@@ -354,7 +354,7 @@ impl Running {
                 Err(InstanceError::Guard(GuardError::Busy { .. }))
                     if Instant::now() < end && !self.is_stopping() =>
                 {
-                    // Nothing reports when another process releases its lock.
+                    // There is no notification when another process releases its lock.
                     std::thread::sleep(ATTEMPT_PAUSE);
                 }
                 Err(error @ InstanceError::Guard(GuardError::Busy { .. })) => {
@@ -500,7 +500,8 @@ impl Running {
         let found = LastingIdentity::of(&record.path).ok();
         environment.update_control(|control| control.know_file(record.id, found))?;
         open_left_out(environment, &primary.threads, &offline.log, record, false).inspect_err(|_| {
-            // The control file again names the expected file; else the next attempt finds it again.
+            // The control file names the file of before again. If that cannot be written, the next attempt records the
+            // file that it finds.
             let known = before.map(|known| known.identity);
             let _ = environment.update_control(|control| control.know_file(record.id, known));
             primary.threads.shared().segment.set_state(record.id.0, DatabaseState::Offline);

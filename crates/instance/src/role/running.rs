@@ -116,7 +116,7 @@ pub struct Running {
     stopping: AtomicBool,
     /// Held while this instance is being fenced: a stop waits until the fence is recorded.
     fencing: Mutex<()>,
-    /// Names of local destinations to be tried again at once.
+    /// Names of local destinations to be retried immediately.
     local_retries: Mutex<Vec<String>>,
     /// Databases of a primary whose files are watched.
     pub(crate) watched: Mutex<Vec<Weak<Database>>>,
@@ -168,12 +168,12 @@ impl Running {
         Ok(running)
     }
 
-    /// Has a local destination tried again at once, also one that was given up.
+    /// Makes the next check retry a local destination immediately, even if it was abandoned.
     pub(crate) fn retry_local(&self, name: &str) {
         self.local_retries.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(name.into());
     }
 
-    /// Takes the names of the local destinations to be tried again.
+    /// Takes the names of the local destinations to be retried.
     pub(crate) fn take_local_retries(&self) -> Vec<String> {
         std::mem::take(&mut *self.local_retries.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
@@ -213,7 +213,7 @@ impl Running {
         self.mode.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The running primary, if it is one.
+    /// Returns the running primary; `None` in any other role.
     pub fn primary(&self) -> Option<Arc<RunningPrimary>> {
         match &*self.mode() {
             Mode::Primary(primary) => Some(primary.clone()),
@@ -251,7 +251,7 @@ impl Running {
         self.receiver().as_ref().map(|receiver| receiver.local_addr().to_string())
     }
 
-    /// The gap that is being resolved here.
+    /// Returns the gap that this standby is resolving; `None` without one.
     pub fn gap(&self) -> Option<GapStatus> {
         self.receiver().as_ref().and_then(Receiver::gap)
     }

@@ -64,7 +64,7 @@ impl Running {
                     return Err(InstanceError::refused(what, "protect it when the instance runs again"));
                 }
                 Err(InstanceError::Guard(GuardError::Busy { .. })) if Instant::now() < end => {
-                    // Nothing reports when another process releases its lock.
+                    // There is no notification when another process releases its lock.
                     std::thread::sleep(ATTEMPT_PAUSE);
                 }
                 Err(error @ InstanceError::Guard(GuardError::Busy { .. })) => {

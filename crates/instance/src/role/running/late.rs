@@ -18,7 +18,7 @@ pub(super) fn open_in_turn(running: &Weak<Running>, late: Late) -> std::io::Resu
     let running = running.clone();
     let run = move || {
         while !databases.is_empty() {
-            // Nothing reports when another process releases its lock.
+            // There is no notification when another process releases its lock.
             std::thread::sleep(PAUSE);
             let Some(running) = running.upgrade() else { return };
             databases.retain(|id| running.is_still_late(*id, sessions_confirm));

@@ -1,8 +1,8 @@
 //! A peer knows a newer incarnation than this instance: another instance has become primary.
 //!
 //! Whichever end of the connection detects it, a primary is fenced. A standby or far sync records it durably and from
-//! then on takes, acknowledges and forwards nothing of an older incarnation; an old primary that connects gets it
-//! reported.
+//! then on takes, acknowledges and forwards nothing of an older incarnation; it reports the newer incarnation to an old
+//! primary that connects.
 
 use super::{Mode, Running};
 use standfast_environment::state::control::{FencedBy, Incarnation, Role, Superseding};
@@ -25,7 +25,7 @@ impl Running {
         })
     }
 
-    /// Handles that `peer` knows `newer`. The caller ends the stream of an older source.
+    /// Reacts to a `peer` that knows the newer incarnation `newer`. The caller ends the stream of an older source.
     pub(super) fn superseded(&self, peer: &PeerIdentity, newer: &transport::Incarnation) {
         let environment = &self.environment;
         let event = ReceiverEvent::Superseded { peer: peer.name.clone(), incarnation: *newer };
