@@ -192,7 +192,7 @@ fn comparison(directory: &Path, args: &ReportArgs) -> Result<Made, InstanceError
     Ok(Made { title, sections: compare::sections(&compared), json: json!(compared) })
 }
 
-/// Out of the running instance when it remembers any, else out of the repository.
+/// Takes the activity from the running instance if it has recorded any, else from the repository.
 fn activity(directory: &Path, args: &ReportArgs) -> Result<Made, InstanceError> {
     let since_us = |now_us: u64| now_us.saturating_sub(args.minutes * 60_000_000);
     let period = match args.snapshots.as_slice() {
@@ -249,7 +249,7 @@ pub fn diagnose(directory: &Path, args: &DiagnoseArgs) -> Result<ExitCode, Insta
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { FOUND.into() })
 }
 
-/// The time from `from` on, so many seconds.
+/// Observes the running instance again after `seconds`; returns the period since `from`.
 fn watch(directory: &Path, from: Observation, seconds: u64) -> Result<Period, InstanceError> {
     for left in (1..=seconds).rev() {
         if left == seconds || left % 5 == 0 {
@@ -265,7 +265,7 @@ fn watch(directory: &Path, from: Observation, seconds: u64) -> Result<Period, In
     Ok(Period::between(from, observe(directory)?, parameters))
 }
 
-/// What is there of an instance that does not run; `gone` says so when there is nothing.
+/// Returns the period between the last two snapshots of an instance that does not run; `gone` when there are none.
 fn last_snapshots(directory: &Path, gone: InstanceError) -> Result<Period, InstanceError> {
     let repository = match repository(directory) {
         Ok(repository) => repository,

@@ -112,7 +112,7 @@ fn ready_line_and_statistics_have_the_published_format() {
     let ready: Value = serde_json::from_str(&line).unwrap();
     follows_in(WAN, "ready", &ready);
     assert_eq!((&ready["ready"], ready["nodes"].as_array().unwrap().len()), (&name.as_str().into(), 3));
-    // Packets, so that there is a lateness; and every state that a direction may have.
+    // Sends packets, so that there is a lateness, and brings directions into every state.
     let program = env!("CARGO_BIN_EXE_standfast");
     done(&format!("wan exec {name} a -- {program} net client 10.77.0.2"));
     let mut states = Vec::new();

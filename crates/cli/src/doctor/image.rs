@@ -121,7 +121,7 @@ pub fn process_of(thread: libc::pid_t) -> libc::pid_t {
     number.and_then(|number| number.trim().parse().ok()).unwrap_or(thread)
 }
 
-/// Makes a path absolute that a thread passed to the kernel, relative to `directory` of that thread.
+/// Returns the absolute path of a path that a thread passed to the kernel, relative to `directory` of that thread.
 pub fn resolve(thread: libc::pid_t, directory: i32, path: &Path) -> PathBuf {
     if path.is_absolute() {
         return path.to_owned();
