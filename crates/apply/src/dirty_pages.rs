@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Bytes allocated at a time; a multiple of every page size.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Hash of a page number by multiplication: page numbers need no protection against collisions made on purpose.
+/// Multiplicative hash for page numbers; it has no key, unlike the default hasher.
 #[derive(Clone, Copy, Default)]
 pub struct PageHasher(u64);
 

@@ -13,7 +13,7 @@ const SUFFIX: &str = "arc";
 pub struct ArchivedLog {
     pub path: PathBuf,
     pub header: LogFileHeader,
-    /// Size of the file, padding included.
+    /// Size of the file, its header included.
     pub bytes: u64,
 }
 
