@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("crates", "tools", "verify")
 # Lowest first: a crate may depend on those before it.
 PRODUCT = (
-    "types io session instruments format views sqlite-vfs sqlite-ext preload sqlite-wal log tls transport apply live page "
+    "types documents io session instruments format views sqlite-vfs sqlite-ext preload sqlite-wal log tls transport apply live page "
     "reports environment primary standby instance"
 ).split()
 # `bench` is below the binary, which contains `standfast bench`.

@@ -11,6 +11,7 @@ use standfast_environment::security::{Ask, Keeper};
 use standfast_environment::state::control::Control;
 use standfast_environment::state::modes::{self, Readers};
 use standfast_environment::state::paths::Paths;
+use standfast_instance::server::answer::{CertificateRenewed, TokenIssued};
 use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
 use standfast_tls::{CertificateInfo, Token};
@@ -40,12 +41,12 @@ pub fn token(file: Option<&Path>) -> Result<Option<Token>, InstanceError> {
 /// Asks the instance for a new token and prints it.
 pub fn issue(directory: &Path, name: String, uses: UseArgs, ttl: &str) -> Result<(), InstanceError> {
     let ttl_s = seconds(ttl)?;
-    let answer = control_client::ask(
+    let answer: TokenIssued = control_client::ask_for(
         directory,
         &Request::IssueToken { name: name.clone(), rights: uses.rights(), ttl_s },
     )?;
     modes::narrow_output();
-    println!("{}", answer["token"].as_str().unwrap_or_default());
+    println!("{}", answer.token);
     eprintln!(
         "One-time token for `{name}`, valid for {ttl}. Pass it in a file or on standard input, not as an argument"
     );
@@ -79,7 +80,7 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
             // A running instance may get it over its open streams.
             let by_instance = match ask {
                 Ask { from: None, issuer: None } => {
-                    control_client::ask(directory, &Request::RenewCertificate)
+                    control_client::ask_for::<CertificateRenewed>(directory, &Request::RenewCertificate)
                 }
                 _ => Err(InstanceError::NotRunning { directory: directory.into() }),
             };
@@ -88,7 +89,7 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
                     service_user::refuse_root(directory, false)?;
                     keeper.renew(&ask)?
                 }
-                answer => serde_json::from_value(answer?["told"].take()).unwrap_or_default(),
+                answer => answer?.notes,
             };
             tell(&told);
             renewed(&keeper)
@@ -216,7 +217,7 @@ fn print_one(info: &CertificateInfo, now: u64) {
 }
 
 fn date(seconds: u64) -> String {
-    standfast_environment::state::alert::utc_text(seconds * 1_000_000)
+    standfast_types::utc_text(seconds * 1_000_000)
 }
 
 fn now_seconds() -> u64 {

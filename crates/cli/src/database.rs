@@ -1,11 +1,15 @@
 //! `standfast database`: what an operator decides about the files of databases.
 
-use crate::printable::text;
-use serde_json::Value;
+use crate::printable::printable_lines;
+use serde_json::json;
 use standfast_environment::InstanceError;
-use standfast_instance::role::resolve::Keep;
+use standfast_environment::state::control::KeptFile;
+use standfast_instance::role::resolve::{FileFound, Keep, Resolution};
+use standfast_instance::server::answer::{KeptFiles, KeptRemoved};
 use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
+use standfast_primary::open::divergence::{CommitAt, Commits, Divergence};
+use standfast_types::{PageNo, utc_text};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Subcommand)]
@@ -78,23 +82,23 @@ pub fn database(directory: &Path, command: DatabaseCommand) -> Result<(), Instan
         DatabaseCommand::Resolve { name, keep, json } => {
             let name =
                 Path::new(&name).canonicalize().map_or(name.clone(), |path| path.display().to_string());
-            let answer =
-                control_client::ask(directory, &Request::Resolve { name, keep: keep.map(Into::into) })?;
+            let request = Request::Resolve { name, keep: keep.map(Into::into) };
+            let answer: Resolution = control_client::ask_for(directory, &request)?;
             if json {
-                println!("{answer:#}");
+                println!("{:#}", json!(answer));
             } else {
                 print!("{}", shown(&answer));
             }
         }
         DatabaseCommand::Kept { remove: Some(file), .. } => {
             let file = file.canonicalize().unwrap_or(file).display().to_string();
-            let answer = control_client::ask(directory, &Request::RemoveKept { file })?;
-            println!("removed: {}", text(&answer["removed"]));
+            let answer: KeptRemoved = control_client::ask_for(directory, &Request::RemoveKept { file })?;
+            println!("removed: {}", path(&answer.removed));
         }
         DatabaseCommand::Kept { remove: None, json } => {
-            let answer = control_client::ask(directory, &Request::Kept)?;
+            let answer: KeptFiles = control_client::ask_for(directory, &Request::Kept)?;
             if json {
-                println!("{answer:#}");
+                println!("{:#}", json!(answer));
             } else {
                 print!("{}", kept(&answer));
             }
@@ -103,172 +107,151 @@ pub fn database(directory: &Path, command: DatabaseCommand) -> Result<(), Instan
     Ok(())
 }
 
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or(0)
-}
-
-fn time(value: &Value) -> String {
-    value.as_u64().map_or_else(|| "an unknown time".into(), standfast_environment::state::alert::utc_text)
+fn path(of: &Path) -> String {
+    printable_lines(&of.display().to_string())
 }
 
 /// The kept files, one a line.
-fn kept(answer: &Value) -> String {
-    let line = |file: &Value| {
-        format!(
-            "{}  {}  {} bytes  since {}\n",
-            text(&file["name"]),
-            text(&file["path"]),
-            file["bytes"],
-            time(&file["kept_us"])
-        )
+fn kept(answer: &KeptFiles) -> String {
+    let line = |file: &KeptFile| {
+        let (name, path, since) = (printable_lines(&file.name), path(&file.path), utc_text(file.kept_us));
+        format!("{name}  {path}  {} bytes  since {since}\n", file.bytes)
     };
-    match list(&answer["kept"]) {
+    match &answer.kept[..] {
         [] => "no file is kept\n".into(),
         files => files.iter().map(line).collect(),
     }
 }
 
 /// What was found and done, and what each choice would lose.
-pub fn shown(answer: &Value) -> String {
-    let name = text(&answer["database"]);
-    let mut lines = String::new();
-    let mut line = |text: String| lines.push_str(&(text + "\n"));
-    match answer["resolved"].as_str() {
-        Some("redo") => {
-            line(format!("{name} is open: the redo counts. It was made of {}", text(&answer["by"])));
-            if let Some(kept) = answer["kept"].as_str() {
-                line(format!("the file that was there is kept as {kept}"));
-            }
-            return lines;
+pub fn shown(answer: &Resolution) -> String {
+    match answer.resolved {
+        Some(Keep::Redo) => kept_redo(answer),
+        Some(Keep::File) => {
+            let name = printable_lines(&answer.database);
+            format!(
+                "{name} is open: its file counts, and a full image of it goes to the standbys\n\
+                 each standby keeps what the image replaces; `standfast database kept` there lists it\n"
+            )
         }
-        Some(_) => {
-            line(format!("{name} is open: its file counts, and a full image of it goes to the standbys"));
-            line(
-                "each standby keeps what the image replaces; `standfast database kept` there lists it".into(),
-            );
-            return lines;
-        }
-        None => {}
+        None => choices(answer),
     }
-    line(format!("{name} is offline: {}", text(&answer["path"])));
-    if let Some(why) = answer["why"].as_str() {
-        line(format!("  {}", why.split('\n').next().unwrap_or_default()));
-    }
-    for what in file(&answer["file"]) {
-        line(format!("  {what}"));
-    }
-    let compared = &answer["compared"];
-    for what in pages(compared) {
-        line(format!("  {what}"));
-    }
-    if let Some(why) = answer["not_compared"].as_str() {
-        line(format!("  the file cannot be compared with the redo: {why}"));
-    }
-    line(format!("standfast database resolve {name} --keep redo"));
-    line(format!("  would lose: {}", lost_with_the_file(compared)));
-    match list(&answer["redo_possible_by"]) {
-        [] => line(
-            "  not possible now, unless the file proves to be an earlier state: there is no full image in the redo at hand, \
-             and no standby is configured"
-                .into(),
-        ),
-        by => {
-            let by: Vec<String> = by.iter().map(text).collect();
-            line(format!("  by: {}", by.join("; or by ")));
-        }
-    }
-    line(format!("standfast database resolve {name} --keep file"));
-    match answer["file"]["unusable"].as_str() {
-        Some(why) => line(format!("  not possible: {why}")),
-        None => {
-            if answer["file"]["is_not_in_wal_mode"] == true {
-                let path = text(&answer["path"]);
-                line(format!(
-                    "  not before `sqlite3 {path} 'PRAGMA journal_mode=WAL'`: it is not in WAL mode"
-                ));
-            }
-            line(format!("  would lose: {}", lost_with_the_redo(compared)));
-            line("  every standby gets a full image, and keeps what it replaces as NAME.before-SCN".into());
-        }
+}
+
+fn kept_redo(answer: &Resolution) -> String {
+    let (name, by) = (printable_lines(&answer.database), answer.by.as_deref().unwrap_or("unknown"));
+    let mut lines = format!("{name} is open: the redo counts. It was made of {}\n", printable_lines(by));
+    if let Some(kept) = &answer.kept {
+        lines += &format!("the file that was there is kept as {}\n", path(kept));
     }
     lines
 }
 
-fn file(file: &Value) -> Vec<String> {
-    if file["exists"] != true {
+/// What is known of an offline database, and what each choice would lose.
+fn choices(answer: &Resolution) -> String {
+    let (name, place) = (printable_lines(&answer.database), path(&answer.path));
+    let compared = answer.compared.as_ref();
+    let mut lines = vec![format!("{name} is offline: {place}")];
+    if let Some(why) = &answer.why {
+        lines.push(format!("  {}", printable_lines(why.lines().next().unwrap_or_default())));
+    }
+    lines.extend(file(&answer.file).into_iter().chain(pages(compared)).map(|found| format!("  {found}")));
+    if let Some(why) = &answer.not_compared {
+        lines.push(format!("  the file cannot be compared with the redo: {}", printable_lines(why)));
+    }
+    lines.push(format!("standfast database resolve {name} --keep redo"));
+    lines.push(format!("  would lose: {}", lost_with_the_file(compared)));
+    lines.push(match &answer.redo_possible_by[..] {
+        [] => "  not possible now, unless the file proves to be an earlier state: there is no full image in the redo at hand, \
+             and no standby is configured"
+            .into(),
+        by => format!("  by: {}", printable_lines(&by.join("; or by "))),
+    });
+    lines.push(format!("standfast database resolve {name} --keep file"));
+    if let Some(why) = &answer.file.unusable {
+        lines.push(format!("  not possible: {}", printable_lines(why)));
+        return lines.join("\n") + "\n";
+    }
+    if answer.file.is_not_in_wal_mode {
+        lines
+            .push(format!("  not before `sqlite3 {place} 'PRAGMA journal_mode=WAL'`: it is not in WAL mode"));
+    }
+    lines.push(format!("  would lose: {}", lost_with_the_redo(compared)));
+    lines.push("  every standby gets a full image, and keeps what it replaces as NAME.before-SCN".into());
+    lines.join("\n") + "\n"
+}
+
+fn file(file: &FileFound) -> Vec<String> {
+    if !file.exists {
         return vec!["there is no file".into()];
     }
-    let mut found = vec![format!("file: {} bytes, written {}", file["bytes"], time(&file["modified_us"]))];
-    if number(&file["wal_bytes"]) > 0 {
-        found.push(format!("WAL: {} bytes, written {}", file["wal_bytes"], time(&file["wal_modified_us"])));
+    let mut found = vec![format!("file: {} bytes, written {}", file.bytes, utc_text(file.modified_us))];
+    if file.wal_bytes > 0 {
+        found.push(format!("WAL: {} bytes, written {}", file.wal_bytes, time(file.wal_modified_us)));
     }
-    if file["is_known"] == false {
+    if file.is_known == Some(false) {
         found.push("it is another file than the one that the instance had open".into());
     }
-    let noted = &file["noted"];
-    if !noted.is_null() {
+    if let Some(noted) = &file.noted {
+        let (scn, bytes, written) = (noted.scn, noted.bytes, utc_text(noted.modified_us));
         found.push(format!(
-            "last known to hold everything: as of SCN {}, {} bytes, written {}",
-            noted["scn"],
-            noted["bytes"],
-            time(&noted["modified_us"])
+            "last known to hold everything: as of SCN {scn}, {bytes} bytes, written {written}"
         ));
     }
     found
 }
 
-fn numbers(pages: &Value) -> String {
-    let pages: Vec<String> = list(pages).iter().map(text).collect();
-    pages.join(", ")
+fn time(us: Option<u64>) -> String {
+    us.map_or_else(|| "an unknown time".into(), utc_text)
 }
 
-fn pages(compared: &Value) -> Vec<String> {
-    if compared.is_null() {
-        return Vec::new();
-    }
+fn numbers(pages: &[PageNo]) -> String {
+    pages.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn pages(compared: Option<&Divergence>) -> Vec<String> {
+    let Some(compared) = compared else { return Vec::new() };
+    let time_of = |commit: Option<CommitAt>| time(commit.map(|commit| commit.time_us));
     let mut found = vec![format!(
         "compared with {} commits of the redo from SCN {} on, {} to {}: {} pages are the newest, {} older, {} not explained",
-        compared["commits"]["number"],
-        compared["from"],
-        time(&compared["commits"]["first"]["time_us"]),
-        time(&compared["last"]["time_us"]),
-        compared["newest"],
-        compared["older"],
-        compared["unexplained"]
+        compared.commits.number,
+        compared.from,
+        time_of(compared.commits.first),
+        time_of(compared.last),
+        compared.newest,
+        compared.older,
+        compared.unexplained
     )];
-    for (pages, words) in
-        [("older_pages", "older pages"), ("unexplained_pages", "pages that no redo explains")]
-    {
-        if !list(&compared[pages]).is_empty() {
-            found.push(format!("{words}: {}", numbers(&compared[pages])));
-        }
+    let named = [
+        (&compared.older_pages, "older pages"),
+        (&compared.unexplained_pages, "pages that no redo explains"),
+    ];
+    for (pages, words) in named.into_iter().filter(|(pages, _)| !pages.is_empty()) {
+        found.push(format!("{words}: {}", numbers(pages)));
     }
     found
 }
 
 /// What `--keep redo` gives up: what is in the file only.
-fn lost_with_the_file(compared: &Value) -> String {
-    match number(&compared["unexplained"]) {
-        _ if compared.is_null() => "what the file holds and the redo does not; not known what".into(),
-        0 => "nothing that is known; pages that no redo touches are not compared".into(),
-        pages => format!("what {pages} pages of the file hold that the redo does not"),
+fn lost_with_the_file(compared: Option<&Divergence>) -> String {
+    match compared.map(|compared| compared.unexplained) {
+        None => "what the file holds and the redo does not; not known what".into(),
+        Some(0) => "nothing that is known; pages that no redo touches are not compared".into(),
+        Some(pages) => format!("what {pages} pages of the file hold that the redo does not"),
     }
 }
 
 /// What `--keep file` gives up: what is in the redo only.
-fn lost_with_the_redo(compared: &Value) -> String {
-    if compared.is_null() {
+fn lost_with_the_redo(compared: Option<&Divergence>) -> String {
+    let Some(compared) = compared else {
         return "what the redo holds and the file does not; not known what".into();
-    }
-    let (least, most) = (&compared["lacks_at_least"], &compared["lacks_at_most"]);
-    let since = |commits: &Value| {
-        format!("since SCN {}, {}", commits["first"]["scn"], time(&commits["first"]["time_us"]))
     };
-    match (number(&least["number"]), number(&most["number"])) {
+    let (least, most) = (&compared.lacks_at_least, &compared.lacks_at_most);
+    let since = |commits: &Commits| match commits.first {
+        Some(first) => format!("since SCN {}, {}", first.scn, utc_text(first.time_us)),
+        None => "since an unknown SCN".into(),
+    };
+    match (least.number, most.number) {
         (_, 0) => "no commit of the redo that was compared".into(),
         (0, commits) => {
             format!("at most {commits} commits that were acknowledged ({}); none for certain", since(most))
@@ -288,18 +271,20 @@ fn lost_with_the_redo(compared: &Value) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
-    fn offline(least: u64, most: u64, unexplained: u64) -> Value {
+    fn offline(least: u64, most: u64, unexplained: u64) -> Resolution {
         let commits = |number: u64| json!({ "number": number, "first": { "scn": 77, "time_us": 1_000_000 } });
-        json!({
+        let found = json!({
             "database": "a.db", "path": "/srv/a.db", "why": "it does not descend", "resolved": null,
-            "file": { "exists": true, "bytes": 8192, "modified_us": 2_000_000, "wal_bytes": 0, "is_known": false },
+            "redo_needed_from": 70, "redo_end": 99, "not_compared": null, "by": null, "kept": null,
+            "file": { "exists": true, "bytes": 8192, "modified_us": 2_000_000, "wal_bytes": 0, "is_known": false,
+                "wal_modified_us": null, "noted": null, "is_not_in_wal_mode": false, "unusable": null },
             "compared": { "from": 70, "commits": commits(9), "last": { "scn": 99, "time_us": 3_000_000 }, "newest": 1,
                 "older": 2, "unexplained": unexplained, "older_pages": [2, 3], "unexplained_pages": [],
                 "lacks_at_least": commits(least), "lacks_at_most": commits(most) },
             "redo_possible_by": ["what standby oslo holds, and the redo since"],
-        })
+        });
+        serde_json::from_value(found).unwrap()
     }
 
     #[test]
@@ -325,9 +310,9 @@ mod tests {
     #[test]
     fn impossible_choice_is_shown_with_its_reason() {
         let mut answer = offline(0, 0, 0);
-        answer["compared"] = Value::Null;
-        answer["file"]["unusable"] = json!("its page size is 512");
-        answer["redo_possible_by"] = json!([]);
+        answer.compared = None;
+        answer.file.unusable = Some("its page size is 512".into());
+        answer.redo_possible_by.clear();
         let text = shown(&answer);
         assert!(text.contains("not possible: its page size is 512"), "{text}");
         assert!(text.contains("no standby is configured"), "{text}");

@@ -6,7 +6,8 @@ use standfast_environment::InstanceError;
 use standfast_environment::config::attribute_text;
 use standfast_environment::config::destination_config::State;
 use standfast_environment::config::settings::DestinationConfig;
-use standfast_instance::server::control_client::ask;
+use standfast_instance::server::answer::{DestinationListed, DestinationSet};
+use standfast_instance::server::control_client::{ask, ask_for};
 use standfast_instance::server::request::Request;
 use std::path::Path;
 
@@ -25,8 +26,11 @@ pub fn destination(directory: &Path, command: DestinationCommand) -> Result<(), 
         DestinationCommand::Remove { name } => Request::RemoveDestination { name },
         DestinationCommand::List { json } => return list(directory, json),
     };
-    let answer = ask(directory, &request)?;
-    if let Some(found) = answer["found"].as_str() {
+    let set: Option<DestinationSet> = match request {
+        Request::SetDestination { connect: true, .. } => Some(ask_for(directory, &request)?),
+        _ => ask(directory, &request).map(|_| None)?,
+    };
+    if let Some(found) = set.and_then(|set| set.found) {
         eprintln!("{found}");
     }
     Ok(())
@@ -58,15 +62,13 @@ fn set(id: u8, attributes: &str) -> Result<Request, InstanceError> {
 }
 
 fn list(directory: &Path, json: bool) -> Result<(), InstanceError> {
-    let destinations = ask(directory, &Request::ListDestinations)?;
     if json {
-        println!("{destinations:#}");
+        println!("{:#}", ask(directory, &Request::ListDestinations)?);
         return Ok(());
     }
-    for at in destinations.as_array().into_iter().flatten() {
-        let text = |key: &str| at[key].as_str().unwrap_or_default();
-        let state = text("state").to_uppercase();
-        println!("{:>2}  {:<9} {}", at["id"], state, text("attributes"));
+    let destinations: Vec<DestinationListed> = ask_for(directory, &Request::ListDestinations)?;
+    for at in destinations {
+        println!("{:>2}  {:<9} {}", at.id, at.state.to_uppercase(), at.attributes);
     }
     Ok(())
 }

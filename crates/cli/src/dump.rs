@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 use standfast_environment::InstanceError;
 use standfast_environment::config::settings::Config;
-use standfast_environment::state::alert::utc_text;
 use standfast_environment::state::control::{Control, Role};
 use standfast_environment::state::log_layout::log_config;
 use standfast_environment::state::paths::Paths;
@@ -11,6 +10,7 @@ use standfast_format::{LogFileHeader, LogKind, Ranges, Record, Vectors, decode_r
 use standfast_io::{DirectDisk, Disk};
 use standfast_log::{RecordReader, RedoLog};
 use standfast_types::Scn;
+use standfast_types::utc_text;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;

@@ -45,9 +45,8 @@ const LINES: usize = 24;
 
 /// Requests an observation and builds the dashboard; rates cover the time since earlier requests.
 fn dashboard(directory: &Path, looks: &mut Looks) -> Result<Dashboard, InstanceError> {
-    let answer = control_client::ask(directory, &Request::Observe { history: true, standbys: false })?;
-    let observation: Observation =
-        serde_json::from_value(answer).map_err(|error| InstanceError::Failed(error.to_string()))?;
+    let request = Request::Observe { history: true, standbys: false };
+    let observation: Observation = control_client::ask_for(directory, &request)?;
     looks.take(&observation);
     let machine = Machine {
         cpus: std::thread::available_parallelism().ok().map(|cpus| cpus.get() as u64),
@@ -83,10 +82,9 @@ pub fn top(directory: &Path, args: &TopArgs) -> Result<(), InstanceError> {
 /// Prints the line for monitoring, and returns its exit code.
 pub fn check(directory: &Path, args: &CheckArgs) -> u8 {
     let seconds = |given: Option<Duration>| given.map(|given| given.as_secs_f64());
-    let (severity, line) = match control_client::ask(directory, &Request::Status) {
+    let (severity, line) = match control_client::ask_for::<Status>(directory, &Request::Status) {
         Ok(status) => {
-            let name = status["name"].as_str().unwrap_or("-").to_owned();
-            let status = Status::of(&status);
+            let name = status.name.clone().unwrap_or_else(|| "-".into());
             let own = Thresholds::of(&status);
             let thresholds = Thresholds {
                 transport: own

@@ -2,9 +2,10 @@
 
 use crate::args::{GroupCommand, MemberCommand};
 use crate::show;
-use serde_json::Value;
+use serde_json::json;
+use standfast_documents::Status;
 use standfast_environment::InstanceError;
-use standfast_instance::role::log_changes::LogChange;
+use standfast_instance::role::log_changes::{LogChange, LogChanged};
 use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
 use std::path::Path;
@@ -12,12 +13,11 @@ use std::path::Path;
 pub fn group(directory: &Path, command: GroupCommand) -> Result<(), InstanceError> {
     let change = match command {
         GroupCommand::List { json } => {
-            let status = control_client::ask(directory, &Request::Status)?;
-            let groups = &status["log"]["groups"];
+            let status: Status = control_client::ask_for(directory, &Request::Status)?;
             if json {
-                println!("{groups:#}");
+                println!("{:#}", json!(status.groups()));
             } else {
-                show::groups(groups);
+                show::groups(status.groups());
             }
             return Ok(());
         }
@@ -25,15 +25,7 @@ pub fn group(directory: &Path, command: GroupCommand) -> Result<(), InstanceErro
         GroupCommand::Drop { group } => LogChange::DropGroup { group },
         GroupCommand::Resize { group, bytes } => LogChange::ResizeGroup { group, bytes },
     };
-    let done = control_client::ask(directory, &Request::ChangeLog { change })?;
-    if !done["dropped"].is_null() {
-        println!("log group {} dropped", done["dropped"]);
-    }
-    if !done["added"].is_null() {
-        println!("log group {} added, {} bytes", done["added"], done["bytes"]);
-    }
-    name_left_behind(&done);
-    Ok(())
+    change_log(directory, change)
 }
 
 pub fn member(directory: &Path, command: MemberCommand) -> Result<(), InstanceError> {
@@ -41,18 +33,32 @@ pub fn member(directory: &Path, command: MemberCommand) -> Result<(), InstanceEr
         MemberCommand::Add { place } => LogChange::AddMember { directory: place },
         MemberCommand::Drop { place } => LogChange::DropMember { directory: place },
     };
-    let done = control_client::ask(directory, &Request::ChangeLog { change })?;
-    for (key, word) in [("added", "added"), ("dropped", "dropped")] {
-        if let Some(place) = done[key].as_str() {
-            println!("redo log member {place} {word}");
-        }
-    }
-    name_left_behind(&done);
-    Ok(())
+    change_log(directory, change)
 }
 
-fn name_left_behind(done: &Value) {
-    for path in done["left_behind"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        eprintln!("{path} is not used any more and could not be removed");
+/// Has the instance change its log; prints what it has done.
+fn change_log(directory: &Path, change: LogChange) -> Result<(), InstanceError> {
+    let left_behind = match control_client::ask_for(directory, &Request::ChangeLog { change })? {
+        LogChanged::Group { added, bytes, dropped, left_behind } => {
+            if let Some(group) = dropped {
+                println!("log group {group} dropped");
+            }
+            if let (Some(group), Some(bytes)) = (added, bytes) {
+                println!("log group {group} added, {bytes} bytes");
+            }
+            left_behind
+        }
+        LogChanged::Member { added, dropped, left_behind, .. } => {
+            for (place, word) in [(added, "added"), (dropped, "dropped")] {
+                if let Some(place) = place {
+                    println!("redo log member {} {word}", place.display());
+                }
+            }
+            left_behind
+        }
+    };
+    for path in left_behind {
+        eprintln!("{} is not used any more and could not be removed", path.display());
     }
+    Ok(())
 }

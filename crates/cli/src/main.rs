@@ -28,12 +28,17 @@ mod verify;
 use absolute::absolute;
 use args::{ApplyCommand, Args, Command, FenceCommand, LogCommand, RegisterCommand, StandbyCommand};
 use clap::FromArgMatches;
-use printable::{printable_lines, text};
-use serde_json::Value;
+use printable::printable_lines;
+use serde_json::json;
+use standfast_documents::Status;
+use standfast_documents::status::Protection;
 use standfast_environment::InstanceError;
 use standfast_environment::config::settings::Config;
 use standfast_environment::state::control::Role;
 use standfast_instance::role::create::{create_standby, init};
+use standfast_instance::server::answer::{
+    Checkpointed, FailedOver, LogRegistered, LogSwitched, Protected, Unprotected,
+};
 use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
 use standfast_instance::server::run;
@@ -91,29 +96,27 @@ const DONE_WITH_LOSS: u8 = 6;
 
 fn failover(directory: &Path, wait: u64, force: bool, json: bool) -> Result<ExitCode, InstanceError> {
     let began = Instant::now();
-    let answer = control_client::ask(directory, &Request::Failover { wait_s: Some(wait), force })?;
+    let answer: FailedOver =
+        control_client::ask_for(directory, &Request::Failover { wait_s: Some(wait), force })?;
     let mut complete = true;
     let mut say = |is_well: bool, text: &str| {
         complete &= is_well;
         let word = if is_well { "" } else { "warning: " };
         eprintln!("{word}{}", text.replace(" | hint: ", "\nhint: "));
     };
-    for found in [&answer["drained"], &answer["known"]] {
-        if let Some(text) = found["text"].as_str() {
-            say(found["complete"] == true, text);
-        }
+    for found in [&answer.drained, &answer.known].into_iter().flatten() {
+        say(found.complete, &found.text);
     }
-    for left_out in answer["left_out"].as_array().into_iter().flatten() {
-        let part = |name: &str| left_out[name].as_str().unwrap_or_default().to_owned();
-        say(false, &format!("LEFT OUT: {} | hint: {}", part("text"), part("remedy")));
+    for excluded in &answer.left_out {
+        say(false, &format!("LEFT OUT: {} | hint: {}", excluded.text, excluded.remedy));
     }
-    for text in answer["differing"].as_array().into_iter().flatten().filter_map(|text| text.as_str()) {
+    for text in &answer.differing {
         say(false, &format!("PAGES DIFFER: {text}"));
     }
     if json {
-        println!("{answer:#}");
+        println!("{:#}", json!(answer));
     } else {
-        println!("primary from SCN {} after {:.1} s", answer["branch"], began.elapsed().as_secs_f64());
+        println!("primary from SCN {} after {:.1} s", answer.branch, began.elapsed().as_secs_f64());
     }
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_LOSS) })
 }
@@ -149,14 +152,14 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         }
         Command::Protect { path, name } => {
             let path = absolute(&path)?;
-            let answer = control_client::ask(&directory, &Request::Protect { path, name })?;
-            print_list(&answer["protected"], "protected");
+            let answer: Protected = control_client::ask_for(&directory, &Request::Protect { path, name })?;
+            answer.protected.iter().for_each(|name| println!("protected: {}", printable_lines(name)));
         }
         Command::Unprotect { name } => {
             let name =
                 Path::new(&name).canonicalize().map_or(name.clone(), |path| path.display().to_string());
-            let answer = control_client::ask(&directory, &Request::Unprotect { name })?;
-            println!("no longer protected: {}", text(&answer["unprotected"]));
+            let answer: Unprotected = control_client::ask_for(&directory, &Request::Unprotect { name })?;
+            println!("no longer protected: {}", printable_lines(&answer.unprotected));
         }
         Command::Database { command } => database::database(&directory, command)?,
         Command::Standby { command: StandbyCommand::Token { name, ttl, uses } } => {
@@ -201,18 +204,19 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         }
         Command::Destination { command } => destination::destination(&directory, command)?,
         Command::ProtectionMode { mode, json } => {
-            let answer =
-                control_client::ask(&directory, &Request::ProtectionMode { mode: mode.map(Into::into) })?;
-            if json { println!("{answer:#}") } else { println!("{}", show::protection(&answer)) }
+            let request = Request::ProtectionMode { mode: mode.map(Into::into) };
+            let answer: Protection = control_client::ask_for(&directory, &request)?;
+            if json { println!("{:#}", json!(answer)) } else { println!("{}", show::protection(&answer)) }
         }
         Command::Status { json, .. } => {
-            let status = control_client::ask(&directory, &Request::Status)?;
+            let answer = control_client::ask(&directory, &Request::Status)?;
+            let status = Status::of(&answer);
             if json {
-                println!("{status:#}")
+                println!("{answer:#}")
             } else {
                 show::status(&status)
             }
-            return Ok(status["failure"].is_null());
+            return Ok(status.failure.is_none());
         }
         Command::Observe { history, standbys } => {
             println!("{:#}", control_client::ask(&directory, &Request::Observe { history, standbys })?);
@@ -223,22 +227,22 @@ fn run(args: Args) -> Result<bool, InstanceError> {
                 ApplyCommand::Start { no_delay } => (true, no_delay),
                 ApplyCommand::Stop => (false, false),
             };
-            println!("{}", text(&control_client::ask(&directory, &Request::Apply { on, no_delay })?));
+            let done: String = control_client::ask_for(&directory, &Request::Apply { on, no_delay })?;
+            println!("{done}");
         }
         Command::Register { command: RegisterCommand::Logfile { file } } => {
             let path = std::path::absolute(&file).unwrap_or(file);
-            let answer = control_client::ask(&directory, &Request::RegisterLogfile { path })?;
-            println!("log {} registered; the redo continues to SCN {}", answer["sequence"], answer["end"]);
+            let log: LogRegistered = control_client::ask_for(&directory, &Request::RegisterLogfile { path })?;
+            println!("log {} registered; the redo continues to SCN {}", log.sequence, log.end);
         }
         Command::SwitchLogfile => {
-            let answer = control_client::ask(&directory, &Request::SwitchLogfile)?;
-            println!("log sequence {}", answer["sequence"]);
+            let log: LogSwitched = control_client::ask_for(&directory, &Request::SwitchLogfile)?;
+            println!("log sequence {}", log.sequence);
         }
         Command::Checkpoint => {
-            let answer = control_client::ask(&directory, &Request::Checkpoint)?;
-            let remaining = answer["remaining"].as_array().map_or(&[][..], Vec::as_slice);
+            let Checkpointed { remaining } = control_client::ask_for(&directory, &Request::Checkpoint)?;
             println!("checkpoint complete{}", if remaining.is_empty() { "" } else { ", but for" });
-            remaining.iter().for_each(|left| println!("  {}", text(left)));
+            remaining.iter().for_each(|left| println!("  {}", printable_lines(left)));
         }
         Command::Verify(verify) => return verify::verify(&directory, verify),
         Command::Snapshot { command } => reports::snapshot(&directory, command)?,
@@ -280,12 +284,6 @@ fn apply_names(config: &mut Config, name: Option<String>, listen: Option<String>
         config.instance.listen = listen;
     }
     config.instance.insecure = insecure;
-}
-
-fn print_list(list: &Value, word: &str) {
-    for item in list.as_array().into_iter().flatten() {
-        println!("{word}: {}", text(item));
-    }
 }
 
 /// Prints a line to stderr at most once a second while a copy runs.

@@ -1,14 +1,7 @@
 //! Text of files, processes and other hosts, as a terminal may get it.
 
-use serde_json::Value;
-
 /// Escapes what an error quotes (a path, the text of another host), so that it cannot control the terminal.
 pub fn printable_lines(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(|line| standfast_types::printable(line, usize::MAX)).collect();
     lines.join("\n")
-}
-
-/// Names of files and processes may hold anything; they are escaped for the terminal.
-pub fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), printable_lines)
 }

@@ -6,6 +6,7 @@ use standfast_environment::InstanceError;
 use standfast_environment::config::settings::Config;
 use standfast_environment::state::paths::Paths;
 use standfast_instance::observe::snapshots::report_failed;
+use standfast_instance::server::answer::SnapshotTaken;
 use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
 use standfast_instruments::Observation;
@@ -115,7 +116,8 @@ fn repository(directory: &Path) -> Result<Repository, InstanceError> {
 
 pub fn snapshot(directory: &Path, command: Option<SnapshotCommand>) -> Result<(), InstanceError> {
     let Some(SnapshotCommand::List { json }) = command else {
-        println!("{}", control_client::ask(directory, &Request::Snapshot)?["snapshot"]);
+        let taken: SnapshotTaken = control_client::ask_for(directory, &Request::Snapshot)?;
+        println!("{}", taken.snapshot);
         return Ok(());
     };
     let all = repository(directory)?.list().map_err(report_failed)?;
@@ -223,10 +225,7 @@ fn activity(directory: &Path, args: &ReportArgs) -> Result<Made, InstanceError> 
 }
 
 fn observe(directory: &Path) -> Result<Observation, InstanceError> {
-    let answer = control_client::ask(directory, &Request::Observe { history: true, standbys: true })?;
-    serde_json::from_value(answer).map_err(|error| {
-        InstanceError::Failed(format!("the instance answered what this program does not understand: {error}"))
-    })
+    control_client::ask_for(directory, &Request::Observe { history: true, standbys: true })
 }
 
 /// Prints what was found; exits 3 when there is something.

@@ -1,20 +1,22 @@
 //! The state of an instance as readable text: 80 columns, no colour.
 
 use crate::printable::printable_lines;
-use serde_json::Value;
-use standfast_live::Status;
+use standfast_documents::Status;
+use standfast_documents::group::Group;
+use standfast_documents::status::{
+    Database, Destination, Gap, KeptFile, LocalDestination, Protection, Received, Stopped,
+};
+use standfast_documents::verification::{DifferingPage, VerificationRun};
+use std::fmt::Display;
 
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => "unknown".into(),
-        // Names of files and processes may hold anything; they are escaped for the terminal.
-        Value::String(text) => standfast_types::printable(text, usize::MAX),
-        other => other.to_string(),
-    }
+/// Names of files and processes may hold anything; they are escaped for the terminal.
+fn text(of: &Option<impl Display>) -> String {
+    let escaped = |of: &dyn Display| standfast_types::printable(&of.to_string(), usize::MAX);
+    of.as_ref().map_or_else(|| "unknown".into(), |of| escaped(of))
 }
 
-fn bytes(value: &Value) -> String {
-    match value.as_u64() {
+fn bytes(of: Option<u64>) -> String {
+    match of {
         None => "unknown".into(),
         Some(bytes) if bytes < 10 << 10 => format!("{bytes} B"),
         Some(bytes) if bytes < 10 << 20 => format!("{} KiB", bytes >> 10),
@@ -22,16 +24,16 @@ fn bytes(value: &Value) -> String {
     }
 }
 
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
+fn list<T>(of: &Option<Vec<T>>) -> &[T] {
+    of.as_deref().unwrap_or_default()
 }
 
 /// State of the certificate; `None` without one.
-fn certificate(status: &Value) -> Option<String> {
-    let status = Status::of(status);
+fn certificate(status: &Status) -> Option<String> {
     let certificate = status.certificate()?;
     let state = certificate.state.as_deref()?;
-    let left = certificate.left(status.time_us).map_or_else(String::new, |left| format!(", {left} left"));
+    let left = standfast_live::certificate::left(certificate, status.time_us);
+    let left = left.map_or_else(String::new, |left| format!(", {left} left"));
     Some(match (state, &certificate.renewal_failure) {
         ("valid" | "due", None) => format!("certificate: {state}{left}"),
         (_, why) => {
@@ -42,10 +44,10 @@ fn certificate(status: &Value) -> Option<String> {
 }
 
 /// Protection mode, and the level where it differs.
-pub fn protection(protection: &Value) -> String {
-    let words = |key: &str| text(&protection[key]).replace('-', " ");
-    let (mode, level) = (words("mode"), words("level"));
-    if mode == level || protection["level"].is_null() {
+pub fn protection(protection: &Protection) -> String {
+    let words = |of: &Option<String>| text(of).replace('-', " ");
+    let (mode, level) = (words(&protection.mode), words(&protection.level));
+    if mode == level || protection.level.is_none() {
         mode
     } else {
         format!("{mode}, level {}", level.to_uppercase())
@@ -53,19 +55,19 @@ pub fn protection(protection: &Value) -> String {
 }
 
 /// Prints the state of an instance.
-pub fn status(status: &Value) {
+pub fn status(status: &Status) {
     println!(
         "{}  {} ({})  incarnation {}  {}",
-        text(&status["name"]),
-        text(&status["role"]),
-        text(&status["state"]),
-        text(&status["incarnation"]),
-        text(&status["directory"]),
+        text(&status.name),
+        text(&status.role),
+        text(&status.state),
+        text(&status.incarnation),
+        text(&status.directory),
     );
-    if !status["failure"].is_null() {
-        println!("FAILURE: {}", text(&status["failure"]));
+    if status.failure.is_some() {
+        println!("FAILURE: {}", text(&status.failure));
     }
-    if status["security"]["insecure"] == true {
+    if status.security.as_ref().is_some_and(|security| security.insecure == Some(true)) {
         println!("INSECURE: plain TCP lets every user and host that reaches the port read and write redo");
         println!(
             "  hint: give each instance a certificate (`standfast cert join`), then take `insecure = true` out of"
@@ -75,136 +77,127 @@ pub fn status(status: &Value) {
     if let Some(certificate) = certificate(status) {
         println!("{certificate}");
     }
-    if status["role"] == "primary" && !status["captured"].is_null() {
+    if status.is_primary() && status.captured.is_some() {
         println!(
             "redo: captured {}  durable {}  released {}  commits {}  waiting {}",
-            text(&status["captured"]),
-            text(&status["durable"]),
-            text(&status["released"]),
-            text(&status["commits"]),
-            text(&status["waiting_commits"]),
+            text(&status.captured),
+            text(&status.durable),
+            text(&status.released),
+            text(&status.commits),
+            text(&status.waiting_commits),
         );
-        println!("protection: {}", protection(&status["protection"]));
-        let checkpoints = &status["checkpoints"];
+        println!("protection: {}", protection(&status.protection.clone().unwrap_or_default()));
+        let checkpoints = status.checkpoints.clone().unwrap_or_default();
         println!(
             "checkpoints: passive {}  WALs rewritten {}  reset {}  gates {}  longest gate {} us",
-            text(&checkpoints["passive"]),
-            text(&checkpoints["rewrites"]),
-            text(&checkpoints["resets"]),
-            text(&checkpoints["gates"]),
-            text(&checkpoints["gate_us_max"]),
+            text(&checkpoints.passive),
+            text(&checkpoints.rewrites),
+            text(&checkpoints.resets),
+            text(&checkpoints.gates),
+            text(&checkpoints.gate_us_max),
         );
-        if let Some(event) = status["waiting_for"].as_str().filter(|event| !event.is_empty()) {
-            println!("WAITING for {event}; commits held up: {}", text(&status["waiting_commits"]));
+        if let Some(event) = status.blocked_by() {
+            println!("WAITING for {event}; commits held up: {}", text(&status.waiting_commits));
             println!("  {}", remedy(event));
         }
     }
-    standby(&status["standby"]);
-    if let Some(event) = status["waiting_for"].as_str().filter(|event| !event.is_empty())
-        && status["role"] == "standby"
+    standby(status.standby.as_ref());
+    if let Some(event) = status.blocked_by()
+        && status.role.as_deref() == Some("standby")
     {
         println!("WAITING for {event}");
     }
-    for wait in list(&status["waits"]).iter().filter(|wait| wait["count"] != 0) {
-        println!(
-            "waited: {} x {}, {} us",
-            text(&wait["count"]),
-            text(&wait["event"]),
-            text(&wait["time_us"])
-        );
+    for wait in list(&status.waits).iter().filter(|wait| wait.count != Some(0)) {
+        println!("waited: {} x {}, {} us", text(&wait.count), text(&wait.event), text(&wait.time_us));
     }
-    for group in list(&status["log"]["groups"]) {
-        for member in list(&group["lost_members"]) {
-            println!("LOST redo log member: {}", text(member));
+    for group in status.groups() {
+        for member in list(&group.lost_members) {
+            println!("LOST redo log member: {}", text(&Some(member)));
         }
     }
-    if !list(&status["databases"]).is_empty() {
+    if !status.databases().is_empty() {
         println!("\n{:>4}  {:<10} {:<20} path", "id", "state", "database");
-        for database in list(&status["databases"]) {
+        for database in status.databases() {
             println!(
                 "{:>4}  {:<10} {:<20} {}",
-                text(&database["id"]),
-                text(&database["state"]),
-                text(&database["name"]),
-                text(&database["path"])
+                text(&database.id),
+                text(&database.state),
+                text(&database.name),
+                text(&database.path)
             );
         }
-        for database in list(&status["databases"]) {
+        for database in status.databases() {
             foreign_commits(database);
         }
-        for database in list(&status["databases"]).iter().filter(|database| database["state"] == "left out") {
+        for database in
+            status.databases().iter().filter(|database| database.state.as_deref() == Some("left out"))
+        {
             let (name, why) =
-                (text(&database["name"]), database["why"].as_str().unwrap_or("the alert log says why"));
+                (text(&database.name), database.why.as_deref().unwrap_or("the alert log says why"));
             println!("OFFLINE {name}: {}", printable_lines(why.split('\n').next().unwrap_or_default()));
             println!(
                 "  hint: remove the cause and restart the instance, or decide what counts: `standfast database resolve {name}`"
             );
         }
-        for database in list(&status["databases"]).iter().filter(|database| !database["failure"].is_null()) {
-            println!("FAILED {}: {}", text(&database["name"]), text(&database["failure"]));
+        for database in status.databases().iter().filter(|database| database.failure.is_some()) {
+            println!("FAILED {}: {}", text(&database.name), text(&database.failure));
             println!("  hint: check its disk, then restart the instance; its redo is kept");
         }
     }
-    for file in list(&status["unprotected_files"]) {
-        println!("NOT PROTECTED, in a protected directory: {}", text(file));
+    for file in list(&status.unprotected_files) {
+        println!("NOT PROTECTED, in a protected directory: {}", text(&Some(file)));
     }
-    kept_files(&status["kept_files"]);
-    differing_pages(&status["differing_pages"]);
-    verification(&status["verification"]);
-    destinations(&status["destinations"]);
-    local_destinations(&status["local_destinations"]);
+    kept_files(list(&status.kept_files));
+    differing_pages(list(&status.differing_pages));
+    verification(status.verification.as_ref());
+    destinations(status.destinations());
+    local_destinations(list(&status.local_destinations));
 }
 
 /// Prints commits without the VFS, if there were any.
-fn foreign_commits(database: &Value) {
-    if database["foreign_commits"].as_u64().is_none_or(|commits| commits == 0) {
+fn foreign_commits(database: &Database) {
+    if database.foreign_commits.is_none_or(|commits| commits == 0) {
         return;
     }
     println!(
         "COMMITS WITHOUT STANDFAST {}: {} since the instance opened it; they waited for no standby",
-        text(&database["name"]),
-        text(&database["foreign_commits"])
+        text(&database.name),
+        text(&database.foreign_commits)
     );
-    for process in list(&database["foreign_processes"]) {
-        println!("  open without the VFS in {} (pid {})", text(&process["name"]), text(&process["pid"]));
+    for process in list(&database.foreign_processes) {
+        println!("  open without the VFS in {} (pid {})", text(&process.name), text(&process.pid));
     }
 }
 
 /// Prints the number of files that were kept when another content replaced a database.
-fn kept_files(files: &Value) {
-    let bytes: u64 = list(files).iter().filter_map(|file| file["bytes"].as_u64()).sum();
-    if !list(files).is_empty() {
-        println!("kept: {} files, {bytes} bytes; `standfast database kept` lists them", list(files).len());
+fn kept_files(files: &[KeptFile]) {
+    let bytes: u64 = files.iter().filter_map(|file| file.bytes).sum();
+    if !files.is_empty() {
+        println!("kept: {} files, {bytes} bytes; `standfast database kept` lists them", files.len());
     }
 }
 
 /// Prints pages here that differ from those of a primary.
-fn differing_pages(pages: &Value) {
-    for page in list(pages).iter().take(10) {
+fn differing_pages(pages: &[DifferingPage]) {
+    for page in pages.iter().take(10) {
         println!(
             "DIFFERS: page {} of {} is not what the primary had as of SCN {}",
-            text(&page["page"]),
-            text(&page["database"]),
-            text(&page["scn"])
+            text(&page.page),
+            text(&page.database),
+            text(&page.scn)
         );
     }
-    if let Some(more) = list(pages).len().checked_sub(10).filter(|more| *more > 0) {
+    if let Some(more) = pages.len().checked_sub(10).filter(|more| *more > 0) {
         println!("DIFFERS: {more} more");
     }
 }
 
 /// Prints the newest comparison with standbys.
-fn verification(run: &Value) {
-    if run.is_null() {
-        return;
-    }
-    let (state, repair) = (text(&run["state"]), if run["repair"] == true { " with repair" } else { "" });
-    print!(
-        "verification{repair}: {state}, {} of {} pages read",
-        text(&run["pages_read"]),
-        text(&run["pages"])
-    );
-    match run["failure"].as_str() {
+fn verification(run: Option<&VerificationRun>) {
+    let Some(run) = run else { return };
+    let (state, repair) = (run.state.name(), if run.repair { " with repair" } else { "" });
+    print!("verification{repair}: {state}, {} of {} pages read", run.pages_read, run.pages);
+    match &run.failure {
         Some(why) => println!(": {why}"),
         None => println!(),
     }
@@ -228,155 +221,144 @@ fn remedy(event: &str) -> &'static str {
     }
 }
 
-fn standby(standby: &Value) {
-    if standby.is_null() {
-        return;
-    }
-    let connected = if standby["connected"] == true { "connected" } else { "NOT CONNECTED" };
-    let (hardened, confirmed) = (text(&standby["hardened"]), text(&standby["confirmed"]));
+fn standby(standby: Option<&Received>) {
+    let Some(standby) = standby else { return };
+    let connected = if standby.connected == Some(true) { "connected" } else { "NOT CONNECTED" };
+    let (hardened, confirmed) = (text(&standby.hardened), text(&standby.confirmed));
     print!("standby: {connected}  hardened {hardened}  confirmed {confirmed}");
-    match standby.get("applied") {
-        Some(applied) => {
-            println!("  applied {}  apply lag {}", text(applied), bytes(&standby["apply_lag_bytes"]))
-        }
+    match standby.applied {
+        Some(applied) => println!("  applied {applied}  apply lag {}", bytes(standby.apply_lag_bytes)),
         None => println!(),
     }
-    if let Some(warning) = standby["log_warning"].as_str() {
+    if let Some(warning) = standby.log_warning.as_deref() {
         println!("WARNING: {}", printable_lines(warning));
     }
-    if let Some(delay) = standby["delay_s"].as_u64().filter(|delay| *delay > 0) {
+    if let Some(delay) = standby.delay_s.filter(|delay| *delay > 0) {
         println!("apply delay: {delay} s");
     }
-    let source = &standby["source"];
-    if !source.is_null() && source["role"] != "primary" {
-        let via: Vec<String> = list(&source["via"]).iter().map(text).collect();
+    if let Some(source) = standby.source.as_ref().filter(|source| source.role.as_deref() != Some("primary")) {
+        let via: Vec<String> = list(&source.via).iter().map(|name| text(&Some(name))).collect();
         println!(
             "source: {} ({}), which gets its redo from {}; it had redo up to {}",
-            text(&source["name"]),
-            text(&source["role"]),
+            text(&source.name),
+            text(&source.role),
             if via.is_empty() { "no instance".into() } else { via.join(" > ") },
-            text(&standby["source_end"]),
+            text(&standby.source_end),
         );
     }
-    gap(&standby["gap"]);
-    stopped(&standby["stopped_databases"], "");
+    gap(standby.gap.as_ref());
+    stopped(list(&standby.stopped_databases), "");
 }
 
 /// Prints archived logs that are missing and being transferred.
-fn gap(gap: &Value) {
-    if gap.is_null() {
-        return;
-    }
+fn gap(gap: Option<&Gap>) {
+    let Some(gap) = gap else { return };
     println!(
         "             GAP: logs {} to {} are missing, {} of {} left over {} connections; the stream continues at SCN {}",
-        text(&gap["low_sequence"]),
-        text(&gap["high_sequence"]),
-        bytes(&gap["bytes_left"]),
-        bytes(&gap["bytes"]),
-        text(&gap["connections"]),
-        text(&gap["to"]),
+        text(&gap.low_sequence),
+        text(&gap.high_sequence),
+        bytes(gap.bytes_left),
+        bytes(gap.bytes),
+        text(&gap.connections),
+        text(&gap.to),
     );
 }
 
 /// Prints the databases to which redo is not applied, and why.
-fn stopped(databases: &Value, place: &str) {
-    for stopped in list(databases) {
+fn stopped(databases: &[Stopped], place: &str) {
+    for stopped in databases {
         println!(
             "NOT APPLIED{place} to {} since SCN {}: {}",
-            text(&stopped["database"]),
-            text(&stopped["applied"]),
-            printable_lines(stopped["reason"].as_str().unwrap_or("unknown"))
+            text(&stopped.database),
+            text(&stopped.applied),
+            printable_lines(stopped.reason.as_deref().unwrap_or("unknown"))
                 .replace(" | hint: ", "\nhint: ")
                 .replace("\nhint: ", "\n  hint: "),
         );
     }
 }
 
-fn local_destinations(destinations: &Value) {
-    if list(destinations).is_empty() {
+fn local_destinations(destinations: &[LocalDestination]) {
+    if destinations.is_empty() {
         return;
     }
     println!("\n{:<17} {:<10} {:<9} location", "local destination", "status", "");
-    for at in list(destinations) {
-        let mandatory = if at["mandatory"] == true { "mandatory" } else { "optional" };
-        println!(
-            "{:<17} {:<10} {mandatory:<9} {}",
-            text(&at["name"]),
-            text(&at["status"]),
-            text(&at["location"])
-        );
-        if let Some(trouble) = at["trouble"].as_str().filter(|_| at["status"] != "VALID") {
+    for at in destinations {
+        let mandatory = if at.mandatory == Some(true) { "mandatory" } else { "optional" };
+        println!("{:<17} {:<10} {mandatory:<9} {}", text(&at.name), text(&at.status), text(&at.location));
+        if let Some(trouble) = at.trouble.as_deref().filter(|_| at.status.as_deref() != Some("VALID")) {
             println!("                  {}", printable_lines(trouble));
         }
     }
 }
 
-fn destinations(destinations: &Value) {
-    if list(destinations).is_empty() {
+fn destinations(destinations: &[Destination]) {
+    if destinations.is_empty() {
         return;
     }
     println!(
         "\n{:<12} {:<12} {:<12} {:<10} {:>13} {:>10}",
         "destination", "mode", "state", "commits", "transport lag", "apply lag"
     );
-    for destination in list(destinations) {
+    for destination in destinations {
         println!(
             "{:<12} {:<12} {:<12} {:<10} {:>13} {:>10}",
-            text(&destination["name"]),
-            text(&destination["mode"]),
-            text(&destination["state"]),
-            if destination["required"] == true { "wait" } else { "do not" },
-            bytes(&destination["transport_lag_bytes"]),
-            bytes(&destination["apply_lag_bytes"]),
+            text(&destination.name),
+            text(&destination.mode),
+            text(&destination.state),
+            if destination.required == Some(true) { "wait" } else { "do not" },
+            bytes(destination.transport_lag_bytes),
+            bytes(destination.apply_lag_bytes),
         );
         if let Some(trouble) =
-            destination["last_trouble"].as_str().filter(|_| destination["state"] != "streaming")
+            destination.last_trouble.as_deref().filter(|_| destination.state.as_deref() != Some("streaming"))
         {
             println!("             {}", printable_lines(trouble));
         }
-        gap(&destination["gap"]);
+        gap(destination.gap.as_ref());
     }
-    for destination in list(destinations) {
-        let databases = &destination["stopped_databases"];
-        stopped(databases, &format!(" at {}", text(&destination["name"])));
-        let named = list(databases).len() as u64;
-        if let Some(more) = destination["stopped_total"].as_u64().filter(|total| *total > named) {
-            println!("NOT APPLIED at {}: {} more", text(&destination["name"]), more - named);
+    for destination in destinations {
+        let databases = list(&destination.stopped_databases);
+        stopped(databases, &format!(" at {}", text(&destination.name)));
+        let named = databases.len() as u64;
+        if let Some(more) = destination.stopped_total.filter(|total| *total > named) {
+            println!("NOT APPLIED at {}: {} more", text(&destination.name), more - named);
         }
-        for database in list(&destination["verified_databases"]).iter().filter(|at| at["differing"] != 0) {
+        for database in list(&destination.verified_databases).iter().filter(|at| at.differing != Some(0)) {
+            let first = list(&database.pages).first().cloned().unwrap_or_default();
             println!(
                 "DIFFERS at {}: {} pages of {}, page {} as of SCN {} the first",
-                text(&destination["name"]),
-                text(&database["differing"]),
-                text(&database["database"]),
-                text(&database["pages"][0]["page"]),
-                text(&database["pages"][0]["scn"]),
+                text(&destination.name),
+                text(&database.differing),
+                text(&database.database),
+                text(&first.page),
+                text(&first.scn),
             );
-            println!("  hint: `standfast verify {} --repair` sends them again", text(&database["database"]));
+            println!("  hint: `standfast verify {} --repair` sends them again", text(&database.database));
         }
     }
 }
 
 /// Prints log groups with their members.
-pub fn groups(groups: &Value) {
+pub fn groups(groups: &[Group]) {
     println!(
         "{:>5} {:<9} {:>13} {:>9} {:>14} {:<9} members",
         "group", "state", "bytes", "sequence", "first SCN", "archived"
     );
-    for group in list(groups) {
-        let unless_unused = |key: &str| if group[key].is_null() { "-".to_owned() } else { text(&group[key]) };
+    for group in groups {
+        let unless_unused = |of: Option<u64>| of.map_or_else(|| "-".to_owned(), |of| of.to_string());
         println!(
             "{:>5} {:<9} {:>13} {:>9} {:>14} {:<9} {}",
-            text(&group["group"]),
-            text(&group["state"]),
-            text(&group["bytes"]),
-            unless_unused("sequence"),
-            unless_unused("first_scn"),
-            if group["archived"] == true { "yes" } else { "no" },
-            list(&group["members"]).iter().map(text).collect::<Vec<_>>().join(" "),
+            text(&group.group),
+            text(&group.state),
+            text(&group.bytes),
+            unless_unused(group.sequence),
+            unless_unused(group.first_scn),
+            if group.archived == Some(true) { "yes" } else { "no" },
+            list(&group.members).iter().map(|file| text(&Some(file))).collect::<Vec<_>>().join(" "),
         );
-        for member in list(&group["lost_members"]) {
-            println!("      LOST {}", text(member));
+        for member in list(&group.lost_members) {
+            println!("      LOST {}", text(&Some(member)));
         }
     }
 }

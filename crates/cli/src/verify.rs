@@ -1,9 +1,12 @@
 //! `standfast verify`: begins a comparison, waits for it, and says what was found.
 
-use serde_json::Value;
+use serde_json::json;
+use standfast_documents::verification::{DatabaseResult, DestinationResult, Outcome, VerificationRun};
 use standfast_environment::InstanceError;
+use standfast_instance::server::answer::VerificationBegun;
 use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
+use standfast_types::Scn;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -48,96 +51,88 @@ pub fn verify(directory: &Path, args: VerifyArgs) -> Result<bool, InstanceError>
     };
     let database = args.database.map(as_path);
     let request = Request::Verify { database, repair: args.repair, bytes_per_s: args.rate };
-    let run = control_client::ask(directory, &request)?["run"].clone();
+    let begun: VerificationBegun = control_client::ask_for(directory, &request)?;
     let progress = loop {
-        let progress = control_client::ask(directory, &Request::Verification)?;
-        if progress["run"] != run {
+        let progress: VerificationRun = control_client::ask_for(directory, &Request::Verification)?;
+        if begun.run != progress.run {
             return Err(InstanceError::Failed("the instance was restarted meanwhile".into()));
         }
-        if !progress["ended_us"].is_null() {
+        if progress.ended_us.is_some() {
             break progress;
         }
         std::thread::sleep(EVERY);
     };
     if args.json {
-        println!("{progress:#}");
+        println!("{:#}", json!(progress));
     } else {
         print!("{}", report(&progress));
     }
-    match progress["failure"].as_str() {
+    match &progress.failure {
         Some(why) => Err(InstanceError::Failed(format!("the comparison has ended: {why}"))),
-        None => Ok(is_equal(&progress)),
+        None => Ok(progress.is_equal()),
     }
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
-
-/// Whether every page of every database was found equal at every standby.
-fn is_equal(progress: &Value) -> bool {
-    list(&progress["databases"]).iter().all(|database| {
-        let destinations = list(&database["destinations"]);
-        database["skipped"].is_null()
-            && !destinations.is_empty()
-            && destinations.iter().all(|found| found["outcome"] == "equal")
-    })
 }
 
 /// What was found, a line for each database and standby, and one for each page that differs.
-pub fn report(progress: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
+pub fn report(run: &VerificationRun) -> String {
+    run.databases.iter().map(of_database).collect()
+}
+
+fn of_database(database: &DatabaseResult) -> String {
+    let name = &database.name;
     let mut lines = String::new();
-    let mut line = |text: String| lines.push_str(&(text + "\n"));
-    for database in list(&progress["databases"]) {
-        let name = text(&database["name"]);
-        if let Some(why) = database["skipped"].as_str() {
-            line(format!("{name}: NOT COMPARED: {}", why.replace('\n', " | ")));
-        }
-        for found in list(&database["destinations"]) {
-            let at = text(&found["name"]);
-            match found["outcome"].as_str() {
-                Some("equal") => line(format!(
-                    "{name} at {at}: {} pages are equal, as of SCN {}",
-                    found["compared"], database["scn"]
-                )),
-                Some("differs") => {
-                    line(format!(
-                        "{name} at {at}: {} of {} pages DIFFER",
-                        found["differing"], found["compared"]
-                    ));
-                    for page in list(&found["pages"]) {
-                        line(format!("  {name} at {at}: page {} as of SCN {}", page["page"], page["scn"]));
-                    }
-                    let named = list(&found["pages"]).len() as u64;
-                    if let Some(more) = found["differing"].as_u64().filter(|all| *all > named) {
-                        line(format!("  and {} more", more - named));
-                    }
-                }
-                _ => line(format!("{name} at {at}: NOT COMPARED: {}", text(&found["why"]))),
-            }
-        }
-        if let Some(sent) = database["repaired"].as_u64().filter(|sent| *sent > 0) {
-            line(format!("{name}: {sent} pages sent again"));
-        }
-        if let Some(why) = database["not_repaired"].as_str() {
-            line(format!("{name}: NOT REPAIRED: {}", why.replace('\n', " | ")));
-        }
+    if let Some(why) = &database.skipped {
+        lines += &format!("{name}: NOT COMPARED: {}\n", why.replace('\n', " | "));
+    }
+    for found in &database.destinations {
+        lines += &at_standby(name, database.scn, found);
+    }
+    if database.repaired > 0 {
+        lines += &format!("{name}: {} pages sent again\n", database.repaired);
+    }
+    if let Some(why) = &database.not_repaired {
+        lines += &format!("{name}: NOT REPAIRED: {}\n", why.replace('\n', " | "));
     }
     lines
+}
+
+fn at_standby(name: &str, scn: Option<Scn>, found: &DestinationResult) -> String {
+    let (at, compared, differing) = (&found.name, found.compared, found.differing);
+    let number = |of: Option<u64>| of.map_or_else(|| "unknown".to_owned(), |of| of.to_string());
+    match found.outcome {
+        Outcome::Equal => {
+            let scn = number(scn.map(|scn| scn.0));
+            format!("{name} at {at}: {compared} pages are equal, as of SCN {scn}\n")
+        }
+        Outcome::Differs => {
+            let mut lines = format!("{name} at {at}: {differing} of {compared} pages DIFFER\n");
+            for page in &found.pages {
+                let (page, scn) = (number(page.page), number(page.scn));
+                lines += &format!("  {name} at {at}: page {page} as of SCN {scn}\n");
+            }
+            if let Some(more) = differing.checked_sub(found.pages.len() as u64).filter(|more| *more > 0) {
+                lines += &format!("  and {more} more\n");
+            }
+            lines
+        }
+        Outcome::NotCompared | Outcome::Later => {
+            format!("{name} at {at}: NOT COMPARED: {}\n", found.why.as_deref().unwrap_or("unknown"))
+        }
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
-    fn found(outcome: &str) -> Value {
-        json!({ "databases": [{ "name": "a.db", "pages": 50, "scn": 900, "skipped": null, "repaired": 0,
+    fn found(outcome: &str) -> VerificationRun {
+        let run = json!({ "run": 1, "state": "done", "ended_us": 2, "scheduled": false, "repair": false,
+            "pages": 50, "pages_read": 50, "failure": null, "databases": [{ "name": "a.db", "pages": 50, "scn": 900, "skipped": null, "repaired": 0,
             "not_repaired": null, "destinations": [{ "name": "oslo", "outcome": outcome, "compared": 50,
             "differing": u8::from(outcome == "differs"), "why": "it was away",
-            "pages": [{ "page": 7, "scn": 880, "expected": 1, "found": 2 }] }] }] })
+            "pages": [{ "page": 7, "scn": 880, "expected": 1, "found": 2 }] }] }] });
+        serde_json::from_value(run).unwrap()
     }
 
     #[test]
@@ -149,13 +144,13 @@ mod tests {
 
     #[test]
     fn only_a_compared_and_equal_database_is_good() {
-        let good = |outcome| is_equal(&found(outcome));
+        let good = |outcome| found(outcome).is_equal();
         assert_eq!(["equal", "differs", "not-compared", "later"].map(good), [true, false, false, false]);
         let mut skipped = found("equal");
-        skipped["databases"][0]["skipped"] = json!("it is offline");
-        assert!(!is_equal(&skipped) && report(&skipped).contains("NOT COMPARED: it is offline"));
+        skipped.databases[0].skipped = Some("it is offline".into());
+        assert!(!skipped.is_equal() && report(&skipped).contains("NOT COMPARED: it is offline"));
         let mut nowhere = found("equal");
-        nowhere["databases"][0]["destinations"] = json!([]);
-        assert!(!is_equal(&nowhere));
+        nowhere.databases[0].destinations.clear();
+        assert!(!nowhere.is_equal());
     }
 }

@@ -11,6 +11,5 @@ pub mod query;
 pub mod snapshots;
 pub mod status;
 pub mod view_request;
-pub mod views;
 pub(crate) mod watchers;
 pub(crate) mod watching;

@@ -4,16 +4,18 @@
 use crate::event::WaitClass;
 use crate::sample::Sample;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use standfast_documents::{Catalog, Status};
 
 /// One document about an instance. What is not known is `None` or null, never 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     pub name: String,
     pub sample: Sample,
-    pub status: Value,
+    #[serde(default, deserialize_with = "standfast_documents::or_unknown")]
+    pub status: Status,
     /// Log files, archived logs, attributes of destinations: data that seldom changes and is long.
-    pub catalog: Value,
+    #[serde(default, deserialize_with = "standfast_documents::or_unknown")]
+    pub catalog: Catalog,
     /// What the instance recorded once a second and once a minute.
     pub history: History,
     /// The standbys, as they report themselves; empty in a standby's own report.

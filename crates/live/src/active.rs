@@ -1,6 +1,5 @@
 //! Active sessions by wait class.
 
-use crate::status::Status;
 use serde::{Deserialize, Serialize};
 use standfast_instruments::{Observation, WaitClass};
 
@@ -27,7 +26,7 @@ pub fn active_sessions(observation: &Observation) -> Option<Vec<ActiveClass>> {
     let activity = &observation.history.activity;
     let newest = activity.iter().map(|seen| seen.time_us).max();
     let fresh = newest.filter(|newest| observation.sample.time_us.saturating_sub(*newest) <= FRESH_US);
-    if fresh.is_none() && Status::of(&observation.status).sessions != Some(0) {
+    if fresh.is_none() && observation.status.sessions != Some(0) {
         return None;
     }
     let count = |class: &str| {

@@ -1,7 +1,8 @@
 //! How fast a standby applies redo at full load. That rate decides how long a failover with a backlog takes.
 
 use crate::lags::is_heard;
-use crate::status::{Destination, Status};
+use standfast_documents::Status;
+use standfast_documents::status::Destination;
 use standfast_instruments::{Event, Sample, Statistic};
 use standfast_types::APPLY_BEHIND_BYTES;
 

@@ -2,8 +2,9 @@
 
 use crate::figure;
 use crate::lags::{Lag, apply_lag, is_heard, transport_lag};
-use crate::status::{Database, Destination, Status};
 use serde::{Deserialize, Serialize};
+use standfast_documents::Status;
+use standfast_documents::status::{Database, Destination};
 use std::collections::BTreeMap;
 
 /// Sorted by importance, the lowest first.
@@ -182,7 +183,8 @@ pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
 /// After a certificate has expired, replication ends with the next connection.
 fn of_certificate(status: &Status, find: &mut impl FnMut(Severity, String)) {
     let Some(certificate) = status.certificate() else { return };
-    let left = certificate.left(status.time_us).map_or_else(String::new, |left| format!(", {left} left"));
+    let left = crate::certificate::left(certificate, status.time_us)
+        .map_or_else(String::new, |left| format!(", {left} left"));
     let why = certificate.renewal_failure.as_deref().and_then(|why| why.lines().next());
     let why = why.unwrap_or("no cause given");
     match certificate.state.as_deref() {

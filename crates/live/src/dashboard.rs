@@ -14,8 +14,8 @@ pub use verdict::Verdict;
 use crate::active::{ActiveClass, active_sessions};
 use crate::figure::Figure;
 use crate::look::Looks;
-use crate::status::Status;
 use serde::{Deserialize, Serialize};
+use standfast_documents::Status;
 use standfast_instruments::{Event, Observation, WaitClass};
 
 pub const SCHEMA_VERSION: u32 = 1;
@@ -86,7 +86,7 @@ pub struct EventLine {
 impl Dashboard {
     /// Builds the dashboard of an observation that `looks` already has.
     pub fn of(observation: &Observation, looks: &Looks, machine: &Machine) -> Dashboard {
-        let status = &Status::of(&observation.status);
+        let status = &observation.status;
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| crate::figure::UNKNOWN.into());
         Dashboard {
             schema_version: SCHEMA_VERSION,

@@ -2,7 +2,7 @@
 
 use crate::apply_rate::{ApplyRate, Moment};
 use crate::lags::{Lag, transport_lag};
-use crate::status::{Destination, Status};
+use standfast_documents::status::Destination;
 use standfast_instruments::{Event, Observation, Sample};
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub struct Estimate {
 impl Estimate {
     /// Estimates from an observation of an instance. `apply_rates` is keyed by the name of the standby.
     pub fn of(observation: &Observation, apply_rates: &BTreeMap<String, ApplyRate>) -> Estimate {
-        let status = Status::of(&observation.status);
+        let status = &observation.status;
         let databases = status.databases.as_ref().map_or(1, Vec::len);
         let apply_rate = |name: &str| apply_rates.get(name).and_then(ApplyRate::bytes_s);
         if let Some(received) = &status.standby
@@ -60,9 +60,9 @@ impl Estimate {
 /// Returns the seconds until the observed standby has applied all that it may apply, at its mean rate since its start,
 /// pauses excluded. `None`: it has applied nothing yet, or is not a standby.
 pub fn apply_finish_s(observation: &Observation) -> Option<f64> {
-    let status = Status::of(&observation.status);
+    let status = &observation.status;
     let received = status.standby.as_ref()?;
-    let done = Moment::of_standby(&status, &observation.sample);
+    let done = Moment::of_standby(status, &observation.sample);
     let rate = done.filter(|done| done.worked_s > 0.0 && done.applied > 0);
     apply_s(received.backlog(), rate.map(|done| done.applied as f64 / done.worked_s))
 }
@@ -70,7 +70,7 @@ pub fn apply_finish_s(observation: &Observation) -> Option<f64> {
 /// Returns the seconds until the observed standby is a primary, once it has applied everything; `None`: it is not a
 /// standby.
 pub fn startup_s(observation: &Observation) -> Option<f64> {
-    let status = Status::of(&observation.status);
+    let status = &observation.status;
     let databases = status.databases.as_ref().map_or(1, Vec::len);
     let is_standby = status.role.as_deref() == Some("standby");
     is_standby.then(|| role_change_s(databases, own_write_us(&observation.sample)))
@@ -109,6 +109,7 @@ fn own_write_us(sample: &Sample) -> Option<f64> {
 mod tests {
     use super::*;
     use serde_json::json;
+    use standfast_documents::Status;
 
     fn estimate(destinations: serde_json::Value) -> Estimate {
         let status =
@@ -121,6 +122,7 @@ mod tests {
             busy: false,
         }));
         let rates = BTreeMap::from([("oslo".to_owned(), rate)]);
+        let status = Status::of(&status);
         Estimate::of(&Observation { name: "paris".into(), status, ..Observation::default() }, &rates)
     }
 

@@ -3,7 +3,7 @@
 //! Redo that a standby lacks is missing whether or not the standby is heard. A lag of 0 is reported only while it is
 //! heard, because only then is it known that nothing is missing.
 
-use crate::status::Destination;
+use standfast_documents::status::Destination;
 
 /// A standby that has been silent for longer is not connected, microseconds.
 pub const SILENCE_US: u64 = 15_000_000;

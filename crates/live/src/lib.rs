@@ -6,6 +6,7 @@
 
 mod active;
 mod apply_rate;
+pub mod certificate;
 mod check;
 mod dashboard;
 mod estimate;
@@ -15,7 +16,7 @@ mod look;
 #[cfg(feature = "made-up")]
 pub mod made_up;
 pub mod metrics;
-mod status;
+pub mod views;
 mod watch;
 
 pub use active::{ActiveClass, active_sessions};
@@ -28,5 +29,5 @@ pub use estimate::{Estimate, apply_finish_s, startup_s};
 pub use figure::{Figure, UNKNOWN};
 pub use lags::Lag;
 pub use look::Looks;
-pub use status::Status;
+pub use standfast_documents::Status;
 pub use watch::Watch;

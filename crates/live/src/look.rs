@@ -2,7 +2,7 @@
 
 use crate::apply_rate::{ApplyRate, Moment};
 use crate::estimate::Estimate;
-use crate::status::Status;
+use standfast_documents::Status;
 use standfast_instruments::{Observation, Sample, Statistic};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,7 +28,7 @@ pub struct Looks {
 impl Looks {
     /// Adds an observation. If it is of another process or incarnation, or not later, the earlier ones are discarded.
     pub fn take(&mut self, observation: &Observation) {
-        let status = Status::of(&observation.status);
+        let status = observation.status.clone();
         let sample = observation.sample.clone();
         let point = Point { time_us: sample.time_us, status, sample };
         let follows = |last: &Point| {
@@ -123,13 +123,14 @@ pub fn applied(status: &Status, name: &str, me: &str) -> Option<u64> {
 mod tests {
     use super::*;
     use serde_json::json;
+    use standfast_documents::status::Log;
 
     fn observation(second: u64, commits: u64) -> Observation {
         let mut observation = Observation { name: "paris".into(), ..Observation::default() };
         observation.sample.time_us = second * 1_000_000;
-        observation.status = json!({ "role": "primary", "incarnation": 1, "commits": commits,
+        observation.status = Status::of(&json!({ "role": "primary", "incarnation": 1, "commits": commits,
             "destinations": [{ "name": "oslo", "role": "standby", "applied": commits * 10,
-                "state": "streaming", "received": commits * 10 + 500 }] });
+                "state": "streaming", "received": commits * 10 + 500 }] }));
         observation
     }
 
@@ -149,9 +150,9 @@ mod tests {
         let mut looks = Looks::default();
         for second in 1..=11 {
             let mut observation = observation(second, second);
-            observation.status["captured"] = json!(second * 1000);
-            observation.status["log"] = json!({ "block_bytes": 4096, "groups": [
-                { "state": "current", "bytes": 81_920_000, "first_scn": 0, "sequence": 1 }] });
+            observation.status.captured = Some(second * 1000);
+            observation.status.log = Some(Log::of(&json!({ "block_bytes": 4096, "groups": [
+                { "state": "current", "bytes": 81_920_000, "first_scn": 0, "sequence": 1 }] })));
             let name = Statistic::RedoBlocksWritten.name().into();
             observation.sample.statistics =
                 vec![standfast_instruments::StatisticValue { name, value: second * 20 }];
@@ -178,7 +179,7 @@ mod tests {
         let mut looks = Looks::default();
         looks.take(&observation(1, 0));
         let mut away = observation(2, 0);
-        away.status["destinations"][0]["state"] = json!("connecting");
+        away.status.destinations.as_mut().unwrap()[0].state = Some("connecting".into());
         looks.take(&away);
         let back = observation(3, 1_000_000);
         looks.take(&back);

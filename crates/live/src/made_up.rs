@@ -4,6 +4,7 @@
 use crate::dashboard::{Dashboard, Machine};
 use crate::look::Looks;
 use serde_json::json;
+use standfast_documents::Status;
 use standfast_instruments::{
     Activity, CommitPart, Event, Histogram, Instruments, Observation, Parts, Statistic, ThreadSample,
     WaitClass,
@@ -32,7 +33,7 @@ pub fn observation(second: u64) -> Observation {
     ];
     let mut observation = Observation { name: "paris".into(), sample, ..Observation::default() };
     observation.history.activity = activity(time_us);
-    observation.status = status(second, time_us);
+    observation.status = Status::of(&status(second, time_us));
     observation
 }
 

@@ -6,7 +6,7 @@
 use crate::check::{Limits, Thresholds};
 use crate::figure;
 use crate::lags::{apply_lag, is_heard, transport_lag};
-use crate::status::Status;
+use standfast_documents::Status;
 use std::collections::BTreeMap;
 
 /// A lag is over when it is below this share of its threshold.

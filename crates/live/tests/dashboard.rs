@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use serde_json::json;
+use standfast_documents::Status;
 use standfast_live::{Dashboard, Looks, Machine, Severity, made_up};
 
-fn of(change: impl FnOnce(&mut serde_json::Value)) -> Dashboard {
+fn of(change: impl FnOnce(&mut Status)) -> Dashboard {
     let mut observation = made_up::observation(10);
     change(&mut observation.status);
     let mut looks = Looks::default();
@@ -20,7 +20,8 @@ fn verdict_states_data_loss_and_downtime_of_a_failover() {
     assert_eq!(verdict.headline, "If you fail over to oslo now: no data lost, about 47 ms of downtime");
     assert_eq!(verdict.severity, Severity::Critical);
     assert_eq!(verdict.findings[0].text, "rome: transport lag 87 s");
-    let degraded = of(|status| status["protection"]["level"] = json!("resynchronization")).verdict;
+    let degraded =
+        of(|status| status.protection.as_mut().unwrap().level = Some("resynchronization".into())).verdict;
     assert_eq!(
         (degraded.configured.as_str(), degraded.actual.as_str()),
         ("maximum availability", "resynchronization")
@@ -29,7 +30,7 @@ fn verdict_states_data_loss_and_downtime_of_a_failover() {
 
 #[test]
 fn verdict_promises_no_failover_without_a_standby() {
-    let alone = of(|status| status["destinations"] = json!([])).verdict;
+    let alone = of(|status| status.destinations = Some(vec![])).verdict;
     assert_eq!(alone.headline, "no standby is known: a failover is not possible");
     assert_eq!((alone.loss_time.text.as_str(), alone.failover.text.as_str()), ("unknown", "unknown"));
 }

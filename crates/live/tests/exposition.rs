@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use serde_json::{Value, json};
+use standfast_documents::status::Destination;
 use standfast_instruments::Observation;
 use standfast_live::{Looks, made_up, metrics};
 use std::collections::BTreeSet;
@@ -51,9 +52,9 @@ fn a_full_observation_has_all_metrics_in_base_units() {
 fn unknown_metrics_have_no_series() {
     let mut observation = made_up::observation(10);
     observation.history.activity.clear();
-    let oslo = &mut observation.status["destinations"][0];
-    (oslo["state"], oslo["required"]) = (json!("connecting"), json!(false));
-    observation.status["destinations"][1] = json!({ "name": "rome", "state": "connecting" });
+    let destinations = observation.status.destinations.as_mut().unwrap();
+    (destinations[0].state, destinations[0].required) = (Some("connecting".into()), Some(false));
+    destinations[1] = Destination::of(&json!({ "name": "rome", "state": "connecting" }));
     let text = text_of(&observation);
     let found = names(&text);
     for name in [

@@ -3,7 +3,8 @@
 //! Kept: all counts, the state, the attributes of destinations, and what happened since the previous snapshot. Not
 //! kept: single databases without a failure, long lists, activity between the kept samples.
 
-use serde_json::{Map, Value, json};
+use standfast_documents::status::Database;
+use standfast_documents::{Catalog, Status};
 use standfast_instruments::{Activity, History, Observation};
 
 /// Maximum rows of activity in a snapshot; the sampling interval is doubled until they fit.
@@ -26,8 +27,7 @@ pub struct Before {
 impl Before {
     /// Returns the end of a snapshot that was just taken.
     pub fn of(observation: &Observation) -> Before {
-        let alerts = observation.status["alerts"].as_array();
-        let last_alert = alerts.and_then(|lines| lines.last()).and_then(Value::as_str).map(str::to_owned);
+        let last_alert = observation.status.alerts().last().cloned();
         Before { time_us: observation.sample.time_us, last_alert }
     }
 }
@@ -61,42 +61,42 @@ fn alone(observation: &Observation, before: &Before) -> Observation {
     }
 }
 
-fn status(status: &Value, before: &Before) -> Value {
+fn status(status: &Status, before: &Before) -> Status {
     let mut kept = status.clone();
-    if let Some(databases) = status["databases"].as_array() {
-        let is_well = |database: &&Value| {
-            database["failure"].is_null() && matches!(database["state"].as_str(), Some("open" | "standby"))
+    if let Some(databases) = &status.databases {
+        let is_well = |database: &&Database| {
+            database.failure.is_none() && matches!(database.state.as_deref(), Some("open" | "standby"))
         };
         let unwell = databases.iter().filter(|database| !is_well(database)).take(DATABASES_MAX);
-        let fields = ["name", "state", "failure"];
-        let short = |database: &Value| fields.map(|key| (key.to_owned(), database[key].clone()));
-        kept["databases"] =
-            unwell.map(|database| short(database).into_iter().collect::<Map<_, _>>()).collect();
-        kept["databases_total"] = json!(databases.len());
+        kept.databases = Some(unwell.map(short).collect());
+        kept.databases_total = Some(databases.len() as u64);
     }
-    for destination in
-        kept["destinations"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut)
-    {
+    for destination in kept.destinations.iter_mut().flatten() {
         // Long, and the events of the primary have the same.
-        destination.remove("responses");
+        destination.responses = None;
     }
-    if let Some(lines) = status["alerts"].as_array() {
-        let last = before.last_alert.as_deref();
-        let seen = lines.iter().rposition(|line| last.is_some() && line.as_str() == last);
-        kept["alerts"] = lines[seen.map_or(0, |seen| seen + 1)..].into();
+    if let Some(lines) = &status.alerts {
+        let last = before.last_alert.as_ref();
+        let seen = lines.iter().rposition(|line| last == Some(line));
+        kept.alerts = Some(lines[seen.map_or(0, |seen| seen + 1)..].to_vec());
     }
     kept
 }
 
-fn catalog(catalog: &Value) -> Value {
-    match catalog {
-        Value::Object(fields) => {
-            let fields =
-                fields.iter().filter(|(_, value)| value.as_array().is_none_or(|of| of.len() <= LIST_MAX));
-            fields.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>().into()
-        }
-        other => other.clone(),
+fn short(database: &Database) -> Database {
+    Database {
+        name: database.name.clone(),
+        state: database.state.clone(),
+        failure: database.failure.clone(),
+        ..Database::default()
     }
+}
+
+fn catalog(catalog: &Catalog) -> Catalog {
+    let mut kept = catalog.clone();
+    kept.archived = kept.archived.filter(|archived| archived.len() <= LIST_MAX);
+    kept.parameters = kept.parameters.filter(|parameters| parameters.len() <= LIST_MAX);
+    kept
 }
 
 /// Keeps every tenth second, or fewer: a regular sample, so that a row can be weighted by the interval.
@@ -122,33 +122,36 @@ fn activity(all: &[Activity], after_us: u64) -> (Vec<Activity>, u32) {
 mod tests {
     use super::*;
     use crate::synthetic::activity as row;
+    use serde_json::json;
 
     #[test]
     fn healthy_databases_are_counted_and_others_listed() {
-        let of = json!({ "databases": [
+        let of = Status::of(&json!({ "databases": [
             { "name": "a", "state": "open", "failure": null, "scn": 1 },
             { "name": "b", "state": "failed", "failure": "disk", "scn": 2 },
-        ] });
+        ] }));
         let kept = status(&of, &Before::default());
-        assert_eq!(kept["databases"], json!([{ "name": "b", "state": "failed", "failure": "disk" }]));
-        assert_eq!(kept["databases_total"], 2);
+        let b = Database::of(&json!({ "name": "b", "state": "failed", "failure": "disk" }));
+        assert_eq!((kept.databases, kept.databases_total), (Some(vec![b]), Some(2)));
     }
 
     #[test]
     fn destination_status_is_kept_without_response_times() {
         let of = json!({ "destinations": [{ "name": "oslo", "received": 7, "responses": [0, 5, 9] }] });
-        let kept = status(&of, &Before::default());
-        assert_eq!(kept["destinations"], json!([{ "name": "oslo", "received": 7 }]));
+        let kept = status(&Status::of(&of), &Before::default());
+        assert_eq!(kept, Status::of(&json!({ "destinations": [{ "name": "oslo", "received": 7 }] })));
     }
 
     #[test]
     fn alert_log_lines_are_kept_only_once() {
-        let of = json!({ "alerts": ["one", "two", "three"] });
-        let after = |last: Option<&str>| Before { time_us: 0, last_alert: last.map(str::to_owned) };
-        assert_eq!(status(&of, &after(Some("two")))["alerts"], json!(["three"]));
-        assert_eq!(status(&of, &after(Some("three")))["alerts"], json!([]));
-        assert_eq!(status(&of, &after(Some("long ago")))["alerts"], json!(["one", "two", "three"]));
-        assert_eq!(status(&of, &after(None))["alerts"], json!(["one", "two", "three"]));
+        let of = Status::of(&json!({ "alerts": ["one", "two", "three"] }));
+        let after = |last: Option<&str>| {
+            status(&of, &Before { time_us: 0, last_alert: last.map(str::to_owned) }).alerts.unwrap()
+        };
+        assert_eq!(after(Some("two")), ["three"]);
+        assert_eq!(after(Some("three")), [""; 0]);
+        assert_eq!(after(Some("long ago")), ["one", "two", "three"]);
+        assert_eq!(after(None), ["one", "two", "three"]);
     }
 
     #[test]

@@ -65,7 +65,8 @@ fn rich() -> Period {
     period.from.id = Some(17);
     period.to.id = Some(18);
     period.from.parameters["redo"]["groups"] = json!(2);
-    period.to.observation.status["destinations"][0]["last_trouble"] = json!("<script>alert(1)</script>");
+    period.to.observation.status.destinations.as_mut().unwrap()[0].last_trouble =
+        Some("<script>alert(1)</script>".into());
     let mut late = counts(600, 10_000_000.0);
     late.add(&counts(3, 90_000_000.0));
     period.to.observation.sample.put_event(Event::RdbmsIpcMessage, late);

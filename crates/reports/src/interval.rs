@@ -6,7 +6,9 @@ use crate::counters::Counters;
 use crate::period::{Moment, Period};
 use crate::replication::{StandbyFigures, standbys};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use standfast_documents::Status;
+use standfast_documents::status::Protection;
 use standfast_instruments::Observation;
 
 /// A setting that differs between the two ends.
@@ -29,7 +31,7 @@ pub struct Interval {
     pub version: Option<String>,
     pub incarnation: Option<u64>,
     /// Protection mode and level at the end.
-    pub protection: Value,
+    pub protection: Option<Protection>,
     /// Number of the first snapshot; `None` when it is not in the repository.
     pub from: Option<i64>,
     /// Number of the second snapshot; `None` when it is not in the repository.
@@ -69,18 +71,18 @@ impl Interval {
     pub fn of(period: &Period) -> Interval {
         let (from, to) = (&period.from.observation, &period.to.observation);
         let status = &to.status;
-        let text = |key: &str| status[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let log = status.log.as_ref();
         let same_process = from.sample.started_us == to.sample.started_us;
         let counters = Counters::between(&from.sample, &to.sample);
         let standbys = standbys(from, to, &period.alerts, same_process);
         Interval {
             schema_version: SCHEMA_VERSION,
             name: to.name.clone(),
-            role: text("role"),
-            state: text("state"),
-            version: text("version"),
-            incarnation: status["incarnation"].as_u64(),
-            protection: status["protection"].clone(),
+            role: status.role.clone(),
+            state: status.state.clone(),
+            version: status.version.clone(),
+            incarnation: status.incarnation,
+            protection: status.protection.clone(),
             from: period.from.id,
             to: period.to.id,
             begin_us: from.sample.time_us,
@@ -90,12 +92,12 @@ impl Interval {
             flags: flags(period, counters.as_ref(), &standbys),
             counters,
             standbys,
-            waiting_for: text("waiting_for"),
-            waiting_commits: status["waiting_commits"].as_u64(),
-            group_bytes: status["log"]["group_bytes"].as_u64(),
-            groups: status["log"]["groups"].as_array().map(Vec::len),
-            block_bytes: status["log"]["block_bytes"].as_u64(),
-            sessions: status["sessions"].as_u64(),
+            waiting_for: status.blocked_by().map(str::to_owned),
+            waiting_commits: status.waiting_commits,
+            group_bytes: log.and_then(|log| log.group_bytes),
+            groups: log.and_then(|log| Some(log.groups.as_ref()?.len())),
+            block_bytes: log.and_then(|log| log.block_bytes),
+            sessions: status.sessions,
             changed: changed(&period.from, &period.to),
             alerts: period.alerts.clone(),
             parameters: period.to.parameters.clone(),
@@ -104,13 +106,13 @@ impl Interval {
 
     /// Returns a number of the configuration by its dotted name.
     pub fn parameter(&self, name: &str) -> Option<f64> {
-        name.split('.').fold(&self.parameters, |at, part| &at[part]).as_f64()
+        self.parameters.pointer(&format!("/{}", name.replace('.', "/")))?.as_f64()
     }
 
     /// Returns a number of a destination's configuration.
     pub fn destination_parameter(&self, destination: &str, name: &str) -> Option<f64> {
-        let all = self.parameters["destination"].as_array()?;
-        all.iter().find(|at| at["name"] == destination)?[name].as_f64()
+        let mut all = self.parameters.get("destination")?.as_array()?.iter();
+        all.find(|at| at.get("name").is_some_and(|at| at == destination))?.get(name)?.as_f64()
     }
 }
 
@@ -126,11 +128,11 @@ fn flags(period: &Period, counters: Option<&Counters>, standbys: &[StandbyFigure
     } else if to.sample.time_us <= from.sample.time_us {
         flags.push("CLOCK: the second snapshot is not later by the clock; there are no figures".to_owned());
     }
-    if from.name != to.name || from.status["instance"] != to.status["instance"] {
+    if from.name != to.name || from.status.instance != to.status.instance {
         flags.push(format!("OTHER INSTANCE: the first snapshot is of `{}`", from.name));
     }
-    if from.status["role"] != to.status["role"] {
-        let role = |of: &Observation| of.status["role"].as_str().unwrap_or("unknown").to_owned();
+    if from.status.role != to.status.role {
+        let role = |of: &Observation| of.status.role.clone().unwrap_or_else(|| "unknown".into());
         flags.push(format!("ROLE: {} at the begin, {} at the end", role(from), role(to)));
     }
     for reset in counters.map_or(&[][..], |counters| &counters.resets) {
@@ -154,27 +156,28 @@ fn flags(period: &Period, counters: Option<&Counters>, standbys: &[StandbyFigure
     flags
 }
 
-/// Places of the status that hold settings, not state.
-const SETTINGS: [&str; 7] = [
-    "/version",
-    "/incarnation",
-    "/listen",
-    "/security/insecure",
-    "/protection/mode",
-    "/log/group_bytes",
-    "/log/block_bytes",
-];
+/// The fields of the status that hold settings, not state.
+fn settings_in(status: &Status) -> Value {
+    let log = status.log.as_ref();
+    json!({
+        "version": status.version,
+        "incarnation": status.incarnation,
+        "listen": status.listen,
+        "security": { "insecure": status.security.as_ref().and_then(|security| security.insecure) },
+        "protection": { "mode": status.protection.as_ref().and_then(|protection| protection.mode.as_ref()) },
+        "log": {
+            "group_bytes": log.and_then(|log| log.group_bytes),
+            "block_bytes": log.and_then(|log| log.block_bytes),
+        },
+    })
+}
 
 fn changed(from: &Moment, to: &Moment) -> Vec<Changed> {
     let settings = |of: &Moment| {
         let mut all = Map::new();
         flatten("", &of.parameters, &mut all);
-        flatten("destinations", &of.observation.catalog["destinations"], &mut all);
-        for place in SETTINGS {
-            if let Some(value) = of.observation.status.pointer(place).filter(|value| !value.is_null()) {
-                all.insert(place[1..].replace('/', "."), value.clone());
-            }
-        }
+        flatten("destinations", &json!(of.observation.catalog.destinations), &mut all);
+        flatten("", &settings_in(&of.observation.status), &mut all);
         all
     };
     let (before, after) = (settings(from), settings(to));
@@ -198,7 +201,10 @@ fn flatten(prefix: &str, value: &Value, out: &mut Map<String, Value>) {
         Value::Object(fields) => fields.iter().for_each(|(key, value)| flatten(&join(key), value, out)),
         Value::Array(values) if values.iter().any(Value::is_object) => {
             for (index, value) in values.iter().enumerate() {
-                let name = value["name"].as_str().map_or_else(|| index.to_string(), str::to_owned);
+                let name = value
+                    .get("name")
+                    .and_then(Value::as_str)
+                    .map_or_else(|| index.to_string(), str::to_owned);
                 flatten(&join(&name), value, out);
             }
         }
@@ -212,7 +218,6 @@ fn flatten(prefix: &str, value: &Value, out: &mut Map<String, Value>) {
 mod tests {
     use super::*;
     use crate::synthetic::{Load, pair};
-    use serde_json::json;
     use standfast_instruments::{Event, Statistic};
 
     #[test]

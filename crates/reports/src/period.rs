@@ -37,12 +37,9 @@ impl Period {
     /// Returns the period between two observations that are not in a repository; a row of activity stands for 1 s.
     pub fn between(from: Observation, to: Observation, parameters: Value) -> Period {
         let moment = |observation| Moment { id: None, observation, parameters: parameters.clone() };
-        let lines = |of: &Observation| -> Vec<String> {
-            let lines = of.status["alerts"].as_array();
-            lines.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-        };
-        let old = lines(&from);
-        let alerts = lines(&to).into_iter().filter(|line| !old.contains(line)).collect();
+        let old = from.status.alerts();
+        let new = to.status.alerts().iter().filter(|line| !old.contains(line));
+        let alerts = new.cloned().collect();
         let begin_us = from.sample.time_us;
         let later = |activity: &&Activity| activity.time_us > begin_us;
         let activity = to.history.activity.iter().filter(later).cloned();

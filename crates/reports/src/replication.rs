@@ -2,7 +2,7 @@
 
 use crate::counters::Counters;
 use serde::Serialize;
-use serde_json::Value;
+use standfast_documents::status::{Destination, Stopped};
 use standfast_instruments::{LagCount, Observation, Statistic};
 
 /// `None`: unknown.
@@ -95,27 +95,23 @@ pub fn standbys(
     alerts: &[String],
     same_process: bool,
 ) -> Vec<StandbyFigures> {
-    let all = to.status["destinations"].as_array();
-    all.into_iter().flatten().map(|now| standby(from, to, now, alerts, same_process)).collect()
+    let all = to.status.destinations();
+    all.iter().map(|now| standby(from, to, now, alerts, same_process)).collect()
 }
 
 fn standby(
     from: &Observation,
     to: &Observation,
-    now: &Value,
+    now: &Destination,
     alerts: &[String],
     same_process: bool,
 ) -> StandbyFigures {
-    let name = now["name"].as_str().unwrap_or("unknown");
-    let all = from.status["destinations"].as_array();
-    let before =
-        all.into_iter().flatten().find(|before| before["name"] == now["name"]).unwrap_or(&Value::Null);
-    let text = |key: &str| now[key].as_str().map(str::to_owned);
+    let name = now.name.as_deref().unwrap_or("unknown");
+    let unknown = Destination::default();
+    let before = from.status.destinations().iter().find(|before| before.name == now.name).unwrap_or(&unknown);
     // A restarted sender counts from zero.
-    let grown = |key: &str| {
-        let (now, before) = (now[key].as_u64()?, before[key].as_u64()?);
-        now.checked_sub(before).filter(|_| same_process)
-    };
+    let grown =
+        |of: fn(&Destination) -> Option<u64>| of(now)?.checked_sub(of(before)?).filter(|_| same_process);
     let said = said_of(from, to, name);
     let (own, own_before) = (said.now, said.before);
     let lines = |word: &str| {
@@ -126,25 +122,25 @@ fn standby(
             .count() as u64
     };
     StandbyFigures {
-        mode: text("mode"),
-        state: text("state"),
-        standing: text("standing"),
-        transport_lag_begin: before["transport_lag_bytes"].as_u64(),
-        transport_lag_end: now["transport_lag_bytes"].as_u64(),
-        apply_lag_begin: before["apply_lag_bytes"].as_u64(),
-        apply_lag_end: now["apply_lag_bytes"].as_u64(),
-        sent_bytes: grown("redo_bytes"),
-        wire_bytes: grown("wire_bytes"),
-        segments: grown("tcp_segments"),
-        retransmitted: grown("tcp_retransmitted"),
-        round_trip_us: now["round_trip_us"].as_f64().filter(|us| *us > 0.0),
-        network_round_trip_us: now["network_round_trip_us"].as_f64(),
+        mode: now.mode.clone(),
+        state: now.state.clone(),
+        standing: now.standing.clone(),
+        transport_lag_begin: before.transport_lag_bytes,
+        transport_lag_end: now.transport_lag_bytes,
+        apply_lag_begin: before.apply_lag_bytes,
+        apply_lag_end: now.apply_lag_bytes,
+        sent_bytes: grown(|at| at.redo_bytes),
+        wire_bytes: grown(|at| at.wire_bytes),
+        segments: grown(|at| at.tcp_segments),
+        retransmitted: grown(|at| at.tcp_retransmitted),
+        round_trip_us: now.round_trip_us.filter(|us| *us > 0).map(|us| us as f64),
+        network_round_trip_us: now.network_round_trip_us.map(|us| us as f64),
         disconnects: lines("disconnected"),
         timeouts: lines("DEGRADED") + lines("STALLED"),
-        gap_begin: before["gap"]["bytes_left"].as_u64(),
-        gap_end: now["gap"]["bytes_left"].as_u64(),
-        gap_connections: now["gap"]["connections"].as_u64(),
-        last_trouble: text("last_trouble"),
+        gap_begin: before.gap.as_ref().and_then(|gap| gap.bytes_left),
+        gap_end: now.gap.as_ref().and_then(|gap| gap.bytes_left),
+        gap_connections: now.gap.as_ref().and_then(|gap| gap.connections),
+        last_trouble: now.last_trouble.clone(),
         silent: said.silent,
         restarted: own
             .zip(own_before)
@@ -152,12 +148,11 @@ fn standby(
         counters: own
             .zip(own_before)
             .and_then(|(now, before)| Counters::between(&before.sample, &now.sample)),
-        apply_state: own.and_then(|own| own.status["state"].as_str()).map(str::to_owned),
+        apply_state: own.and_then(|own| own.status.state.clone()),
         stopped: stopped(now),
-        delay_s: own.and_then(|own| own.status["standby"]["delay_s"].as_u64()),
+        delay_s: own.and_then(|own| own.status.standby.as_ref()?.delay_s),
         log_members: own.and_then(|own| {
-            let groups = own.status["log"]["groups"].as_array()?;
-            groups.iter().filter_map(|group| Some(group["members"].as_array()?.len())).max()
+            own.status.groups().iter().filter_map(|group| Some(group.members.as_ref()?.len())).max()
         }),
         lags: own.map_or_else(Vec::new, |own| lags(own, own_before)),
         name: name.to_owned(),
@@ -185,16 +180,13 @@ fn said_of<'o>(from: &'o Observation, to: &'o Observation, name: &str) -> Said<'
     Said { now: own(now), before: own(in_one(from)), silent }
 }
 
-fn stopped(destination: &Value) -> Vec<String> {
-    let all = destination["stopped_databases"].as_array();
-    let text = |stopped: &Value| {
-        format!(
-            "{}: {}",
-            stopped["database"].as_str().unwrap_or("unknown"),
-            stopped["reason"].as_str().unwrap_or("unknown")
-        )
+fn stopped(destination: &Destination) -> Vec<String> {
+    let unknown = "unknown".to_owned();
+    let all = destination.stopped_databases.iter().flatten();
+    let text = |at: &Stopped| {
+        format!("{}: {}", at.database.as_ref().unwrap_or(&unknown), at.reason.as_ref().unwrap_or(&unknown))
     };
-    all.into_iter().flatten().map(text).collect()
+    all.map(text).collect()
 }
 
 /// Lag counts of the interval; all counts when the standby was restarted in it.

@@ -41,6 +41,7 @@ const BUSY: Duration = Duration::from_secs(5);
 pub struct Snapshot {
     /// Condensed to what is worth keeping.
     pub observation: Observation,
+    #[serde(default)]
     pub parameters: Value,
     /// Seconds that a row of the activity stands for.
     pub activity_every_s: u32,
@@ -140,7 +141,7 @@ impl Repository {
         let before = tail.as_ref().map(|tail| tail.before.clone()).unwrap_or_default();
         let tail = tail.filter(|tail| tail.length < CHAIN_MAX);
         let (kept, activity_every_s) = condensed(observation, &before);
-        let document = json!(Snapshot { observation: kept, parameters, activity_every_s });
+        let document = without_nulls(json!(Snapshot { observation: kept, parameters, activity_every_s }));
         let base = tail.as_ref().map_or(&Value::Null, |tail| &tail.document);
         let raw = delta::encode(&document, base);
         let body = zstd::bulk::compress(&raw, LEVEL).unwrap_or_default();
@@ -158,8 +159,8 @@ impl Repository {
             params![
                 sample.time_us as i64,
                 sample.started_us as i64,
-                observation.status["role"].as_str(),
-                observation.status["state"].as_str(),
+                observation.status.role,
+                observation.status.state,
                 chain,
                 raw.len() as i64,
                 body
@@ -282,6 +283,19 @@ impl Repository {
     }
 }
 
+/// Removes the fields that are null: unknown is what is missing, too.
+fn without_nulls(mut document: Value) -> Value {
+    match &mut document {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(|value| *value = without_nulls(value.take()));
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| *value = without_nulls(value.take())),
+        _ => {}
+    }
+    document
+}
+
 /// Unpacks a body into the document and the snapshot in it.
 fn unpacked(body: &[u8], raw_bytes: i64, base: &Value) -> Result<(Value, Snapshot), String> {
     let length = usize::try_from(raw_bytes).ok().filter(|_| raw_bytes <= RAW_MAX);
@@ -311,9 +325,7 @@ struct Collected {
 
 impl Collected {
     fn take(&mut self, id: i64, mut snapshot: Snapshot) {
-        let lines = snapshot.observation.status["alerts"].as_array();
-        let lines: Vec<String> =
-            lines.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+        let lines = snapshot.observation.status.alerts.take().unwrap_or_default();
         // The first snapshot of a chain repeats lines of its predecessor.
         self.alerts.extend(lines.into_iter().filter(|line| !self.alerts.contains(line)).collect::<Vec<_>>());
         let history = &mut snapshot.observation.history;
@@ -329,9 +341,8 @@ impl Collected {
     fn period(mut self, from: Moment, to: Moment) -> Period {
         // Drops what was noted before the interval began.
         let begin_us = from.observation.sample.time_us;
-        let old = from.observation.status["alerts"].as_array().cloned().unwrap_or_default();
-        self.alerts
-            .retain(|line| is_since(line, begin_us) && !old.iter().any(|old| old.as_str() == Some(line)));
+        let old = from.observation.status.alerts();
+        self.alerts.retain(|line| is_since(line, begin_us) && !old.contains(line));
         self.metrics.retain(|metric| metric.end_us > begin_us);
         self.activity.retain(|row| row.activity.time_us > begin_us);
         Period { from, to, alerts: self.alerts, metrics: self.metrics, activity: self.activity }

@@ -2,6 +2,7 @@
 
 use crate::period::Period;
 use serde_json::{Value, json};
+use standfast_documents::Status;
 use standfast_instruments::{
     Activity, BUCKETS, CommitPart, Event, HistogramCounts, Instruments, LagCount, Observation, Remote,
     Sample, Statistic, WaitClass, bucket_of,
@@ -171,23 +172,21 @@ fn sample(time_us: u64) -> Sample {
 pub fn pair(load: &Load) -> Period {
     let end_us = BEGIN_US + load.seconds * 1_000_000;
     let (mut from, mut to) = (observation(BEGIN_US, load, false), observation(end_us, load, true));
-    for (place, value) in &load.at_begin {
-        set(&mut from.status, place, value);
-    }
-    for (place, value) in &load.at_end {
-        set(&mut to.status, place, value);
-    }
+    set(&mut from.status, &load.at_begin);
+    set(&mut to.status, &load.at_end);
     let standby = to.standbys[0].observation.as_mut().unwrap();
-    for (place, value) in &load.standby_at_end {
-        set(&mut standby.status, place, value);
-    }
-    to.status["alerts"] = json!(load.alerts);
+    set(&mut standby.status, &load.standby_at_end);
+    to.status.alerts = Some(load.alerts.clone());
     Period::between(from, to, load.parameters.clone())
 }
 
-fn set(status: &mut Value, place: &str, value: &Value) {
-    let (parent, key) = place.rsplit_once('/').unwrap();
-    status.pointer_mut(parent).unwrap()[key] = value.clone();
+fn set(status: &mut Status, values: &[(&'static str, Value)]) {
+    let mut document = json!(status);
+    for (place, value) in values {
+        let (parent, key) = place.rsplit_once('/').unwrap();
+        document.pointer_mut(parent).unwrap()[key] = value.clone();
+    }
+    *status = Status::of(&document);
 }
 
 fn observation(time_us: u64, load: &Load, is_end: bool) -> Observation {
@@ -205,11 +204,11 @@ fn observation(time_us: u64, load: &Load, is_end: bool) -> Observation {
     let own = Observation {
         name: "oslo".into(),
         sample: standby,
-        status: json!({
+        status: Status::of(&json!({
             "role": "standby", "state": "applying", "version": "0.1.0", "incarnation": 1,
             "standby": { "connected": true, "delay_s": 0, "apply_lag_bytes": 1000 },
             "log": { "groups": [{ "members": ["redo"] }, { "members": ["redo"] }] },
-        }),
+        })),
         ..Observation::default()
     };
     let mut own = own;
@@ -222,7 +221,7 @@ fn observation(time_us: u64, load: &Load, is_end: bool) -> Observation {
     Observation {
         name: "paris".into(),
         sample,
-        status: json!({
+        status: Status::of(&json!({
             "role": "primary", "state": "open", "version": "0.1.0", "incarnation": 1, "instance": "00",
             "waiting_for": "", "waiting_commits": 0, "sessions": 40,
             "protection": { "mode": "maximum-availability", "level": "maximum-availability" },
@@ -234,7 +233,7 @@ fn observation(time_us: u64, load: &Load, is_end: bool) -> Observation {
                 "stopped_databases": [],
             }],
             "alerts": [],
-        }),
+        })),
         standbys: vec![Remote {
             name: "oslo".into(),
             observation: Some(Box::new(own)),

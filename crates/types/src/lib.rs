@@ -10,6 +10,7 @@ mod line_budget;
 mod position;
 mod printable;
 mod seats;
+mod utc;
 mod wal_sum;
 
 pub use frame_run::FrameRun;
@@ -18,6 +19,7 @@ pub use line_budget::{About, Line, LineBudget, host_network};
 pub use position::{FrameRange, ReleasePosition, Scn, WalPosition, WalSalts};
 pub use printable::{FOREIGN_NAME_MAX, FOREIGN_TEXT_MAX, printable, printable_bytes};
 pub use seats::{SeatLimits, Seats};
+pub use utc::utc_text;
 pub use wal_sum::{WAL_FRAME_SUMMED, WAL_MAGIC, WalFile, WalHeader, WalSum, is_unsummed};
 
 /// Largest number of protected databases in one instance.

@@ -333,7 +333,7 @@ impl Keeper {
 }
 
 fn date(seconds: u64) -> String {
-    crate::state::alert::utc_text(seconds * 1_000_000)
+    standfast_types::utc_text(seconds * 1_000_000)
 }
 
 fn asking_failed(from: &str, error: &standfast_transport::TransportError) -> InstanceError {

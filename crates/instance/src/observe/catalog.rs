@@ -1,49 +1,46 @@
-//! What an instance has and how it is configured, as JSON: log files, archived logs, destinations, settings. It is long
+//! What an instance has and how it is configured, as a document: log files, archived logs, destinations, settings. It is long
 //! and changes rarely; `status` has what changes all the time.
 //!
-//! Positions are SCNs, times microseconds since the Unix epoch, sizes bytes. Unknown is null.
+//! Positions are SCNs, times microseconds since the Unix epoch, sizes bytes. Unknown is `None`.
 
-use crate::observe::status::groups;
+use crate::observe::status::{groups, path, word};
 use crate::role::running::{Mode, Running};
-use serde_json::{Value, json};
+use serde_json::json;
+use standfast_documents::Catalog;
+use standfast_documents::catalog::{ArchivedLog, ConfiguredDestination, Logs, Parameter};
 use standfast_environment::config::attribute_text;
 use standfast_environment::config::settings::{Config, DestinationConfig};
 use standfast_environment::state::control::Control;
 use standfast_format::LogKind;
-use standfast_log::{ArchivedLog, RedoLog};
+use standfast_log::RedoLog;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Limit on listed archived logs, about 400 bytes each: a standby answers its primary with one frame.
 const ARCHIVED_MAX: usize = 2_000;
 
-pub fn catalog(running: &Running) -> Value {
+pub fn catalog(running: &Running) -> Catalog {
     let environment = &running.environment;
     let control = environment.control();
     let incarnation = control.incarnation();
-    let (logs, archived) = match log_of(running) {
-        Some((kind, log)) => (
-            logs(kind, environment.log_config(kind).block_bytes, &log),
-            newest(&log.archived()).iter().map(|log| archived(&control, log)).collect(),
-        ),
-        None => (Value::Null, Value::Null),
-    };
-    json!({
-        "family": control.family.to_string(),
-        "role": control.role,
-        "incarnation": incarnation.number,
-        "incarnation_id": incarnation.id.to_string(),
-        "branch": incarnation.branch,
-        "incarnation_time_us": incarnation.time_us,
-        "logs": logs,
-        "archived": archived,
-        "destinations": destinations(&running.configured(), &environment.config),
-        "parameters": parameters(&environment.config),
-    })
+    let log = log_of(running);
+    let newest = |log: &RedoLog| newest(&log.archived()).iter().map(|log| archived(&control, log)).collect();
+    Catalog {
+        family: Some(control.family.to_string()),
+        role: Some(control.role.to_string()),
+        incarnation: Some(incarnation.number.into()),
+        incarnation_id: Some(incarnation.id.to_string()),
+        branch: Some(incarnation.branch.0),
+        incarnation_time_us: Some(incarnation.time_us),
+        logs: log.as_ref().map(|(kind, log)| logs(*kind, environment.log_config(*kind).block_bytes, log)),
+        archived: log.as_ref().map(|(_, log)| newest(log)),
+        destinations: Some(destinations(&running.configured(), &environment.config)),
+        parameters: Some(parameters(&environment.config)),
+    }
 }
 
 /// Returns the newest archived logs, so many that the catalog of a standby fits into one frame.
-fn newest(all: &[ArchivedLog]) -> &[ArchivedLog] {
+fn newest(all: &[standfast_log::ArchivedLog]) -> &[standfast_log::ArchivedLog] {
     &all[all.len().saturating_sub(ARCHIVED_MAX)..]
 }
 
@@ -59,76 +56,75 @@ fn log_of(running: &Running) -> Option<(LogKind, Arc<RedoLog>)> {
     }
 }
 
-fn logs(kind: LogKind, block_bytes: usize, log: &RedoLog) -> Value {
-    json!({
-        "kind": if kind == LogKind::Online { "online" } else { "standby" },
-        "block_bytes": block_bytes,
-        "groups": groups(log),
-    })
+fn logs(kind: LogKind, block_bytes: usize, log: &RedoLog) -> Logs {
+    Logs {
+        kind: Some(if kind == LogKind::Online { "online" } else { "standby" }.into()),
+        block_bytes: Some(block_bytes as u64),
+        groups: Some(groups(log)),
+    }
 }
 
-fn archived(control: &Control, log: &ArchivedLog) -> Value {
+fn archived(control: &Control, log: &standfast_log::ArchivedLog) -> ArchivedLog {
     let header = &log.header;
     let incarnation = control.incarnations.iter().find(|known| known.id == header.incarnation_id);
     let changed = std::fs::metadata(&log.path).and_then(|file| file.modified()).ok();
     let completed = changed.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
-    json!({
-        "path": log.path,
-        "sequence": header.sequence,
-        "incarnation": header.incarnation,
-        "incarnation_id": header.incarnation_id.to_string(),
-        "branch": incarnation.map(|incarnation| incarnation.branch),
-        "incarnation_time_us": incarnation.map(|incarnation| incarnation.time_us),
-        "first_scn": header.first_scn,
-        "first_time_us": header.first_time_us,
-        "next_scn": header.next_scn,
-        "bytes": log.bytes,
-        "block_bytes": header.block_bytes,
-        "completed_us": completed.map(|since| since.as_micros() as u64),
-    })
+    ArchivedLog {
+        path: Some(path(&log.path)),
+        sequence: Some(header.sequence),
+        incarnation: Some(header.incarnation.into()),
+        incarnation_id: Some(header.incarnation_id.to_string()),
+        branch: incarnation.map(|incarnation| incarnation.branch.0),
+        incarnation_time_us: incarnation.map(|incarnation| incarnation.time_us),
+        first_scn: Some(header.first_scn.0),
+        first_time_us: Some(header.first_time_us),
+        next_scn: header.next_scn.map(|scn| scn.0),
+        bytes: Some(log.bytes),
+        block_bytes: Some(header.block_bytes.into()),
+        completed_us: completed.map(|since| since.as_micros() as u64),
+    }
 }
 
-fn destinations(configured: &[DestinationConfig], config: &Config) -> Value {
-    let one = |at: &DestinationConfig| {
-        json!({
-            "id": at.id,
-            "name": at.name,
-            "address": at.address,
-            "location": at.location,
-            "state": at.state,
-            "mode": at.transport_mode(),
-            "net_timeout_ms": at.net_timeout_ms,
-            "reopen_ms": at.reopen_ms,
-            "max_failure": at.failures_allowed(),
-            "delay_min": at.delay_min,
-            "compression": at.compression,
-            "valid_for": [at.valid_for.0, at.valid_for.1],
-            "valid_for_primary": at.valid_for.of_a_primary(),
-            "valid_for_standby": at.valid_for.of_a_standby(),
-            "alternate": at.alternate,
-            "mandatory": at.mandatory,
-            "max_connections": at.max_connections,
-            "insecure": config.instance.insecure,
-            "attributes": attribute_text::write(at),
-        })
-    };
-    configured.iter().map(one).collect()
+fn destinations(configured: &[DestinationConfig], config: &Config) -> Vec<ConfiguredDestination> {
+    configured.iter().map(|at| destination(at, config)).collect()
+}
+
+fn destination(at: &DestinationConfig, config: &Config) -> ConfiguredDestination {
+    ConfiguredDestination {
+        id: Some(at.id.into()),
+        name: Some(at.name.clone()),
+        address: Some(at.address.clone()),
+        location: at.location.as_deref().map(path),
+        state: word(&at.state),
+        mode: word(&at.transport_mode()),
+        net_timeout_ms: Some(at.net_timeout_ms),
+        reopen_ms: Some(at.reopen_ms),
+        max_failure: Some(at.failures_allowed().into()),
+        delay_min: Some(at.delay_min.into()),
+        compression: word(&at.compression),
+        valid_for: Some([word(&at.valid_for.0), word(&at.valid_for.1)].into_iter().flatten().collect()),
+        valid_for_primary: Some(at.valid_for.of_a_primary()),
+        valid_for_standby: Some(at.valid_for.of_a_standby()),
+        alternate: at.alternate.clone(),
+        mandatory: Some(at.mandatory),
+        max_connections: Some(at.max_connections.into()),
+        insecure: Some(config.instance.insecure),
+        attributes: Some(attribute_text::write(at)),
+    }
 }
 
 /// Returns every setting with its value and default. Pure.
-fn parameters(config: &Config) -> Value {
+fn parameters(config: &Config) -> Vec<Parameter> {
     let (now, default) = (json!(config), json!(Config::default()));
     let sections = now.as_object().into_iter().flatten();
     let settings = sections.filter_map(|(section, settings)| Some((section, settings.as_object()?)));
     settings
         .flat_map(|(section, settings)| {
             let default = &default[section.as_str()];
-            settings.iter().map(move |(setting, value)| {
-                json!({
-                    "name": format!("{section}.{setting}"),
-                    "value": value,
-                    "default": default[setting.as_str()],
-                })
+            settings.iter().map(move |(setting, value)| Parameter {
+                name: Some(format!("{section}.{setting}")),
+                value: Some(value.clone()),
+                default: Some(default[setting.as_str()].clone()),
             })
         })
         .collect()
@@ -144,10 +140,10 @@ mod tests {
         config.redo.groups = 7;
         config.destinations.push(DestinationConfig::new("oslo", "127.0.0.1:7411"));
         let all = parameters(&config);
-        let all = all.as_array().unwrap();
-        let groups = all.iter().find(|setting| setting["name"] == "redo.groups").unwrap();
-        assert_eq!((&groups["value"], &groups["default"]), (&json!(7), &json!(3)));
-        assert!(all.iter().any(|setting| setting["name"] == "standby.apply_workers"));
-        assert!(all.iter().all(|setting| !setting["name"].as_str().unwrap().starts_with("destination")));
+        let named = |name: &str| all.iter().find(|setting| setting.name.as_deref() == Some(name));
+        let groups = named("redo.groups").unwrap();
+        assert_eq!((&groups.value, &groups.default), (&Some(json!(7)), &Some(json!(3))));
+        assert!(named("standby.apply_workers").is_some());
+        assert!(all.iter().all(|setting| !setting.name.as_ref().unwrap().starts_with("destination")));
     }
 }

@@ -1,7 +1,7 @@
 //! The newest observation of an instance, from which its pages are made.
 
 use standfast_instruments::Observation;
-use standfast_live::{Dashboard, Looks, Machine, Severity, Status, Thresholds, metrics};
+use standfast_live::{Dashboard, Looks, Machine, Severity, Thresholds, metrics};
 use std::sync::{Mutex, PoisonError};
 
 /// The newest observation, with what rates need from earlier ones.
@@ -24,8 +24,8 @@ impl Live {
 
     /// Returns the severity and one line of text that names the instance.
     pub fn check(&self) -> (Severity, String) {
-        let status = Status::of(&self.observation.status);
-        standfast_live::line(&self.observation.name, &status, &Thresholds::of(&status))
+        let status = &self.observation.status;
+        standfast_live::line(&self.observation.name, status, &Thresholds::of(status))
     }
 }
 

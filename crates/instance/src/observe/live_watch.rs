@@ -7,7 +7,7 @@ use crate::observe::watchers::Watchers;
 use crate::role::running::Running;
 use standfast_environment::config::error::InstanceError;
 use standfast_instruments::Observation;
-use standfast_live::{Machine, Status, Thresholds, Watch};
+use standfast_live::{Machine, Thresholds, Watch};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,9 +58,9 @@ fn look(running: &Running, latest: &Latest, serves: bool, thresholds: &mut Watch
     } else {
         Observation { status: crate::observe::status::status(running), ..Observation::default() }
     };
-    let status = Status::of(&observation.status);
+    let status = &observation.status;
     let name = &environment.config.instance.name;
-    for line in thresholds.look(name, &status, &Thresholds::of(&status)) {
+    for line in thresholds.look(name, status, &Thresholds::of(status)) {
         environment.alert.say(line);
     }
     if serves {

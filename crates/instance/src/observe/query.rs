@@ -98,13 +98,13 @@ fn cell(value: ValueRef<'_>) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::views::example;
+    use standfast_live::views::example;
 
     fn ask(query: &str) -> Result<Answer, InstanceError> {
         let mut at = example::family();
         at.sample.put_statistic("redo size", 81_920);
         at.sample.put_statistic("redo writes", 20);
-        run(query, &mut |view| Ok(Table::decode(crate::observe::views::rows(view, &at).encode()).unwrap()))
+        run(query, &mut |view| Ok(Table::decode(standfast_live::views::rows(view, &at).encode()).unwrap()))
     }
 
     fn texts(query: &str) -> Vec<Vec<String>> {

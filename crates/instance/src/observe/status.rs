@@ -1,211 +1,282 @@
-//! The state of an instance as JSON. Unknown is null, never 0.
+//! The state of an instance, as a document. Unknown is `None`, never 0.
 
 use crate::role::far_sync::FarSync;
 use crate::role::running::{Mode, Running, RunningPrimary, RunningStandby};
-use serde_json::{Value, json};
+use crate::role::verification::differing_page;
+use serde::Serialize;
+use standfast_documents::Status;
+use standfast_documents::group::Group;
+use standfast_documents::status::{
+    Certificate, Checkpoints, Destination, ForeignProcess, Gap, KeptFile, LagThresholds, Log, Protection,
+    Received, Security, Source, Stopped, Superseded, VerifiedDatabase, Wait,
+};
+use standfast_documents::verification::DifferingPage;
 use standfast_environment::config::alert_config::AlertConfig;
 use standfast_environment::config::settings::ForeignWriters;
+use standfast_environment::context::environment::Environment;
 use standfast_environment::security::RenewalState;
 use standfast_environment::ship::destination_groups::Ships;
-use standfast_environment::state::control::Control;
+use standfast_environment::state::control::{Control, DatabaseRecord};
 use standfast_environment::state::now::now_us;
 use standfast_format::LogKind;
 use standfast_instruments::{Event, Instruments, Statistic, WaitClass};
-use standfast_primary::commit::database::Door;
+use standfast_log::RedoLog;
+use standfast_primary::checkpoint::checkpointer::CheckpointCounts;
+use standfast_primary::commit::database::{Database, Door};
+use standfast_primary::commit::primary::PrimaryShared;
 use standfast_session::DatabaseState;
 use standfast_standby::forwarding::Forwarding;
 use standfast_standby::standby_shared::StandbyShared;
-use standfast_transport::{DestinationStatus, Role, TransportMode};
+use standfast_transport::{DestinationStatus, GapStatus, Role, StoppedDatabase, TransportMode};
 use standfast_types::Scn;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Returns the state of the instance.
-pub fn status(running: &Running) -> Value {
+pub fn status(running: &Running) -> Status {
     let environment = &running.environment;
     let control = environment.control();
-    let log_config = environment.log_config(LogKind::Online);
-    let mut status = json!({
-        "name": environment.config.instance.name,
-        "instance": control.instance.to_string(),
-        "family": control.family.to_string(),
-        "directory": environment.paths.directory,
-        "version": env!("CARGO_PKG_VERSION"),
-        "pid": std::process::id(),
-        "incarnation": control.incarnation().number,
-        "listen": running.listening(),
-        "time_us": now_us(),
-        "alerts": environment.alert.last(),
-        "security": security(environment),
-        "verification": running.verification().progress(),
-        "differing_pages": differing_pages(&control),
-        "kept_files": control.kept_files,
-        "thresholds": thresholds(&environment.config.alert),
-        "log": {
-            "group_bytes": log_config.layout().groups.values().max(),
-            "block_bytes": log_config.block_bytes,
-            "checkpoint": control.checkpoint,
-        },
-    });
-    let moved = environment.places.moved();
-    status["moved_files"] = json!(moved.iter().map(ToString::to_string).collect::<Vec<_>>());
-    let (mode, level) = running.protection();
-    status["local_destinations"] = json!(running.local_destinations());
-    status["protection"] = json!({ "mode": mode, "level": level });
+    let status = of_every_role(running, &control);
     // A command may wait for a long time; the state of a primary can be requested meanwhile.
     if let Some(primary) = running.primary() {
-        add_primary(&mut status, running, &primary, &control);
-        return status;
+        return with_primary(status, running, &primary, &control);
     }
+    let of_mode = |role: String, state: &str, failure: Option<&String>| Status {
+        role: Some(role),
+        state: Some(state.into()),
+        failure: failure.cloned(),
+        ..status.clone()
+    };
     match &*running.mode() {
-        Mode::Primary(primary) => add_primary(&mut status, running, primary, &control),
-        Mode::Standby(standby) => add_standby(&mut status, running, standby),
-        Mode::FarSync(far_sync) => add_far_sync(&mut status, running, far_sync),
-        Mode::Fenced(why) => {
-            status["role"] = json!("primary");
-            status["state"] = json!("fenced");
-            status["failure"] = json!(why);
-        }
-        Mode::Changing => {
-            status["role"] = json!(control.role);
-            status["state"] = json!("changing role");
-        }
-        Mode::Stuck(why) => {
-            status["role"] = json!(control.role);
-            status["state"] = json!("failed");
-            status["failure"] = json!(why);
-        }
+        Mode::Primary(primary) => with_primary(status, running, primary, &control),
+        Mode::Standby(standby) => with_standby(status, running, standby),
+        Mode::FarSync(far_sync) => with_far_sync(status, running, far_sync),
+        Mode::Fenced(why) => of_mode("primary".into(), "fenced", Some(why)),
+        Mode::Changing => of_mode(control.role.to_string(), "changing role", None),
+        Mode::Stuck(why) => of_mode(control.role.to_string(), "failed", Some(why)),
     }
-    status
+}
+
+fn of_every_role(running: &Running, control: &Control) -> Status {
+    let environment = &running.environment;
+    let log_config = environment.log_config(LogKind::Online);
+    let (mode, level) = running.protection();
+    Status {
+        name: Some(environment.config.instance.name.clone()),
+        instance: Some(control.instance.to_string()),
+        family: Some(control.family.to_string()),
+        directory: Some(path(&environment.paths.directory)),
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+        pid: Some(std::process::id().into()),
+        incarnation: Some(control.incarnation().number.into()),
+        listen: running.listening().map(|address| address.to_string()),
+        time_us: Some(now_us()),
+        alerts: Some(environment.alert.last()),
+        security: Some(security(environment)),
+        verification: running.verification().progress(),
+        differing_pages: Some(differing_pages(control)),
+        kept_files: Some(control.kept_files.iter().map(kept_file).collect()),
+        thresholds: Some(thresholds(&environment.config.alert)),
+        log: Some(Log {
+            group_bytes: log_config.layout().groups.values().max().copied(),
+            block_bytes: Some(log_config.block_bytes as u64),
+            checkpoint: Some(control.checkpoint.0),
+            ..Log::default()
+        }),
+        moved_files: Some(environment.places.moved().iter().map(ToString::to_string).collect()),
+        local_destinations: Some(running.local_destinations()),
+        protection: Some(Protection { mode: word(&mode), level: level.and_then(|level| word(&level)) }),
+        ..Status::default()
+    }
+}
+
+pub(crate) fn path(of: &Path) -> String {
+    of.to_string_lossy().into_owned()
+}
+
+fn scn(of: Scn) -> Option<u64> {
+    Some(of.0)
+}
+
+/// Returns how a value is spelled in the configuration.
+pub(crate) fn word(of: &impl Serialize) -> Option<String> {
+    serde_json::to_value(of).ok()?.as_str().map(str::to_owned)
 }
 
 /// Waits that the configuration could avoid; all others are in V$SYSTEM_EVENT.
-fn waits(instruments: &Instruments) -> Value {
+fn waits(instruments: &Instruments) -> Vec<Wait> {
     let of = |event: &Event| {
         let counts = instruments.event(*event);
-        json!({ "event": event.name(), "count": counts.count, "time_us": counts.time_ns / 1000 })
+        Wait {
+            event: Some(event.name().into()),
+            count: Some(counts.count),
+            time_us: Some(counts.time_ns / 1000),
+        }
     };
     let held_up = |event: &&Event| event.class() == WaitClass::Configuration && !event.is_foreground();
     Event::ALL.iter().filter(held_up).map(of).collect()
 }
 
 /// Pages of the databases here that differed from the primary's when last compared.
-fn differing_pages(control: &Control) -> Value {
+fn differing_pages(control: &Control) -> Vec<DifferingPage> {
     let pages = control.differing.iter().filter_map(|at| {
         let record = control.databases.iter().find(|record| record.id == at.database)?;
-        Some(json!({ "database": record.name, "page": at.difference.page, "scn": at.difference.scn }))
+        Some(DifferingPage { database: Some(record.name.clone()), ..differing_page(&at.difference) })
     });
     pages.collect()
 }
 
-fn thresholds(alert: &AlertConfig) -> Value {
-    json!({
-        "transport_lag_warn_s": alert.transport_lag_warn_s,
-        "transport_lag_critical_s": alert.transport_lag_critical_s,
-        "apply_lag_warn_s": alert.apply_lag_warn_s,
-        "apply_lag_critical_s": alert.apply_lag_critical_s,
-    })
+pub(crate) fn kept_file(file: &standfast_environment::state::control::KeptFile) -> KeptFile {
+    KeptFile {
+        name: Some(file.name.clone()),
+        path: Some(path(&file.path)),
+        scn: scn(file.scn),
+        bytes: Some(file.bytes),
+        kept_us: Some(file.kept_us),
+    }
 }
 
-fn security(environment: &standfast_environment::context::environment::Environment) -> Value {
+fn thresholds(alert: &AlertConfig) -> LagThresholds {
+    LagThresholds {
+        transport_lag_warn_s: Some(alert.transport_lag_warn_s as f64),
+        transport_lag_critical_s: Some(alert.transport_lag_critical_s as f64),
+        apply_lag_warn_s: Some(alert.apply_lag_warn_s as f64),
+        apply_lag_critical_s: Some(alert.apply_lag_critical_s as f64),
+    }
+}
+
+fn security(environment: &Environment) -> Security {
     let now = now_us() / 1_000_000;
     let shown = environment.keeper.shown().ok().flatten();
     let state = environment.keeper.renewal_state();
-    json!({
-        "insecure": environment.config.instance.insecure,
-        "certificate": shown.as_ref().map(|shown| json!({
-            "name": shown.info.name,
-            "fingerprint": shown.info.fingerprint_text(),
-            "not_after_us": shown.info.not_after * 1_000_000,
-            "days_left": shown.info.days_left(now),
-            "renew_at_us": shown.info.renew_at() * 1_000_000,
-            "state": state.as_ref().map(RenewalState::word),
-            "renewal_failure": environment.keeper.renewal_failure(),
-        })),
-        "gives_certificates": shown.is_some_and(|shown| shown.is_issuer),
-    })
+    Security {
+        insecure: Some(environment.config.instance.insecure),
+        certificate: shown.as_ref().map(|shown| Certificate {
+            name: Some(shown.info.name.clone()),
+            fingerprint: Some(shown.info.fingerprint_text()),
+            not_after_us: Some(shown.info.not_after * 1_000_000),
+            days_left: Some(shown.info.days_left(now)),
+            renew_at_us: Some(shown.info.renew_at() * 1_000_000),
+            state: state.as_ref().map(|state| RenewalState::word(state).into()),
+            renewal_failure: environment.keeper.renewal_failure(),
+        }),
+        gives_certificates: Some(shown.is_some_and(|shown| shown.is_issuer)),
+    }
 }
 
-fn add_primary(status: &mut Value, running: &Running, primary: &RunningPrimary, control: &Control) {
+fn with_primary(status: Status, running: &Running, primary: &RunningPrimary, control: &Control) -> Status {
     let shared = primary.threads.shared();
     let captured = shared.buffer.captured();
     let failure = primary.threads.failure();
     let poisoned = failure.as_ref().is_some_and(|why| why.contains("poisoned"));
-    status["role"] = json!("primary");
-    status["state"] = json!(match (&failure, poisoned) {
+    let state = match (&failure, poisoned) {
         (None, _) => "open",
         (Some(_), true) => "poisoned",
         (Some(_), false) => "failed",
-    });
-    status["failure"] = json!(failure);
-    status["captured"] = json!(captured);
-    status["durable"] = json!(shared.buffer.durable());
-    status["released"] = json!(shared.released());
-    status["commits"] = json!(shared.instruments.statistic(Statistic::UserCommits));
-    status["waiting_commits"] = json!(shared.held_up_commits());
-    status["waiting_for"] = json!(shared.waiting_for());
-    status["waits"] = waits(&shared.instruments);
-    status["checkpoints"] = json!(primary.threads.checkpoint_counts());
-    status["sessions"] = json!(shared.segment.sessions().count());
-    let left_out = control.databases.iter().filter_map(|record| {
-        if shared.database(record.id).is_some() {
-            return None;
-        }
-        let from = control.left_out_from(record.id)?;
-        Some(json!({
-            "id": record.id,
-            "name": record.name,
-            "path": record.path,
-            "page_size": record.page_size,
-            "state": "left out",
-            "redo_needed_from": from,
-            "why": running.environment.why_offline(record.id),
-        }))
-    });
-    status["databases"] = shared
-        .all_databases()
-        .iter()
-        .map(|database| {
-            let record = database.record();
-            json!({
-                "id": record.id,
-                "name": record.name,
-                "path": record.path,
-                "page_size": record.page_size,
-                "state": state_name(shared.segment.state(record.id.0)),
-                "failure": database.failure(),
-                "redo_needed_from": control.left_out_from(record.id),
-                "scn": database.last_commit(),
-                "wal_frames": database.header().map(|header| header.frames()),
-                "wal_frames_backfilled": database.backfilled(),
-                "foreign_commits": database.foreign_commits(),
-                "foreign_seen_us": database.foreign_seen_us(),
-                "foreign_processes": database.foreign_processes(),
-                "foreign_writers": foreign_writers(
-                    database.door(),
-                    running.environment.config.instance.foreign_writers(&record.name),
-                ),
-            })
-        })
-        .chain(left_out)
-        .collect();
+    };
+    let served = shared.all_databases();
+    let databases = served.iter().map(|database| of_database(running, shared, control, database));
     // The list of files may be older than the protection of some of them; those are excluded.
     let protected = |path: &PathBuf| control.databases.iter().any(|record| record.path == *path);
-    status["unprotected_files"] =
-        shared.unprotected().into_iter().filter(|path| !protected(path)).map(|path| json!(path)).collect();
-    status["log"]["groups"] = groups(primary.source.redo_log());
-    status["log"]["archived"] = json!(primary.source.redo_log().archived().len());
-    status["destinations"] = destinations(running, primary.destinations().status(), captured);
+    let unprotected = shared.unprotected().into_iter().filter(|path| !protected(path));
+    Status {
+        role: Some("primary".into()),
+        state: Some(state.into()),
+        failure,
+        captured: scn(captured),
+        durable: scn(shared.buffer.durable()),
+        released: scn(shared.released()),
+        commits: Some(shared.instruments.statistic(Statistic::UserCommits)),
+        waiting_commits: Some(shared.held_up_commits() as u64),
+        waiting_for: Some(shared.waiting_for().into()),
+        waits: Some(waits(&shared.instruments)),
+        checkpoints: Some(checkpoints(primary.threads.checkpoint_counts())),
+        sessions: Some(shared.segment.sessions().count() as u64),
+        databases: Some(databases.chain(excluded(running, shared, control)).collect()),
+        unprotected_files: Some(unprotected.map(|file| path(&file)).collect()),
+        destinations: Some(destinations(running, primary.destinations().status(), captured)),
+        log: status.log.clone().map(|log| with_groups(log, primary.source.redo_log())),
+        ..status
+    }
+}
+
+fn with_groups(log: Log, of: &RedoLog) -> Log {
+    Log { groups: Some(groups(of)), archived: Some(of.archived().len() as u64), ..log }
+}
+
+fn checkpoints(counts: CheckpointCounts) -> Checkpoints {
+    Checkpoints {
+        passive: Some(counts.passive),
+        resets: Some(counts.resets),
+        rewrites: Some(counts.rewrites),
+        gates: Some(counts.gates),
+        gate_us_max: Some(counts.gate_us_max),
+        early_frames: Some(counts.early_frames),
+    }
+}
+
+/// What is recorded of a database in every role.
+fn recorded(record: &DatabaseRecord, state: &str) -> standfast_documents::status::Database {
+    standfast_documents::status::Database {
+        id: Some(record.id.0.into()),
+        name: Some(record.name.clone()),
+        path: Some(path(&record.path)),
+        page_size: Some(record.page_size.bytes() as u64),
+        state: Some(state.into()),
+        ..Default::default()
+    }
+}
+
+/// The databases that this primary does not serve.
+fn excluded<'a>(
+    running: &'a Running,
+    shared: &'a PrimaryShared,
+    control: &'a Control,
+) -> impl Iterator<Item = standfast_documents::status::Database> + 'a {
+    control.databases.iter().filter(|record| shared.database(record.id).is_none()).filter_map(|record| {
+        let from = control.left_out_from(record.id)?;
+        Some(standfast_documents::status::Database {
+            redo_needed_from: scn(from),
+            why: running.environment.why_offline(record.id),
+            ..recorded(record, "left out")
+        })
+    })
+}
+
+fn of_database(
+    running: &Running,
+    shared: &PrimaryShared,
+    control: &Control,
+    database: &Database,
+) -> standfast_documents::status::Database {
+    let record = database.record();
+    let state = state_name(shared.segment.state(record.id.0));
+    let setting = running.environment.config.instance.foreign_writers(&record.name);
+    let foreign = database.foreign_processes().into_iter();
+    standfast_documents::status::Database {
+        failure: database.failure().map(str::to_owned),
+        redo_needed_from: control.left_out_from(record.id).and_then(scn),
+        scn: scn(database.last_commit()),
+        wal_frames: database.header().map(|header| header.frames().into()),
+        wal_frames_backfilled: Some(database.backfilled().into()),
+        foreign_commits: Some(database.foreign_commits()),
+        foreign_seen_us: database.foreign_seen_us(),
+        foreign_processes: Some(
+            foreign.map(|at| ForeignProcess { pid: Some(at.pid.into()), name: Some(at.name) }).collect(),
+        ),
+        foreign_writers: foreign_writers(database.door(), setting).map(str::to_owned),
+        ..recorded(record, &state)
+    }
 }
 
 /// How processes without the VFS that write are treated; `refusing`: the lock that keeps them out cannot be taken
 /// because one of them is writing.
-fn foreign_writers(door: Door, setting: ForeignWriters) -> Value {
+fn foreign_writers(door: Door, setting: ForeignWriters) -> Option<&'static str> {
     match (setting, door) {
-        (ForeignWriters::Refuse, Door::Closed) => json!("refused"),
-        (ForeignWriters::Refuse, _) => json!("refusing"),
-        (ForeignWriters::Count, Door::Unknown) => Value::Null,
-        (ForeignWriters::Count, _) => json!("counted"),
+        (ForeignWriters::Refuse, Door::Closed) => Some("refused"),
+        (ForeignWriters::Refuse, _) => Some("refusing"),
+        (ForeignWriters::Count, Door::Unknown) => None,
+        (ForeignWriters::Count, _) => Some("counted"),
     }
 }
 
@@ -218,54 +289,85 @@ fn state_name(state: DatabaseState) -> String {
 }
 
 /// State of the destinations. `captured`: end of the redo that is sent to them.
-fn destinations(running: &Running, of: Vec<(DestinationStatus, bool)>, captured: Scn) -> Value {
-    of.into_iter()
-        .map(|(destination, required)| {
-            let known = destination.received > Scn::ZERO;
-            let applies = known && destination.role != Some(Role::FarSync);
-            let behind = |position: Scn| known.then(|| captured.bytes_since(position));
-            // A lag of 0 is certain only while the standby reports.
-            let heard = matches!(destination.phase, "streaming" | "catching_up");
-            let late = |position: Scn| {
-                let lag = running.lag_us(position, captured).filter(|lag| *lag > 0 || heard);
-                lag.map(|lag| lag as f64 / 1e6)
-            };
-            let applied = destination.stopped.least(destination.applied).filter(|_| applies);
-            json!({
-                "name": destination.name,
-                "address": destination.address,
-                "role": destination.role.map(|role| role.to_string()),
-                "mode": mode_name(destination.mode),
-                "state": destination.phase,
-                "standing": destination.standing,
-                "required": required,
-                "received": known.then_some(destination.received),
-                "hardened": known.then_some(destination.hardened),
-                "applied": applies.then_some(destination.applied),
-                "stopped_databases": destination.stopped.databases,
-                "stopped_total": destination.stopped.total,
-                "verified_databases": destination.verified.databases,
-                "differing_pages": destination.verified.differing,
-                "transport_lag_bytes": behind(destination.received),
-                "transport_lag_s": known.then(|| late(destination.received)).flatten(),
-                "redo_bytes": destination.redo_bytes,
-                "wire_bytes": destination.wire_bytes,
-                "tcp_segments": destination.tcp_segments,
-                "tcp_retransmitted": destination.tcp_retransmitted,
-                "apply_lag_bytes": applied.and_then(behind),
-                "apply_lag_s": applied.and_then(late),
-                "round_trip_us": destination.round_trip_us,
-                "network_round_trip_us": destination.network_round_trip_us,
-                "log_write_us": destination.log_write_us,
-                "responses": up_to_the_last(&destination.responses.buckets),
-                "delay_s": destination.delay.map(|delay| delay.as_secs()),
-                "last_heard_us": destination.last_heard_us,
-                "failures": destination.failures,
-                "last_trouble": destination.last_trouble,
-                "gap": destination.gap,
-            })
-        })
-        .collect()
+fn destinations(running: &Running, of: Vec<(DestinationStatus, bool)>, captured: Scn) -> Vec<Destination> {
+    of.into_iter().map(|(status, required)| destination(running, status, required, captured)).collect()
+}
+
+fn destination(running: &Running, at: DestinationStatus, required: bool, captured: Scn) -> Destination {
+    let known = at.received > Scn::ZERO;
+    let applies = known && at.role != Some(Role::FarSync);
+    let behind = |position: Scn| known.then(|| captured.bytes_since(position));
+    // A lag of 0 is certain only while the standby reports.
+    let heard = matches!(at.phase, "streaming" | "catching_up");
+    let late = |position: Scn| {
+        let lag = running.lag_us(position, captured).filter(|lag| *lag > 0 || heard);
+        lag.map(|lag| lag as f64 / 1e6)
+    };
+    let applied = at.stopped.least(at.applied).filter(|_| applies);
+    Destination {
+        name: Some(at.name),
+        address: Some(at.address),
+        role: at.role.map(|role| role.to_string()),
+        mode: Some(mode_name(at.mode).into()),
+        state: Some(at.phase.into()),
+        standing: word(&at.standing),
+        required: Some(required),
+        received: known.then_some(at.received.0),
+        hardened: known.then_some(at.hardened.0),
+        applied: applies.then_some(at.applied.0),
+        stopped_databases: Some(at.stopped.databases.iter().map(stopped_database).collect()),
+        stopped_total: Some(at.stopped.total),
+        verified_databases: Some(at.verified.databases.iter().map(verified_database).collect()),
+        differing_pages: Some(at.verified.differing),
+        transport_lag_bytes: behind(at.received),
+        transport_lag_s: known.then(|| late(at.received)).flatten(),
+        redo_bytes: Some(at.redo_bytes),
+        wire_bytes: Some(at.wire_bytes),
+        tcp_segments: Some(at.tcp_segments),
+        tcp_retransmitted: Some(at.tcp_retransmitted),
+        apply_lag_bytes: applied.and_then(behind),
+        apply_lag_s: applied.and_then(late),
+        round_trip_us: Some(at.round_trip_us),
+        network_round_trip_us: at.network_round_trip_us,
+        log_write_us: at.log_write_us,
+        responses: Some(up_to_the_last(&at.responses.buckets).to_vec()),
+        delay_s: at.delay.map(|delay| delay.as_secs()),
+        last_heard_us: at.last_heard_us,
+        failures: Some(at.failures.into()),
+        last_trouble: at.last_trouble,
+        gap: at.gap.map(gap),
+    }
+}
+
+fn stopped_database(of: &StoppedDatabase) -> Stopped {
+    Stopped {
+        database: Some(of.database.clone()),
+        applied: of.applied.and_then(scn),
+        reason: Some(of.reason.clone()),
+    }
+}
+
+fn verified_database(of: &standfast_transport::VerifiedDatabase) -> VerifiedDatabase {
+    VerifiedDatabase {
+        database: Some(of.database.clone()),
+        run: Some(of.run),
+        compared: Some(of.compared),
+        scn: scn(of.scn),
+        differing: Some(of.differing),
+        pages: Some(of.pages.iter().map(differing_page).collect()),
+    }
+}
+
+fn gap(of: GapStatus) -> Gap {
+    Gap {
+        low_sequence: Some(of.low_sequence),
+        high_sequence: Some(of.high_sequence),
+        from: scn(of.from),
+        to: scn(of.to),
+        bytes: Some(of.bytes),
+        bytes_left: Some(of.bytes_left),
+        connections: Some(of.connections.into()),
+    }
 }
 
 /// The counts without trailing zeros: most buckets are always empty.
@@ -282,47 +384,41 @@ fn mode_name(mode: TransportMode) -> &'static str {
     }
 }
 
-fn add_standby(status: &mut Value, running: &Running, standby: &RunningStandby) {
+fn with_standby(status: Status, running: &Running, standby: &RunningStandby) -> Status {
     let shared = standby.standby.shared();
     let applied = shared.applied();
     let stopped = shared.stopped();
-    status["role"] = json!("standby");
-    status["state"] = json!(match (stopped.total, shared.apply_is_on()) {
+    let state = match (stopped.total, shared.apply_is_on()) {
         (0, true) => "applying",
         (0, false) => "apply stopped",
         _ => "apply error",
-    });
-    add_received(status, running, shared, &standby.forwarding);
-    let received = &mut status["standby"];
-    received["applied"] = json!(applied);
-    received["applied_time_us"] = json!(shared.applied_commit_us());
-    received["stopped_databases"] = json!(stopped.databases);
-    received["apply_lag_bytes"] =
-        json!(stopped.least(applied).map(|least| shared.confirmed().bytes_since(least)));
-    received["transactions"] = json!(shared.transactions());
-    received["delay_s"] = json!(shared.delay_us(&running.environment) / 1_000_000);
-    received["next_apply_us"] = json!(shared.next_due_us());
+    };
+    let received = Received {
+        applied: scn(applied),
+        applied_time_us: shared.applied_commit_us(),
+        stopped_databases: Some(stopped.databases.iter().map(stopped_database).collect()),
+        apply_lag_bytes: stopped.least(applied).map(|least| shared.confirmed().bytes_since(least)),
+        transactions: Some(shared.transactions()),
+        delay_s: Some(shared.delay_us(&running.environment) / 1_000_000),
+        next_apply_us: shared.next_due_us(),
+        ..received(running, shared)
+    };
     let is_stopped =
         |name: &str| stopped.databases.iter().any(|at| at.database == name || at.database == "(all)");
-    status["databases"] = running
-        .environment
-        .control()
-        .databases
-        .iter()
-        .map(|record| {
-            json!({
-                "id": record.id,
-                "name": record.name,
-                "path": record.path,
-                "page_size": record.page_size,
-                "state": if is_stopped(&record.name) { "stopped" } else { "standby" },
-            })
-        })
-        .collect();
+    let state_of = |name: &str| if is_stopped(name) { "stopped" } else { "standby" };
+    let control = running.environment.control();
+    let databases = control.databases.iter().map(|record| recorded(record, state_of(&record.name)));
+    Status {
+        role: Some("standby".into()),
+        state: Some(state.into()),
+        standby: Some(received),
+        databases: Some(databases.collect()),
+        ..with_received(status, running, shared, &standby.forwarding)
+    }
 }
 
-/// Adds what a standby and a far sync have in common.
-fn add_received(status: &mut Value, running: &Running, shared: &Arc<StandbyShared>, forwarding: &Forwarding) {
+/// What a standby and a far sync have received.
+fn received(running: &Running, shared: &Arc<StandbyShared>) -> Received {
     let heard = shared.last_heard_us();
     let source_end = shared.source_end();
     let lags = running.lags_of(shared, now_us());
@@ -330,67 +426,80 @@ fn add_received(status: &mut Value, running: &Running, shared: &Arc<StandbyShare
     let seconds = |lag: Option<u64>| lag.map(|lag| lag as f64 / 1e6);
     let superseded_by = running.environment.of_control(|control| {
         let newer = control.superseded_by.as_ref();
-        newer.map(|newer| json!({ "incarnation": newer.number(), "peer": newer.peer }))
+        newer.map(|newer| Superseded {
+            incarnation: Some(newer.number().into()),
+            peer: Some(newer.peer.clone()),
+        })
     });
-    status["standby"] = json!({
-        "superseded_by": superseded_by,
-        "connected": running.is_streaming(),
-        "gap": running.gap(),
-        "received": shared.hardened(),
-        "hardened": shared.hardened(),
-        "confirmed": shared.confirmed(),
-        "last_heard_us": (heard != 0).then_some(heard),
-        "source": source(&running.environment.control()),
-        "source_end": source_end,
-        "transport_lag_bytes": lags.transport_us.and(missing),
-        "transport_lag_s": seconds(lags.transport_us),
-        "apply_lag_s": seconds(lags.apply_us),
-        "log_warning": shared.unwise(),
-    });
-    status["log"]["groups"] = groups(&shared.log);
-    status["log"]["archived"] = json!(shared.log.archived().len());
-    let instruments = &running.environment.instruments;
-    status["waiting_for"] = json!(instruments.held_up_by().map_or("", Event::name));
-    status["waits"] = waits(instruments);
-    let forwarded = forwarding.status();
-    if !forwarded.is_empty() {
-        status["destinations"] = destinations(running, forwarded, shared.hardened());
+    Received {
+        superseded_by,
+        connected: Some(running.is_streaming()),
+        gap: running.gap().map(gap),
+        received: scn(shared.hardened()),
+        hardened: scn(shared.hardened()),
+        confirmed: scn(shared.confirmed()),
+        last_heard_us: (heard != 0).then_some(heard),
+        source: source(&running.environment.control()),
+        source_end: source_end.and_then(scn),
+        transport_lag_bytes: lags.transport_us.and(missing),
+        transport_lag_s: seconds(lags.transport_us),
+        apply_lag_s: seconds(lags.apply_us),
+        log_warning: shared.unwise(),
+        ..Received::default()
     }
 }
 
-fn add_far_sync(status: &mut Value, running: &Running, far_sync: &FarSync) {
-    status["role"] = json!("far sync");
-    status["state"] = json!("forwarding");
-    add_received(status, running, far_sync.shared(), &far_sync.forwarding);
+/// Adds what a standby and a far sync have in common.
+fn with_received(
+    status: Status,
+    running: &Running,
+    shared: &Arc<StandbyShared>,
+    forwarding: &Forwarding,
+) -> Status {
+    let instruments = &running.environment.instruments;
+    let forwarded = forwarding.status();
+    Status {
+        log: status.log.clone().map(|log| with_groups(log, &shared.log)),
+        waiting_for: Some(instruments.held_up_by().map_or("", Event::name).into()),
+        waits: Some(waits(instruments)),
+        destinations: (!forwarded.is_empty()).then(|| destinations(running, forwarded, shared.hardened())),
+        ..status
+    }
+}
+
+fn with_far_sync(status: Status, running: &Running, far_sync: &FarSync) -> Status {
+    Status {
+        role: Some("far sync".into()),
+        state: Some("forwarding".into()),
+        standby: Some(received(running, far_sync.shared())),
+        ..with_received(status, running, far_sync.shared(), &far_sync.forwarding)
+    }
 }
 
 /// Origin of the redo, as the newest stream reported it.
-fn source(control: &Control) -> Value {
-    let Some(upstream) = &control.upstream else { return Value::Null };
-    json!({
-        "name": upstream.name,
-        "role": upstream.role.to_string(),
-        "via": upstream.via.iter().map(|hop| &hop.name).collect::<Vec<_>>(),
+fn source(control: &Control) -> Option<Source> {
+    let upstream = control.upstream.as_ref()?;
+    Some(Source {
+        name: Some(upstream.name.clone()),
+        role: Some(upstream.role.to_string()),
+        via: Some(upstream.via.iter().map(|hop| hop.name.clone()).collect()),
     })
 }
 
 /// The groups of a log, for `status` and for the catalog.
-pub(crate) fn groups(log: &standfast_log::RedoLog) -> Value {
-    log.groups()
-        .iter()
-        .map(|group| {
-            json!({
-                "group": group.group,
-                "state": format!("{:?}", group.state).to_lowercase(),
-                "sequence": group.header.map(|header| header.sequence),
-                "first_scn": group.header.map(|header| header.first_scn),
-                "first_time_us": group.header.map(|header| header.first_time_us),
-                "next_scn": group.next_scn,
-                "archived": group.archived,
-                "bytes": group.bytes,
-                "members": group.members,
-                "lost_members": group.dropped,
-            })
-        })
-        .collect()
+pub(crate) fn groups(log: &RedoLog) -> Vec<Group> {
+    let files = |of: &[PathBuf]| of.iter().map(|file| path(file)).collect();
+    let group = |group: &standfast_log::GroupView| Group {
+        group: Some(group.group as u64),
+        state: Some(format!("{:?}", group.state).to_lowercase()),
+        sequence: group.header.map(|header| header.sequence),
+        first_scn: group.header.map(|header| header.first_scn.0),
+        first_time_us: group.header.map(|header| header.first_time_us),
+        next_scn: group.next_scn.and_then(scn),
+        archived: Some(group.archived),
+        bytes: Some(group.bytes),
+        members: Some(files(&group.members)),
+        lost_members: Some(files(&group.dropped)),
+    };
+    log.groups().iter().map(group).collect()
 }

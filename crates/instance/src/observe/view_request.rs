@@ -18,5 +18,5 @@ pub fn rows(running: &Running, name: &str) -> Result<Vec<u8>, InstanceError> {
         ));
     };
     let observation = observe(running, view.needs_history, true);
-    Ok(crate::observe::views::rows(view, &observation).encode())
+    Ok(standfast_live::views::rows(view, &observation).encode())
 }

@@ -1,5 +1,6 @@
 //! Creates an instance directory: a first primary, or a standby as a copy of a running primary.
 
+use standfast_documents::Status;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::{CONFIG_FILE, Config};
 use standfast_environment::context::environment::{keeper_of, security_of};
@@ -315,10 +316,8 @@ fn create_in(
 /// Makes the standby redo logs follow the rule: as large as the primary's online logs and one group more, with the same
 /// block size. The status of a primary lists its online logs; `None` when it does not.
 fn adopt_geometry(config: &mut Config, observation: &str) -> Option<()> {
-    let observation: serde_json::Value = serde_json::from_str(observation).ok()?;
-    let log = &observation["status"]["log"];
-    let (bytes, block_bytes) = (log["group_bytes"].as_u64()?, log["block_bytes"].as_u64()?);
-    let groups = log["groups"].as_array()?;
+    let log = Status::in_observation(observation).ok()?.log?;
+    let (bytes, block_bytes, groups) = (log.group_bytes?, log.block_bytes?, log.groups?);
     config.redo.group_bytes = config.redo.group_bytes.max(bytes);
     // A standby adds one more group, see `log_config`.
     config.redo.groups = config.redo.groups.max(groups.len());

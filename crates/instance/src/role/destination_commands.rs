@@ -2,8 +2,6 @@
 //! `standfast.toml` and then put in force, all of it or nothing.
 
 use crate::role::running::Running;
-use serde_json::{Value, json};
-use standfast_environment::config::attribute_text;
 use standfast_environment::config::destination_config::{DestinationConfig, State};
 use standfast_environment::config::error::InstanceError;
 use standfast_instruments::Observation;
@@ -141,20 +139,6 @@ impl Running {
         self.environment.alert.say(format!("destination {name} {verb}"));
         Ok(())
     }
-
-    /// Returns all destinations with their attributes, also in the notation of LOG_ARCHIVE_DEST_n.
-    pub fn list_destinations(&self) -> Value {
-        let row = |at: &DestinationConfig| {
-            json!({
-                "id": at.id,
-                "name": at.name,
-                "state": at.state,
-                "attributes": attribute_text::write(at),
-                "config": at,
-            })
-        };
-        self.configured().iter().map(row).collect()
-    }
 }
 
 /// Why an instance has not reported its state.
@@ -189,7 +173,7 @@ fn who_answers(name: &str, address: &str, answer: Result<String, Unanswered>) ->
         let what = format!("the instance at {address} is `{}`, not `{name}`", observation.name);
         return Err(InstanceError::refused(what, "add it under its own name, or check the address"));
     }
-    if observation.status["role"] == "primary" {
+    if observation.status.is_primary() {
         let what = format!("{name} at {address} is a primary: it takes no redo");
         return Err(InstanceError::refused(
             what,
@@ -220,6 +204,8 @@ fn unknown(name: &str) -> InstanceError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+    use standfast_documents::Status;
 
     fn refused(answer: Result<String, Unanswered>) -> String {
         who_answers("oslo", "h:1", answer).map_or_else(|error| error.to_string(), |()| "good".into())
@@ -228,8 +214,11 @@ mod tests {
     #[test]
     fn destination_is_added_only_if_it_is_the_named_redo_receiver() {
         let says = |name: &str, role: &str| {
-            let observation =
-                Observation { name: name.into(), status: json!({ "role": role }), ..Default::default() };
+            let observation = Observation {
+                name: name.into(),
+                status: Status::of(&json!({ "role": role })),
+                ..Default::default()
+            };
             Ok(serde_json::to_string(&observation).unwrap())
         };
         assert_eq!(refused(says("oslo", "standby")), "good");

@@ -4,7 +4,7 @@
 //! acknowledge commits. Claims about that incarnation are ignored afterwards; otherwise the next connection would fence
 //! again.
 
-use serde_json::Value;
+use standfast_documents::Status;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::Config;
 use standfast_environment::context::environment::{keeper_of, security_of};
@@ -126,17 +126,16 @@ fn judge(answer: Result<String, String>) -> Other {
         Ok(text) => text,
         Err(why) => return Other::Silent(why),
     };
-    let Ok(observation) = serde_json::from_str::<Value>(&text) else {
+    let Ok(status) = Status::in_observation(&text) else {
         return Other::Silent("its answer cannot be read".into());
     };
-    let status = &observation["status"];
-    let word = |name: &str| status[name].as_str().unwrap_or("unknown").to_owned();
-    match (word("role").as_str(), word("state").as_str()) {
+    let word = |of: &Option<String>| of.clone().unwrap_or_else(|| "unknown".into());
+    match (word(&status.role).as_str(), word(&status.state).as_str()) {
         // A primary that is fenced, or whose log has failed, acknowledges nothing.
         ("primary", "fenced" | "poisoned" | "failed") => {
-            Other::NotPrimary(format!("its state is {}", word("state")))
+            Other::NotPrimary(format!("its state is {}", word(&status.state)))
         }
-        ("primary", _) => Other::Primary(status["incarnation"].as_u64().unwrap_or_default()),
+        ("primary", _) => Other::Primary(status.incarnation.unwrap_or_default()),
         (role, state) => Other::NotPrimary(format!("{role}, {state}")),
     }
 }

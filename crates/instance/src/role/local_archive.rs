@@ -4,6 +4,7 @@
 //! A copy is written under a temporary name, synced, verified block by block, and then renamed. A failed destination is
 //! retried every `reopen_ms`; one that reaches its failure limit hands its work to its alternate.
 
+use standfast_documents::status::LocalDestination;
 use standfast_environment::config::destination_config::{DestinationConfig, State};
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
@@ -13,7 +14,7 @@ use standfast_types::Scn;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const PIECE_BYTES: usize = 1 << 20;
@@ -52,22 +53,6 @@ struct Standing {
     trouble: Option<String>,
 }
 
-/// A local destination for status output.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct LocalStatus {
-    pub name: String,
-    pub location: PathBuf,
-    /// V$ARCHIVE_DEST.STATUS: VALID, ERROR (retried), DISABLED (abandoned after too many failures), ALTERNATE (not
-    /// needed) or DEFERRED.
-    pub status: &'static str,
-    /// Whether the reuse of logs waits for it.
-    pub mandatory: bool,
-    /// The destination has all archived logs up to this position; `None` while unknown.
-    pub has: Option<Scn>,
-    pub failures: u32,
-    pub trouble: Option<String>,
-}
-
 /// The instance whose archived logs are copied, as it is now.
 pub struct Archiving<'a> {
     pub environment: &'a Environment,
@@ -89,7 +74,7 @@ pub struct LocalArchives {
 impl LocalArchives {
     /// Copies missing logs and sets the reuse limit of the redo log; returns the state of the local destinations. Call it
     /// about twice a second.
-    pub fn look(&mut self, now: &Archiving<'_>) -> Vec<LocalStatus> {
+    pub fn look(&mut self, now: &Archiving<'_>) -> Vec<LocalDestination> {
         let Archiving { configured, log, is_primary, .. } = *now;
         let valid = |at: &&DestinationConfig| {
             let valid = if is_primary { at.valid_for.of_a_primary() } else { at.valid_for.of_a_standby() };
@@ -188,7 +173,7 @@ impl LocalArchives {
         reuse_limit(min_succeed, &here.chain(there).collect::<Vec<_>>())
     }
 
-    fn status(&self, at: &DestinationConfig, local: &[&DestinationConfig]) -> LocalStatus {
+    fn status(&self, at: &DestinationConfig, local: &[&DestinationConfig]) -> LocalDestination {
         let standing = self.standings.get(&at.name).cloned().unwrap_or_default();
         let status = match at.state {
             State::Defer => "DEFERRED",
@@ -197,13 +182,14 @@ impl LocalArchives {
             _ if standing.failures > 0 => "ERROR",
             _ => "VALID",
         };
-        LocalStatus {
-            name: at.name.clone(),
-            location: at.location.clone().unwrap_or_default(),
-            status,
-            mandatory: at.mandatory,
-            has: Some(standing.has).filter(|scn| *scn > Scn::ZERO),
-            failures: standing.failures,
+        LocalDestination {
+            name: Some(at.name.clone()),
+            location: at.location.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            // As V$ARCHIVE_DEST.STATUS; DISABLED: abandoned after too many failures, ALTERNATE: not needed.
+            status: Some(status.into()),
+            mandatory: Some(at.mandatory),
+            has: Some(standing.has.0).filter(|scn| *scn > 0),
+            failures: Some(standing.failures.into()),
             trouble: standing.trouble,
         }
     }

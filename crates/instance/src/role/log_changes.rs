@@ -6,7 +6,6 @@
 
 use crate::role::running::{Mode, Running};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
 use standfast_environment::state::control::RedoLayout;
@@ -24,6 +23,28 @@ const GROUPS_MAX: usize = 64;
 const LAST_BYTES: u64 = 1 << 20;
 /// Limit of copy passes over a log that grows faster than it is copied.
 const PASSES_MAX: usize = 16;
+
+/// A change of the log that was carried out. Numbers name groups, directories name members.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum LogChanged {
+    Group {
+        added: Option<usize>,
+        /// Bytes of each file of the added group.
+        bytes: Option<u64>,
+        dropped: Option<usize>,
+        /// Files that are not used any more and could not be removed.
+        left_behind: Vec<PathBuf>,
+    },
+    Member {
+        added: Option<PathBuf>,
+        /// The files of the added member.
+        files: Vec<PathBuf>,
+        dropped: Option<PathBuf>,
+        /// Files that are not used any more and could not be removed.
+        left_behind: Vec<PathBuf>,
+    },
+}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case")]
@@ -62,7 +83,7 @@ impl Running {
     ///
     /// # Errors
     /// `Refused` with what to do; when a file cannot be created.
-    pub fn change_log(&self, change: LogChange) -> Result<Value, InstanceError> {
+    pub fn change_log(&self, change: LogChange) -> Result<LogChanged, InstanceError> {
         if let LogChange::AddGroup { bytes: Some(bytes) } | LogChange::ResizeGroup { bytes, .. } = &change
             && self.primary().is_some()
         {
@@ -102,7 +123,7 @@ pub fn change_log(
     log: &Arc<RedoLog>,
     on_writer: OnWriter,
     change: LogChange,
-) -> Result<Value, InstanceError> {
+) -> Result<LogChanged, InstanceError> {
     let site = Site { environment, log, on_writer };
     // From now on the control file, not the files on disk, says what belongs to the log: files that an interrupted
     // change leaves behind do not count.
@@ -114,7 +135,7 @@ pub fn change_log(
         LogChange::DropGroup { group } => {
             let left = site.change_groups(Some(group), None)?;
             environment.alert.say(format!("log group {group} dropped"));
-            Ok(json!({ "dropped": group, "left_behind": left }))
+            Ok(LogChanged::Group { added: None, bytes: None, dropped: Some(group), left_behind: left })
         }
         LogChange::ResizeGroup { group, bytes } => site.resize_group(group, bytes),
         LogChange::AddMember { directory } => site.add_member(&environment.paths.directory.join(directory)),
@@ -129,7 +150,7 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    fn add_group(&self, bytes: Option<u64>) -> Result<Value, InstanceError> {
+    fn add_group(&self, bytes: Option<u64>) -> Result<LogChanged, InstanceError> {
         let layout = self.log.layout();
         let bytes = bytes.or(layout.groups.values().max().copied()).unwrap_or(GROUP_BYTES_MIN);
         if layout.groups.len() >= GROUPS_MAX {
@@ -139,16 +160,26 @@ impl Site<'_> {
         let number = new.number();
         self.change_groups(None, Some(new))?;
         self.environment.alert.say(format!("log group {number} added, {bytes} bytes"));
-        Ok(json!({ "added": number, "bytes": bytes }))
+        Ok(LogChanged::Group {
+            added: Some(number),
+            bytes: Some(bytes),
+            dropped: None,
+            left_behind: Vec::new(),
+        })
     }
 
-    fn resize_group(&self, group: usize, bytes: u64) -> Result<Value, InstanceError> {
+    fn resize_group(&self, group: usize, bytes: u64) -> Result<LogChanged, InstanceError> {
         let new = self.make_group(bytes)?;
         let number = new.number();
         let left = self.change_groups(Some(group), Some(new))?;
         let said = format!("log group {group} dropped for group {number} of {bytes} bytes");
         self.environment.alert.say(said);
-        Ok(json!({ "dropped": group, "added": number, "bytes": bytes, "left_behind": left }))
+        Ok(LogChanged::Group {
+            added: Some(number),
+            bytes: Some(bytes),
+            dropped: Some(group),
+            left_behind: left,
+        })
     }
 
     fn make_group(&self, bytes: u64) -> Result<NewGroup, InstanceError> {
@@ -186,7 +217,7 @@ impl Site<'_> {
         }
     }
 
-    fn add_member(&self, directory: &Path) -> Result<Value, InstanceError> {
+    fn add_member(&self, directory: &Path) -> Result<LogChanged, InstanceError> {
         let mut new = self.log.make_member::<InstanceError>(directory)?;
         let files = new.files();
         for _ in 0..PASSES_MAX {
@@ -202,16 +233,26 @@ impl Site<'_> {
         (self.on_writer)(work)?;
         let text = format!("redo log member {} added: {} files", directory.display(), files.len());
         self.environment.alert.say(text);
-        Ok(json!({ "added": directory, "files": files }))
+        Ok(LogChanged::Member {
+            added: Some(directory.to_owned()),
+            files,
+            dropped: None,
+            left_behind: Vec::new(),
+        })
     }
 
-    fn drop_member(&self, directory: &Path) -> Result<Value, InstanceError> {
+    fn drop_member(&self, directory: &Path) -> Result<LogChanged, InstanceError> {
         let (remember, place) = (self.remember(), directory.to_owned());
         let work: Work =
             Box::new(move |writer| writer.drop_member(&place, |layout, files| remember(layout, files)));
         let left = self.remove((self.on_writer)(work)?);
         self.environment.alert.say(format!("redo log member {} dropped", directory.display()));
-        Ok(json!({ "dropped": directory, "left_behind": left }))
+        Ok(LogChanged::Member {
+            added: None,
+            files: Vec::new(),
+            dropped: Some(directory.to_owned()),
+            left_behind: left,
+        })
     }
 
     /// Returns a closure that makes a layout durable in the control file and clears the given files from the stale

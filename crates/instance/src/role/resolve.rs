@@ -11,7 +11,6 @@ use crate::role::running::{Running, RunningPrimary};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::ship::open_database::{open_guarded, recover_index};
 use standfast_environment::state::control::{DatabaseRecord, FileStamp, LastingIdentity};
@@ -75,8 +74,32 @@ struct Looked {
     stamp: Option<FileStamp>,
 }
 
+/// What was found of an offline database, and what was decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resolution {
+    pub database: String,
+    pub path: PathBuf,
+    /// Why it is offline.
+    pub why: Option<String>,
+    /// Begin of the redo that it may lack.
+    pub redo_needed_from: Scn,
+    pub redo_end: Scn,
+    pub file: FileFound,
+    pub compared: Option<Divergence>,
+    /// Why the file could not be compared with the redo.
+    pub not_compared: Option<String>,
+    /// From what the file can be rebuilt.
+    pub redo_possible_by: Vec<String>,
+    /// The choice that was carried out; `None`: none was given.
+    pub resolved: Option<Keep>,
+    /// From what the file was rebuilt.
+    pub by: Option<String>,
+    /// Where the replaced file is kept.
+    pub kept: Option<PathBuf>,
+}
+
 /// State of the file of an offline database.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileFound {
     pub exists: bool,
     /// Whether it is the file that the instance last had open, by inode and creation time; `None`: unknown.
@@ -97,7 +120,7 @@ pub struct FileFound {
 }
 
 /// A file SCN and the state of the file at that time, see [`FileFound::noted`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Noted {
     pub scn: Scn,
     pub bytes: u64,
@@ -109,11 +132,11 @@ pub struct Noted {
 static RESOLVING: Mutex<()> = Mutex::new(());
 
 impl Running {
-    /// Returns as JSON what each choice would lose; with `keep`, carries out that choice first.
+    /// Returns what each choice would lose; with `keep`, carries out that choice first.
     ///
     /// # Errors
     /// `Refused` when the database is not offline, or the choice cannot be carried out; nothing has changed then.
-    pub fn resolve(&self, name: &str, keep: Option<Keep>) -> Result<Value, InstanceError> {
+    pub fn resolve(&self, name: &str, keep: Option<Keep>) -> Result<Resolution, InstanceError> {
         let _one = match RESOLVING.try_lock() {
             Ok(one) => one,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -132,29 +155,33 @@ impl Running {
         let file = self.look_at_file(&offline.record);
         let compared = self.compare(&offline, &file);
         let bases = rebuild::bases(&offline.log, &offline.record, offline.end, &self.configured());
-        let mut answer = json!({
-            "database": offline.record.name,
-            "path": offline.record.path,
-            "why": self.environment.why_offline(offline.record.id),
-            "redo_needed_from": offline.from,
-            "redo_end": offline.end,
-            "file": file,
-            "compared": compared.as_ref().ok(),
-            "not_compared": compared.as_ref().err(),
-            "redo_possible_by": bases.iter().map(Base::to_string).collect::<Vec<_>>(),
-            "kept": null,
-        });
+        let (mut by, mut kept) = (None, None);
         match keep {
             None => {}
             Some(Keep::File) => self.keep_file(&offline, &file, compared.as_ref().ok())?,
             Some(Keep::Redo) => {
-                let (by, kept) = self.keep_redo(&offline, &file, &bases)?;
-                answer["by"] = json!(by);
-                answer["kept"] = json!(kept);
+                let done = self.keep_redo(&offline, &file, &bases)?;
+                (by, kept) = (Some(done.0), done.1);
             }
         }
-        answer["resolved"] = json!(keep);
-        Ok(answer)
+        let (compared, not_compared) = match compared {
+            Ok(compared) => (Some(compared), None),
+            Err(why) => (None, Some(why)),
+        };
+        Ok(Resolution {
+            why: self.environment.why_offline(offline.record.id),
+            database: offline.record.name,
+            path: offline.record.path,
+            redo_needed_from: offline.from,
+            redo_end: offline.end,
+            file,
+            compared,
+            not_compared,
+            redo_possible_by: bases.iter().map(Base::to_string).collect(),
+            resolved: keep,
+            by,
+            kept,
+        })
     }
 
     fn find_offline(&self, primary: &RunningPrimary, name: &str) -> Result<Offline, InstanceError> {

@@ -15,8 +15,8 @@ use crate::role::failover;
 use crate::role::far_sync::{self, FarSync};
 use crate::role::history::SharedNotes;
 use crate::role::lag::Marks;
-use crate::role::local_archive::LocalStatus;
 use crate::role::verification::Verification;
+use standfast_documents::status::LocalDestination;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::DestinationConfig;
 use standfast_environment::context::environment::Environment;
@@ -110,7 +110,7 @@ pub struct Running {
     pub(crate) me: Weak<Running>,
     /// Why the instance stops by itself.
     stops_for: OnceLock<String>,
-    local: Mutex<Vec<LocalStatus>>,
+    local: Mutex<Vec<LocalDestination>>,
     notes: SharedNotes,
     marks: Mutex<Marks>,
     stopping: AtomicBool,

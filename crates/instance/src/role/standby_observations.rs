@@ -12,8 +12,7 @@ const STANDBY_TIMEOUT: Duration = Duration::from_secs(3);
 /// The smallest log group of each standby that answers: name and bytes.
 pub(crate) fn smallest_standby_logs(running: &Running) -> Vec<(String, u64)> {
     let smallest = |standby: &Remote| {
-        let groups = standby.observation.as_ref()?.status["log"]["groups"].as_array()?;
-        groups.iter().filter_map(|group| group["bytes"].as_u64()).min()
+        standby.observation.as_ref()?.status.groups().iter().filter_map(|group| group.bytes).min()
     };
     let standbys = ask_standbys(running, false);
     standbys.iter().filter_map(|standby| Some((standby.name.clone(), smallest(standby)?))).collect()

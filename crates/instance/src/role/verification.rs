@@ -16,8 +16,9 @@ mod schedule;
 mod standbys;
 mod start;
 
-pub use report::{DatabaseResult, DestinationResult, Outcome, Progress};
+pub(crate) use standbys::differing_page;
 
+use standfast_documents::verification::VerificationRun;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -43,14 +44,14 @@ pub struct Wanted {
 /// The newest verification run of an instance.
 #[derive(Default)]
 pub struct Verification {
-    progress: Mutex<Option<Progress>>,
+    progress: Mutex<Option<VerificationRun>>,
     stop: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Verification {
     /// Returns the progress of the newest run; `None` before the first.
-    pub fn progress(&self) -> Option<Progress> {
+    pub fn progress(&self) -> Option<VerificationRun> {
         self.lock().clone()
     }
 
@@ -65,11 +66,11 @@ impl Verification {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Progress>> {
+    fn lock(&self) -> MutexGuard<'_, Option<VerificationRun>> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn update(&self, change: impl FnOnce(&mut Progress)) {
+    fn update(&self, change: impl FnOnce(&mut VerificationRun)) {
         if let Some(progress) = self.lock().as_mut() {
             change(progress);
         }

@@ -2,14 +2,21 @@
 
 use crate::observe::observation::observe;
 use crate::observe::snapshots::Snapshots;
-use crate::observe::status::status;
+use crate::observe::status::{status, word};
 use crate::role::drain;
 use crate::role::running::Running;
-use crate::role::running::role_change::TakenOver;
 use crate::role::verification::Wanted;
+use crate::server::answer::{
+    CertificateRenewed, Checkpointed, DestinationCleared, DestinationListed, DestinationSet, FailedOver,
+    KeptFiles, KeptRemoved, LogRegistered, LogSwitched, MemberListed, Protected, Removed, SnapshotTaken,
+    TokenIssued, Unprotected, VerificationBegun,
+};
 use crate::server::request::Request;
 use serde_json::{Value, json};
+use standfast_documents::status::Protection;
+use standfast_environment::config::attribute_text;
 use standfast_environment::config::error::InstanceError;
+use standfast_environment::config::settings::DestinationConfig;
 use standfast_environment::context::kept;
 use standfast_environment::security::Ask;
 use standfast_environment::state::process::stop_this_process;
@@ -31,34 +38,34 @@ impl Instance {
     pub(crate) fn carry_out(&self, request: Request) -> Result<Value, InstanceError> {
         let running = &self.running;
         Ok(match request {
-            Request::Status => status(running),
+            Request::Status => json!(status(running)),
             Request::Observe { history, standbys } => json!(observe(running, history, standbys)),
             // The rows are not JSON; `answer` sends them.
             Request::View { .. } => json!("rows"),
-            Request::Snapshot => json!({ "snapshot": self.snapshots.take(running)? }),
+            Request::Snapshot => json!(SnapshotTaken { snapshot: self.snapshots.take(running)? }),
             Request::Stop => {
                 stop_this_process();
                 json!("stopping")
             }
             Request::Protect { path, name } => {
-                json!({ "protected": running.protect(&path, name.as_deref())? })
+                json!(Protected { protected: running.protect(&path, name.as_deref())? })
             }
-            Request::Unprotect { name } => json!({ "unprotected": running.unprotect(&name)? }),
-            Request::Resolve { name, keep } => running.resolve(&name, keep)?,
-            Request::Kept => json!({ "kept": kept::sorted(kept::files(&running.environment)) }),
-            Request::RemoveKept { file } => json!({ "removed": kept::remove(&running.environment, &file)? }),
-            Request::SwitchLogfile => json!({ "sequence": running.switch_logfile()? }),
-            Request::ChangeLog { change } => running.change_log(change)?,
+            Request::Unprotect { name } => json!(Unprotected { unprotected: running.unprotect(&name)? }),
+            Request::Resolve { name, keep } => json!(running.resolve(&name, keep)?),
+            Request::Kept => json!(KeptFiles { kept: kept::sorted(kept::files(&running.environment)) }),
+            Request::RemoveKept { file } => {
+                json!(KeptRemoved { removed: kept::remove(&running.environment, &file)? })
+            }
+            Request::SwitchLogfile => json!(LogSwitched { sequence: running.switch_logfile()? }),
+            Request::ChangeLog { change } => json!(running.change_log(change)?),
             Request::RegisterLogfile { path } => {
                 let registered = running.register_logfile(&path)?;
-                json!({ "sequence": registered.sequence, "end": registered.end })
+                json!(LogRegistered { sequence: registered.sequence, end: registered.end })
             }
-            Request::Checkpoint => {
-                json!({ "remaining": running.checkpoint()? })
-            }
+            Request::Checkpoint => json!(Checkpointed { remaining: running.checkpoint()? }),
             Request::Verify { database, repair, bytes_per_s } => {
                 let wanted = Wanted { database, repair, bytes_per_s, scheduled: false };
-                json!({ "run": running.verify(&wanted)? })
+                json!(VerificationBegun { run: running.verify(&wanted)? })
             }
             Request::Verification => json!(running.verification().progress()),
             Request::Apply { on, no_delay } => {
@@ -67,54 +74,31 @@ impl Instance {
             }
             Request::Failover { wait_s, force } => {
                 let timeout = wait_s.map_or(drain::TIMEOUT, Duration::from_secs);
-                let TakenOver { branch, drained, known, left_out, differing } =
-                    running.failover(timeout, force)?;
-                let drained = drained.map(|(complete, text)| json!({ "complete": complete, "text": text }));
-                let left_out: Vec<_> = left_out
-                    .iter()
-                    .map(|left_out| {
-                        json!({
-                            "database": left_out.database,
-                            "applied": left_out.applied,
-                            "reason": left_out.reason,
-                            "redo_from": left_out.redo_from,
-                            "text": left_out.text(),
-                            "remedy": left_out.remedy(),
-                        })
-                    })
-                    .collect();
-                let known = known.map(|(complete, text)| json!({ "complete": complete, "text": text }));
-                json!({
-                    "branch": branch,
-                    "drained": drained,
-                    "known": known,
-                    "left_out": left_out,
-                    "differing": differing,
-                })
+                json!(FailedOver::from(running.failover(timeout, force)?))
             }
             Request::SetDestination { destination, connect: true } => {
                 let name = destination.name.clone();
                 let found = running.add_destination(*destination)?;
-                json!({ "destination": name, "found": found })
+                json!(DestinationSet { destination: name, found: Some(found) })
             }
             Request::SetDestination { destination, connect: false } => {
                 let name = destination.name.clone();
                 running.set_destination(*destination)?;
-                json!({ "destination": name })
+                json!(DestinationSet { destination: name, found: None })
             }
             Request::ClearDestination { id } => {
                 running.clear_destination(id)?;
-                json!({ "cleared": id })
+                json!(DestinationCleared { cleared: id })
             }
             Request::SetDestinationState { name, state } => {
                 running.set_destination_state(&name, state)?;
-                json!({ "destination": name })
+                json!(DestinationSet { destination: name, found: None })
             }
-            Request::ListDestinations => running.list_destinations(),
+            Request::ListDestinations => json!(listed(running)),
             Request::ProtectionMode { mode } => {
                 mode.map_or(Ok(()), |mode| running.set_protection_mode(mode))?;
                 let (mode, level) = running.protection();
-                json!({ "mode": mode, "level": level })
+                json!(Protection { mode: word(&mode), level: level.and_then(|level| word(&level)) })
             }
             Request::IssueToken { name, rights, ttl_s } => {
                 let environment = &running.environment;
@@ -122,27 +106,39 @@ impl Instance {
                 environment
                     .alert
                     .say(format!("a token for `{name}` was made, good for {ttl_s} s: it may {rights}"));
-                json!({ "token": token.reveal() })
+                json!(TokenIssued { token: token.reveal().to_owned() })
             }
             Request::RenewCertificate => {
-                let told = running.environment.keeper.renew(&Ask::default())?;
-                json!({ "told": told })
+                let notes = running.environment.keeper.renew(&Ask::default())?;
+                json!(CertificateRenewed { notes })
             }
             Request::AllowMember { name, rights } => {
                 running.environment.keeper.allow(&name, rights.clone())?;
                 running.environment.alert.say(format!("`{name}` is listed by hand: it may {rights}"));
-                json!({ "listed": name })
+                json!(MemberListed { listed: name })
             }
             Request::RemoveMember { name } => {
                 let environment = &running.environment;
                 environment.keeper.remove(&name, &environment.destination_names())?;
                 running.environment.alert.say(format!("`{name}` has no rights here any more"));
-                json!({ "removed": name })
+                json!(Removed { removed: name })
             }
             Request::RemoveDestination { name } => {
                 running.remove_destination(&name)?;
-                json!({ "removed": name })
+                json!(Removed { removed: name })
             }
         })
     }
+}
+
+/// All destinations with their attributes, also in the notation of LOG_ARCHIVE_DEST_n.
+fn listed(running: &Running) -> Vec<DestinationListed> {
+    let row = |at: &DestinationConfig| DestinationListed {
+        id: at.id,
+        name: at.name.clone(),
+        state: word(&at.state).unwrap_or_default(),
+        attributes: attribute_text::write(at),
+        config: at.clone(),
+    };
+    running.configured().iter().map(row).collect()
 }

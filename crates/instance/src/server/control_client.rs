@@ -1,6 +1,8 @@
 //! Requests of commands to a running instance, and whether it runs.
 
+use crate::server::answer::Answer;
 use crate::server::request::Request;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::Config;
@@ -27,6 +29,17 @@ pub fn ask(directory: &Path, request: &Request) -> Result<Value, InstanceError> 
     Ok(ask_and_continue(directory, request)?.0)
 }
 
+/// Sends a request and reads the answer as the document that it is.
+///
+/// # Errors
+/// Those of [`ask`]; `Failed` when the answer is another document, that of another version.
+pub fn ask_for<T: DeserializeOwned>(directory: &Path, request: &Request) -> Result<T, InstanceError> {
+    let answer = ask(directory, request)?;
+    serde_json::from_value(answer).map_err(|error| {
+        InstanceError::Failed(format!("the instance answered what this program does not understand: {error}"))
+    })
+}
+
 /// Does [`ask`] and also returns the reader for what follows the answer.
 fn ask_and_continue(
     directory: &Path,
@@ -51,15 +64,11 @@ fn ask_and_continue(
     let mut answer = String::new();
     let mut reader = BufReader::new(stream);
     reader.read_line(&mut answer).map_err(gone)?;
-    let answer: Value = serde_json::from_str(&answer)
+    let answer: Answer = serde_json::from_str(&answer)
         .map_err(|_| InstanceError::Failed("the instance ended before it answered".into()))?;
-    match answer.get("ok") {
-        Some(value) => Ok((value.clone(), reader)),
-        None => Err(InstanceError::Answered {
-            what: answer["error"].as_str().unwrap_or("unknown error").to_owned(),
-            hint: answer["hint"].as_str().map(str::to_owned),
-            code: answer["code"].as_u64().unwrap_or(1) as u8,
-        }),
+    match answer {
+        Answer::Ok { ok } => Ok((ok, reader)),
+        Answer::Error { error, hint, code } => Err(InstanceError::Answered { what: error, hint, code }),
     }
 }
 

@@ -5,13 +5,14 @@
 //! [`crate::server::rights`] what a request needs beyond that.
 
 use crate::observe::view_request;
+use crate::server::answer::Answer;
 use crate::server::commands::Instance;
 use crate::server::control_connections::{
     Connections, LOOKING_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_TIMEOUT, Served, read_request,
 };
 use crate::server::request::Request;
 use crate::server::rights::{Administrators, Peer};
-use serde_json::{Value, json};
+use serde_json::json;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::state::control_socket;
 use standfast_environment::state::group::Access;
@@ -78,7 +79,7 @@ fn serve_socket(
                     let error =
                         InstanceError::refused(full.text(peer), "end some of them, or try again later");
                     let _ = stream.set_nonblocking(true);
-                    let _ = writeln!(&stream, "{}", refusal(&error));
+                    let _ = writeln!(&stream, "{}", json!(refusal(&error)));
                 }
             }
         }
@@ -122,18 +123,18 @@ fn answer(
         Ok(request) => instance.carry_out(request).map(|value| (value, Vec::new())),
         Err(error) => Err(error),
     };
-    let (text, rows) = match answer {
-        Ok((value, rows)) => (json!({ "ok": value }), rows),
+    let (answer, rows) = match answer {
+        Ok((value, rows)) => (Answer::Ok { ok: value }, rows),
         Err(error) => (refusal(&error), Vec::new()),
     };
     // A client that does not read must not keep the rows in memory forever.
     let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
-    let _ = writeln!(&*stream, "{text}").and_then(|()| (&*stream).write_all(&rows));
+    let _ = writeln!(&*stream, "{}", json!(answer)).and_then(|()| (&*stream).write_all(&rows));
 }
 
-fn refusal(error: &InstanceError) -> Value {
+fn refusal(error: &InstanceError) -> Answer {
     let text = error.to_string();
     let (what, hint) =
         text.split_once("\nhint: ").map_or((text.as_str(), None), |(what, hint)| (what, Some(hint)));
-    json!({ "error": what, "hint": hint, "code": error.exit_code() })
+    Answer::Error { error: what.to_owned(), hint: hint.map(str::to_owned), code: error.exit_code() }
 }

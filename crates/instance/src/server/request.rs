@@ -177,6 +177,6 @@ impl Request {
     /// Name on the wire, for messages.
     pub fn name(&self) -> String {
         let value = serde_json::to_value(self).unwrap_or_default();
-        value["op"].as_str().unwrap_or("request").to_owned()
+        value.get("op").and_then(|op| op.as_str()).unwrap_or("request").to_owned()
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::figure::{Figure, UNKNOWN};
 use crate::look::Looks;
-use crate::status::Status;
 use serde::{Deserialize, Serialize};
+use standfast_documents::Status;
 use standfast_instruments::{CommitPart, Event, HistogramCounts, Sample};
 
 /// Figures of the window over which rates are computed.

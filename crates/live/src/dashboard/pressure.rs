@@ -3,8 +3,8 @@
 use crate::dashboard::Machine;
 use crate::figure::Figure;
 use crate::look::Looks;
-use crate::status::Status;
 use serde::{Deserialize, Serialize};
+use standfast_documents::Status;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pressure {

@@ -3,8 +3,9 @@
 use crate::figure::{Figure, UNKNOWN};
 use crate::lags::{Lag, apply_lag, is_heard, transport_lag};
 use crate::look::{Looks, applied};
-use crate::status::{Destination, Gap, Received, Status};
 use serde::{Deserialize, Serialize};
+use standfast_documents::Status;
+use standfast_documents::status::{Destination, Gap, Received};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Link {

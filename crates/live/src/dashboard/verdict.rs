@@ -1,11 +1,12 @@
 //! The first thing an operator reads: what a failover would cost now.
 
+use crate::certificate;
 use crate::check::{Finding, Severity, Thresholds, findings, severity};
 use crate::estimate::Estimate;
 use crate::figure::{Figure, UNKNOWN};
 use crate::lags::Lag;
-use crate::status::Status;
 use serde::{Deserialize, Serialize};
+use standfast_documents::Status;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -70,9 +71,8 @@ impl Verdict {
             },
             certificate: status.certificate().and_then(|certificate| {
                 let state = certificate.state.as_deref()?;
-                let left = certificate
-                    .left(status.time_us)
-                    .map_or_else(String::new, |left| format!(", {left} left"));
+                let left = certificate::left(certificate, status.time_us);
+                let left = left.map_or_else(String::new, |left| format!(", {left} left"));
                 Some(format!("{state}{left}"))
             }),
             findings,

@@ -4,7 +4,8 @@ use super::definition::{Definition, Family, Kind, Value, durations};
 use crate::active::active_sessions;
 use crate::estimate::Estimate;
 use crate::lags::{apply_lag, is_heard, transport_lag};
-use crate::status::{Destination, Gap, Received, Status};
+use standfast_documents::Status;
+use standfast_documents::status::{Destination, Gap, Received};
 use standfast_instruments::{Event, Observation, Statistic};
 
 macro_rules! metrics {
@@ -100,7 +101,7 @@ impl PerStandby<'_> {
 
 /// Returns all metrics that have a value.
 pub fn families(observation: &Observation, estimate: &Estimate) -> Vec<Family> {
-    let status = &Status::of(&observation.status);
+    let status = &observation.status;
     let mut all = of_instance(observation, status);
     all.extend(of_standbys(observation, status));
     all.extend(of_waits(observation));

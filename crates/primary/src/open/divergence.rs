@@ -9,7 +9,7 @@
 //! [`Comparison`] takes records; no I/O but [`Pages`].
 
 use crate::open::evidence::Pages;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use standfast_format::{DecodeError, PageVector, Record, apply_ranges, decode_record, page_sum};
 use standfast_sqlite_wal::state::PageFound;
 use standfast_types::{DatabaseId, PageNo, PageSize, Scn};
@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 /// Limit of page numbers listed; pages beyond it are only counted.
 const NAMED_MAX: usize = 32;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitAt {
     pub scn: Scn,
     /// When it was made, microseconds since the Unix epoch.
@@ -26,13 +26,13 @@ pub struct CommitAt {
 }
 
 /// Commits at the end of the redo.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commits {
     pub number: u64,
     pub first: Option<CommitAt>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Divergence {
     /// Where the compared range of redo begins.
     pub from: Scn,

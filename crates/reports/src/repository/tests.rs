@@ -1,5 +1,6 @@
 use super::*;
 use crate::synthetic::{Load, activity, pair};
+use standfast_documents::status::Database;
 use standfast_instruments::Remote;
 use standfast_testkit::TempDir;
 
@@ -80,10 +81,9 @@ fn new_process_begins_a_chain_without_duplicating_history() {
             row
         });
         observation.history.activity = rows.collect();
-        let line = |n: u64| {
-            json!(format!("{}Z line {n}", units::when(begin_us + n * 600_000_000)[..19].replace(' ', "T")))
-        };
-        observation.status["alerts"] = (1..=seconds / 600).map(line).collect();
+        let line =
+            |n: u64| format!("{}Z line {n}", units::when(begin_us + n * 600_000_000)[..19].replace(' ', "T"));
+        observation.status.alerts = Some((1..=seconds / 600).map(line).collect());
         observation
     };
     let mut ids = Vec::new();
@@ -125,9 +125,12 @@ fn busy(number: u64) -> Observation {
         for statistic in of.sample.statistics.iter_mut() {
             statistic.value += number * 10_000 + next(5_000);
         }
-        of.status["captured"] = json!(number * 100_000_000 + next(1_000_000));
-        let database = |n: u64| json!({ "id": n, "name": format!("{n}.db"), "state": "open", "failure": null, "scn": n * 7 });
-        of.status["databases"] = (0..1000).map(database).collect();
+        of.status.captured = Some(number * 100_000_000 + next(1_000_000));
+        let database = |n: u64| {
+            let name = format!("{n}.db");
+            Database::of(&json!({ "id": n, "name": name, "state": "open", "failure": null, "scn": n * 7 }))
+        };
+        of.status.databases = Some((0..1000).map(database).collect());
     };
     let mut standby = (**all.standbys[0].observation.as_ref().unwrap()).clone();
     vary(&mut standby);

@@ -59,9 +59,9 @@ const WAITED_FOR: [WaitedFor; 4] = [
 
 /// R17: the log writer is blocked now; needs no counts.
 pub(super) fn stands_still(interval: &Interval, newest: &Observation) -> Option<Finding> {
-    let waiting = newest.status["waiting_for"].as_str()?;
+    let waiting = newest.status.waiting_for.as_deref()?;
     let wait = WAITED_FOR.iter().find(|wait| wait.event.name() == waiting)?;
-    let held_up = newest.status["waiting_commits"].as_f64();
+    let held_up = newest.status.waiting_commits.map(|commits| commits as f64);
     // A wait that the sample happens to meet is no blockage: commits must be held up, and for at least a second.
     let thread = newest.sample.threads.iter().find(|thread| thread.event.as_deref() == Some(waiting));
     let waited_us = thread.and_then(|thread| thread.waited_us);

@@ -12,12 +12,13 @@ pub fn identity(interval: &Interval) -> Section {
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
     let snapshot =
         |id: Option<i64>| id.map_or_else(|| "not a snapshot".into(), |id| format!("snapshot {id}"));
-    let protection = |key: &str| interval.protection[key].as_str().unwrap_or("unknown").replace('-', " ");
+    let protection = interval.protection.clone().unwrap_or_default();
+    let words = |of: Option<String>| of.unwrap_or_else(|| "unknown".into()).replace('-', " ");
     let facts = vec![
         ("instance", format!("{}, {} ({})", interval.name, text(&interval.role), text(&interval.state))),
         ("version", text(&interval.version)),
         ("incarnation", count(interval.incarnation)),
-        ("protection", format!("{}, level {}", protection("mode"), protection("level"))),
+        ("protection", format!("{}, level {}", words(protection.mode), words(protection.level))),
         ("begin", format!("{} ({})", when(interval.begin_us), snapshot(interval.from))),
         ("end", format!("{} ({})", when(interval.end_us), snapshot(interval.to))),
         ("elapsed", duration(interval.seconds)),

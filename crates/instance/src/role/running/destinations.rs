@@ -1,7 +1,7 @@
 //! The senders of a primary or a standby, and changes of their configuration.
 
 use super::{Running, RunningPrimary};
-use crate::role::local_archive::LocalStatus;
+use standfast_documents::status::LocalDestination;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::{CONFIG_FILE, Config, DestinationConfig};
 use standfast_environment::ship::destination_groups::Ships;
@@ -97,11 +97,11 @@ impl Running {
         Ok(())
     }
 
-    pub(crate) fn note_local(&self, local: Vec<LocalStatus>) {
+    pub(crate) fn note_local(&self, local: Vec<LocalDestination>) {
         *self.local.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = local;
     }
 
-    pub fn local_destinations(&self) -> Vec<LocalStatus> {
+    pub fn local_destinations(&self) -> Vec<LocalDestination> {
         self.local.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 

@@ -1,9 +1,9 @@
 //! Puts pages of a database into the redo: their checksums, or whole pages for a repair.
 
-use super::report::DatabaseResult;
 use super::run::{Obstacle, Run};
 use super::{PAUSE, ROUNDS};
 use rusqlite::{Connection, OptionalExtension};
+use standfast_documents::verification::DatabaseResult;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::ship::open_database::open_guarded;
 use standfast_environment::state::control::{DatabaseRecord, DifferingPage};

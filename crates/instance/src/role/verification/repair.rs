@@ -1,9 +1,9 @@
 //! Repair: sends pages that differ.
 
 use super::ROUNDS;
-use super::report::DatabaseResult;
 use super::run::{Obstacle, Run};
 use super::standbys::{pages_to_repair, standbys};
+use standfast_documents::verification::DatabaseResult;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::state::control::DatabaseRecord;
 use standfast_types::PageNo;

@@ -1,10 +1,11 @@
 //! A run from beginning to end: reads all databases, waits for the standbys and assesses them, then sends pages that
 //! differ.
 
-use super::report::{DatabaseResult, summary};
+use super::report::summary;
 use super::standbys::{assess, standbys};
 use super::{PAUSE, Verification};
 use crate::role::running::{Running, RunningPrimary};
+use standfast_documents::verification::{DatabaseResult, RunState};
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::state::control::DatabaseRecord;
 use standfast_environment::state::now::now_us;
@@ -51,11 +52,11 @@ impl Run<'_> {
             }
             self.verification().update(|progress| progress.databases.push(result));
         }
-        self.set_state("waiting");
+        self.set_state(RunState::Waiting);
         self.await_standbys()?;
         self.assess_all();
         if self.repair {
-            self.set_state("repairing");
+            self.set_state(RunState::Repairing);
             for record in records {
                 self.repair(record)?;
             }
@@ -64,7 +65,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn set_state(&self, state: &'static str) {
+    fn set_state(&self, state: RunState) {
         self.verification().update(|progress| progress.state = state);
     }
 
@@ -80,7 +81,7 @@ impl Run<'_> {
         }
         self.verification().update(|progress| {
             progress.ended_us = Some(now_us());
-            progress.state = if ended.is_ok() { "done" } else { "failed" };
+            progress.state = if ended.is_ok() { RunState::Done } else { RunState::Failed };
             progress.failure = ended.err().map(|error| error.to_string());
         });
     }

@@ -1,9 +1,9 @@
 //! Findings of the standbys: whether their copies are equal, and which pages differ.
 
-use super::report::{DestinationResult, Outcome};
 use crate::role::running::RunningPrimary;
+use standfast_documents::verification::{DestinationResult, DifferingPage, Outcome};
 use standfast_environment::ship::destination_groups::Ships;
-use standfast_transport::{DestinationStatus, Role};
+use standfast_transport::{DestinationStatus, PageDifference, Role};
 use standfast_types::{PageNo, Scn};
 use std::collections::BTreeSet;
 
@@ -22,7 +22,8 @@ pub(super) fn assess(
 ) -> DestinationResult {
     let found = destination.verified.of(name);
     let compared = found.filter(|found| found.run == run).map_or(0, |found| found.compared);
-    let (differing, first) = found.map_or((0, Vec::new()), |found| (found.differing, found.pages.clone()));
+    let differing = found.map_or(0, |found| found.differing);
+    let first = found.into_iter().flat_map(|found| &found.pages).map(differing_page).collect();
     let is_stopped =
         |at: &standfast_transport::StoppedDatabase| at.database == name || at.database == "(all)";
     let held_back = destination.delay.is_some_and(|delay| !delay.is_zero());
@@ -46,6 +47,16 @@ pub(super) fn assess(
         (Outcome::Equal, None)
     };
     DestinationResult { name: destination.name.clone(), outcome, compared, differing, pages: first, why }
+}
+
+pub(crate) fn differing_page(of: &PageDifference) -> DifferingPage {
+    DifferingPage {
+        database: None,
+        page: Some(of.page.into()),
+        scn: Some(of.scn.0),
+        expected: Some(of.expected.into()),
+        found: of.found.map(u64::from),
+    }
 }
 
 /// Returns the pages of a database to repair, and separately the pages that two standbys hold with the same different

@@ -1,11 +1,11 @@
 //! Begins runs, on demand or by schedule.
 
-use super::report::Progress;
 use super::run::Run;
 use super::schedule::{Schedule, next_run};
 use super::standbys::standbys;
 use super::{Verification, Wanted};
 use crate::role::running::{Running, RunningPrimary};
+use standfast_documents::verification::{RunState, VerificationRun};
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::state::now::now_us;
 use std::sync::atomic::Ordering::SeqCst;
@@ -43,9 +43,9 @@ impl Verification {
             return Err(InstanceError::refused("a verification is in progress", hint));
         }
         let run = now_us();
-        *self.lock() = Some(Progress {
+        *self.lock() = Some(VerificationRun {
             run,
-            state: "reading",
+            state: RunState::Reading,
             ended_us: None,
             scheduled: wanted.scheduled,
             repair: wanted.repair,

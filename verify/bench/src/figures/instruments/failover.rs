@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use standfast_live::{Estimate, Looks, Status};
+use standfast_live::{Estimate, Looks};
 
 use super::super::net::lab::{FAR, Labs, NEAR, link_or_wire};
 use super::super::transport::median;
@@ -113,7 +113,7 @@ impl Side {
         let observation = instance.observe()?;
         self.looks.take(&observation);
         self.estimate = self.looks.estimate(&observation);
-        self.left = Status::of(&observation.status).standby.and_then(|standby| standby.backlog());
+        self.left = observation.status.standby.as_ref().and_then(|standby| standby.backlog());
         Ok(())
     }
 }

@@ -58,19 +58,21 @@ fn add(rows: &mut Builder, view: &View, at: &Observation) {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod example;
+#[cfg(any(test, feature = "made-up"))]
+pub mod example;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use standfast_documents::status::Gap;
     use standfast_views::VIEWS;
 
     #[test]
     fn every_view_has_rows_for_a_primary_or_its_standby() {
         let mut family = example::family();
         let standby = family.standbys[0].observation.as_mut().unwrap();
-        standby.status["standby"]["gap"] = serde_json::json!({"low_sequence": 3, "high_sequence": 5});
+        standby.status.standby.as_mut().unwrap().gap =
+            Some(Gap { low_sequence: Some(3), high_sequence: Some(5), ..Gap::default() });
         for view in VIEWS {
             assert!(!rows(view, &family).rows.is_empty(), "{}", view.name);
         }

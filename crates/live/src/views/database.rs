@@ -4,11 +4,14 @@ use super::builder::{Builder, cell};
 use super::logs::list;
 use super::text::{capitals, time_of};
 use serde_json::Value;
+use standfast_documents::Status;
 use standfast_instruments::Observation;
 
 pub fn database(rows: &mut Builder, at: &Observation) {
     let (status, catalog) = (&at.status, &at.catalog);
-    let role = status["role"].as_str();
+    let role = status.role.as_deref();
+    let received = status.standby.as_ref();
+    let protection = status.protection.as_ref();
     let by_role = |primary, standby, far_sync| match role {
         Some("primary") => Some(primary),
         Some("standby") => Some(standby),
@@ -16,27 +19,27 @@ pub fn database(rows: &mut Builder, at: &Observation) {
         _ => None,
     };
     let current = match role {
-        Some("primary") => &status["durable"],
-        Some("standby") => &status["standby"]["applied"],
-        _ => &status["standby"]["hardened"],
+        Some("primary") => status.durable,
+        Some("standby") => received.and_then(|received| received.applied),
+        _ => received.and_then(|received| received.hardened),
     };
-    let archived = list(&catalog["archived"]).iter().filter_map(|log| log["next_scn"].as_u64()).max();
-    let failed_over = role == Some("primary") && catalog["incarnation"].as_u64() > Some(1);
+    let archived = list(&catalog.archived).iter().filter_map(|log| log.next_scn).max();
+    let failed_over = role == Some("primary") && catalog.incarnation > Some(1);
     rows.row([
-        ("dbid", cell(&catalog["family"])),
+        ("dbid", cell(&catalog.family)),
         ("name", cell(at.name.as_str())),
-        ("resetlogs_change_no", cell(&catalog["branch"])),
-        ("resetlogs_time", cell(time_of(&catalog["incarnation_time_us"]))),
+        ("resetlogs_change_no", cell(&catalog.branch)),
+        ("resetlogs_time", cell(time_of(catalog.incarnation_time_us))),
         ("log_mode", cell("ARCHIVELOG")),
-        ("checkpoint_change_no", cell(&status["log"]["checkpoint"])),
+        ("checkpoint_change_no", cell(status.log.as_ref().and_then(|log| log.checkpoint))),
         ("archive_change_no", cell(archived)),
         ("controlfile_type", cell(by_role("CURRENT", "STANDBY", "FAR SYNC"))),
         ("open_mode", cell(open_mode(status))),
-        ("protection_mode", cell(capitals(&status["protection"]["mode"]))),
-        ("protection_level", cell(capitals(&status["protection"]["level"]))),
+        ("protection_mode", cell(protection.and_then(|at| at.mode.as_deref()).map(capitals))),
+        ("protection_level", cell(protection.and_then(|at| at.level.as_deref()).map(capitals))),
         ("remote_archive", cell("ENABLED")),
-        ("activation_no", cell(&catalog["incarnation_id"])),
-        ("switchover_no", cell(&catalog["incarnation_id"])),
+        ("activation_no", cell(&catalog.incarnation_id)),
+        ("switchover_no", cell(&catalog.incarnation_id)),
         ("database_role", cell(by_role("PRIMARY", "PHYSICAL STANDBY", "FAR SYNC"))),
         ("archivelog_change_no", cell(archived)),
         ("dataguard_broker", cell("DISABLED")),
@@ -45,7 +48,7 @@ pub fn database(rows: &mut Builder, at: &Observation) {
         ("current_scn", cell(current)),
         ("flashback_on", cell(false)),
         ("db_unique_name", cell(at.name.as_str())),
-        ("standby_became_primary_scn", cell(failed_over.then_some(&catalog["branch"]))),
+        ("standby_became_primary_scn", cell(catalog.branch.filter(|_| failed_over))),
         ("fs_failover_mode", cell("DISABLED")),
         ("fs_failover_status", cell("DISABLED")),
         ("controlfile_converted", cell(false)),
@@ -53,8 +56,8 @@ pub fn database(rows: &mut Builder, at: &Observation) {
     ]);
 }
 
-fn open_mode(status: &Value) -> Option<&'static str> {
-    Some(match (status["role"].as_str()?, status["state"].as_str()?) {
+fn open_mode(status: &Status) -> Option<&'static str> {
+    Some(match (status.role.as_deref()?, status.state.as_deref()?) {
         ("primary", "open") => "READ WRITE",
         ("primary", "poisoned" | "failed") => "READ ONLY",
         ("standby", "applying") => "READ ONLY WITH APPLY",
@@ -65,17 +68,20 @@ fn open_mode(status: &Value) -> Option<&'static str> {
 
 /// The primary that the redo comes from, as far as this instance knows.
 fn primary_of(at: &Observation) -> Option<&str> {
-    if at.status["role"] == "primary" {
+    if at.status.is_primary() {
         return Some(&at.name);
     }
-    let source = &at.status["standby"]["source"];
-    if source["role"] == "primary" { source["name"].as_str() } else { source["via"][0].as_str() }
+    let source = at.status.standby.as_ref()?.source.as_ref()?;
+    match source.role.as_deref() {
+        Some("primary") => source.name.as_deref(),
+        _ => source.via.as_ref()?.first().map(String::as_str),
+    }
 }
 
 pub fn dataguard_status(rows: &mut Builder, at: &Observation) {
-    for (number, line) in list(&at.status["alerts"]).iter().filter_map(Value::as_str).enumerate() {
+    for (number, line) in at.status.alerts().iter().enumerate() {
         // `2026-11-21T10:00:00.123Z message`.
-        let (stamp, message) = line.split_once(' ').unwrap_or(("", line));
+        let (stamp, message) = line.split_once(' ').unwrap_or(("", line.as_str()));
         let stamp = stamp.get(..19).map(|stamp| stamp.replace('T', " "));
         let severity = severity(message);
         rows.row([
@@ -123,30 +129,29 @@ fn facility(message: &str) -> Option<&'static str> {
 fn destination(at: &Observation, message: &str) -> Option<u64> {
     let (_, rest) = message.split_once("destination ")?;
     let name = rest.split([' ', ':', ',', ';']).next()?.trim_matches('`');
-    let configured = list(&at.catalog["destinations"]).iter().find(|at| at["name"] == name)?;
-    configured["id"].as_u64()
+    list(&at.catalog.destinations).iter().find(|at| at.name.as_deref() == Some(name))?.id
 }
 
 pub fn parameter(rows: &mut Builder, at: &Observation) {
-    let settings = list(&at.catalog["parameters"]).iter().map(|setting| {
-        let is_default = setting["value"] == setting["default"];
-        (setting["name"].as_str().map(str::to_owned), &setting["value"], is_default)
+    let settings = list(&at.catalog.parameters).iter().map(|setting| {
+        let is_default = setting.value == setting.default;
+        (setting.name.clone(), setting.value.clone(), is_default)
     });
-    let destinations = list(&at.catalog["destinations"]).iter().map(|destination| {
-        let name = destination["id"].as_u64().map(|id| format!("log_archive_dest_{id}"));
-        (name, &destination["attributes"], false)
+    let destinations = list(&at.catalog.destinations).iter().map(|destination| {
+        let name = destination.id.map(|id| format!("log_archive_dest_{id}"));
+        (name, destination.attributes.clone().map(Value::String), false)
     });
     for (number, (name, value, is_default)) in settings.chain(destinations).enumerate() {
-        let kind: u64 = match value {
-            Value::Bool(_) => 1,
-            Value::Number(_) => 3,
+        let kind: u64 = match &value {
+            Some(Value::Bool(_)) => 1,
+            Some(Value::Number(_)) => 3,
             _ => 2,
         };
         let shown = match value {
-            Value::Null => None,
-            Value::Bool(value) => Some(value.to_string().to_uppercase()),
-            Value::String(text) => Some(text.clone()),
-            other => Some(other.to_string()),
+            None | Some(Value::Null) => None,
+            Some(Value::Bool(value)) => Some(value.to_string().to_uppercase()),
+            Some(Value::String(text)) => Some(text),
+            Some(other) => Some(other.to_string()),
         };
         rows.row([
             ("num", cell(number + 1)),
@@ -161,8 +166,7 @@ pub fn parameter(rows: &mut Builder, at: &Observation) {
 
 #[cfg(test)]
 mod tests {
-    use crate::observe::views::example::{self, Shown};
-    use serde_json::json;
+    use crate::views::example::{self, Shown};
 
     #[test]
     fn each_instance_has_a_row_with_its_role() {
@@ -181,10 +185,10 @@ mod tests {
     #[test]
     fn failover_scn_is_shown_and_a_fenced_primary_is_mounted() {
         let mut at = example::primary();
-        at.catalog["incarnation"] = json!(2);
+        at.catalog.incarnation = Some(2);
         let became = |at: &_| Shown::of("v$database", at).only(&["standby_became_primary_scn", "open_mode"]);
         assert_eq!(became(&at), ["4096", "READ WRITE"]);
-        at.status["state"] = json!("fenced");
+        at.status.state = Some("fenced".into());
         assert_eq!(became(&at)[1], "MOUNTED");
     }
 

@@ -3,7 +3,7 @@
 use super::builder::{Builder, cell};
 use super::family::{sender_of, silent};
 use super::text::{interval, interval_ms, time, time_of};
-use serde_json::Value;
+use standfast_documents::status::Received;
 use standfast_instruments::{Observation, Statistic, lag_unit_s};
 use std::collections::BTreeMap;
 
@@ -22,59 +22,64 @@ struct Lags {
 }
 
 /// Lags as reported by a standby, or by its sender.
-fn lags(of: &Value) -> Lags {
-    let us =
-        |key: &str| of[key].as_f64().filter(|seconds| *seconds >= 0.0).map(|seconds| (seconds * 1e6) as u64);
-    Lags { transport_us: us("transport_lag_s"), apply_us: us("apply_lag_s") }
+fn lags(transport_s: Option<f64>, apply_s: Option<f64>) -> Lags {
+    let us = |lag: Option<f64>| lag.filter(|seconds| *seconds >= 0.0).map(|seconds| (seconds * 1e6) as u64);
+    Lags { transport_us: us(transport_s), apply_us: us(apply_s) }
 }
 
 pub fn dataguard_stats(rows: &mut Builder, at: &Observation) {
-    let standby = &at.status["standby"];
-    if standby.is_object() {
-        let source = standby["source"]["name"].as_str();
-        add_stats(rows, at, source, &lags(standby), standby);
+    if let Some(standby) = &at.status.standby {
+        let source = standby.source.as_ref().and_then(|source| source.name.as_deref());
+        add_stats(rows, at, source, &lags(standby.transport_lag_s, standby.apply_lag_s), Some(standby));
     }
     for name in silent(at) {
         rows.begin_instance(name);
-        let lags = lags(sender_of(at, name));
-        add_stats(rows, at, Some(&at.name), &lags, &Value::Null);
+        let sender = sender_of(at, name);
+        let lags = sender.map(|sender| lags(sender.transport_lag_s, sender.apply_lag_s));
+        add_stats(rows, at, Some(&at.name), &lags.unwrap_or_default(), None);
     }
 }
 
-/// Adds the rows of one standby. `standby`: what it reports about itself; null when it does not answer.
-fn add_stats(rows: &mut Builder, at: &Observation, source: Option<&str>, lags: &Lags, standby: &Value) {
+/// Adds the rows of one standby. `standby`: what it reports about itself; `None` when it does not answer.
+fn add_stats(
+    rows: &mut Builder,
+    at: &Observation,
+    source: Option<&str>,
+    lags: &Lags,
+    standby: Option<&Received>,
+) {
     // A far sync does not apply.
-    let applies = standby.is_null() || standby.get("applied").is_some();
+    let applies = standby.is_none_or(|_| at.status.role.as_deref() != Some("far sync"));
     // The activity of a standby that does not answer is unknown.
-    let known = |of: fn(&Observation) -> Option<f64>| if standby.is_null() { None } else { of(at) };
-    let finish_us = known(standfast_live::apply_finish_s).map(|seconds| (seconds * 1e6) as u64);
+    let known = |of: fn(&Observation) -> Option<f64>| standby.and_then(|_| of(at));
+    let finish_us = known(crate::apply_finish_s).map(|seconds| (seconds * 1e6) as u64);
     let values = [
         lags.transport_us.map(interval),
         lags.apply_us.map(interval),
         finish_us.map(interval_ms),
-        known(standfast_live::startup_s).map(|seconds| format!("{}", seconds.ceil())),
+        known(crate::startup_s).map(|seconds| format!("{}", seconds.ceil())),
     ];
     for ((name, unit), value) in STATS.into_iter().zip(values) {
         if name.starts_with("apply") && !applies {
             continue;
         }
         rows.row([
-            ("source_dbid", cell(&at.catalog["family"])),
+            ("source_dbid", cell(&at.catalog.family)),
             ("source_db_unique_name", cell(source)),
             ("name", cell(name)),
             ("value", cell(value)),
             ("unit", cell(unit)),
-            ("time_computed", cell(time_of(&at.status["time_us"]))),
-            ("datum_time", cell(time_of(&standby["last_heard_us"]))),
+            ("time_computed", cell(time_of(at.status.time_us))),
+            ("datum_time", cell(time_of(standby.and_then(|standby| standby.last_heard_us)))),
         ]);
     }
 }
 
 pub fn recovery_progress(rows: &mut Builder, at: &Observation) {
-    let standby = &at.status["standby"];
-    if standby.get("applied").is_none() {
+    let Some(standby) = at.status.standby.as_ref().filter(|standby| standby.applied.is_some()) else {
         return;
-    }
+    };
+    let lag_us = lags(standby.transport_lag_s, standby.apply_lag_s).apply_us;
     let elapsed_s = at.sample.time_us.saturating_sub(at.sample.started_us) / 1_000_000;
     let applied = at.sample.statistic(Statistic::RedoApplied.name());
     let newest = |name: &str| {
@@ -87,8 +92,8 @@ pub fn recovery_progress(rows: &mut Builder, at: &Observation) {
         ("Average Apply Rate", "KB/sec", applied.and_then(|bytes| (bytes / 1024).checked_div(elapsed_s))),
         ("Redo Applied", "Megabytes", applied.map(|bytes| bytes >> 20)),
         ("Elapsed Time", "Seconds", Some(elapsed_s)),
-        ("Standby Apply Lag", "Seconds", lags(standby).apply_us.map(|us| us / 1_000_000)),
-        ("Transactions Applied", "Transactions", standby["transactions"].as_u64()),
+        ("Standby Apply Lag", "Seconds", lag_us.map(|us| us / 1_000_000)),
+        ("Transactions Applied", "Transactions", standby.transactions),
     ];
     for (item, units, sofar) in items {
         rows.row([
@@ -104,8 +109,8 @@ pub fn recovery_progress(rows: &mut Builder, at: &Observation) {
         ("type", cell("Media Recovery")),
         ("item", cell("Last Applied Redo")),
         ("units", cell("SCN+Time")),
-        ("timestamp", cell(time_of(&standby["applied_time_us"]))),
-        ("comments", cell(standby["applied"].as_u64().map(|scn| format!("SCN: {scn}")))),
+        ("timestamp", cell(time_of(standby.applied_time_us))),
+        ("comments", cell(standby.applied.map(|scn| format!("SCN: {scn}")))),
     ]);
 }
 
@@ -140,8 +145,7 @@ pub fn standby_event_histogram(rows: &mut Builder, at: &Observation) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::views::example::{self, Shown};
-    use serde_json::json;
+    use crate::views::example::{self, Shown};
 
     fn stats(at: &Observation) -> Vec<Vec<String>> {
         Shown::of("v$dataguard_stats", at).all(&["db_unique_name", "name", "value", "datum_time"])
@@ -160,12 +164,12 @@ mod tests {
     #[test]
     fn lags_are_shown_as_intervals_and_unknown_lags_as_null() {
         let mut at = example::standby();
-        at.status["standby"]["transport_lag_s"] = json!(3.9);
-        at.status["standby"]["apply_lag_s"] = json!(86_461.0);
+        at.status.standby.as_mut().unwrap().transport_lag_s = Some(3.9);
+        at.status.standby.as_mut().unwrap().apply_lag_s = Some(86_461.0);
         let rows = stats(&at);
         assert_eq!((rows[0][2].as_str(), rows[1][2].as_str()), ("+00 00:00:03", "+01 00:01:01"));
-        at.status["standby"]["transport_lag_s"] = json!(null);
-        at.status["standby"]["apply_lag_s"] = json!(-1);
+        at.status.standby.as_mut().unwrap().transport_lag_s = None;
+        at.status.standby.as_mut().unwrap().apply_lag_s = Some(-1.0);
         let rows = stats(&at);
         assert_eq!((rows[0][2].as_str(), rows[1][2].as_str()), ("-", "-"));
     }
@@ -182,8 +186,8 @@ mod tests {
     #[test]
     fn sender_lags_are_shown_for_a_standby_that_does_not_answer() {
         let mut at = example::primary();
-        at.status["destinations"][0]["transport_lag_s"] = json!(0.0);
-        at.status["destinations"][0]["apply_lag_s"] = json!(70.5);
+        let north = &mut at.status.destinations.as_mut().unwrap()[0];
+        (north.transport_lag_s, north.apply_lag_s) = (Some(0.0), Some(70.5));
         let known: Vec<String> = stats(&at).into_iter().map(|row| row[2].clone()).collect();
         assert_eq!(known, ["+00 00:00:00", "+00 00:01:10", "-", "-"]);
         at.standbys = vec![example::answering(example::standby())];
@@ -209,7 +213,8 @@ mod tests {
             ["SCN: 9000", "-"]
         );
         let mut at = example::standby();
-        at.status["standby"]["applied_time_us"] = at.status["standby"]["last_heard_us"].clone();
+        let standby = at.status.standby.as_mut().unwrap();
+        standby.applied_time_us = standby.last_heard_us;
         let shown = Shown::of("v$recovery_progress", &at).with("item", "Last Applied Redo");
         assert_eq!(shown.only(&["timestamp"]), ["2026-11-21 10:00:29"]);
     }

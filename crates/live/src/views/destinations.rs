@@ -1,34 +1,38 @@
 //! Views of destinations: v$archive_dest, v$archive_dest_status, v$redo_dest_resp_histogram.
 
 use super::builder::{Builder, cell};
-use super::family::observation_of;
+use super::family::{observation_of, sender_of};
 use super::logs::list;
 use super::text::{capitals, time};
 use super::waits::BEYOND_US;
-use serde_json::Value;
+use standfast_documents::catalog::{ArchivedLog, ConfiguredDestination};
+use standfast_documents::group::Group;
+use standfast_documents::status::{Destination, LocalDestination};
 use standfast_instruments::{Observation, bucket_upper_us};
 use standfast_views::Cell;
 
 /// A configured destination and its known state.
 struct Known<'a> {
-    config: &'a Value,
-    /// Status of its sender or of its local copies; null while there is none.
-    status: &'a Value,
+    config: &'a ConfiguredDestination,
+    /// What its sender knows.
+    sender: Option<&'a Destination>,
+    /// The state of its local copies.
+    local: Option<&'a LocalDestination>,
     /// What the destination reports about itself.
     remote: Option<&'a Observation>,
 }
 
 impl Known<'_> {
     fn id(&self) -> Option<u64> {
-        self.config["id"].as_u64()
+        self.config.id
     }
 
     fn is_local(&self) -> bool {
-        !self.config["location"].is_null()
+        self.config.location.is_some()
     }
 
     fn is_sync(&self) -> bool {
-        self.config["mode"] != "async" && !self.is_local()
+        self.config.mode.as_deref() != Some("async") && !self.is_local()
     }
 
     fn name(&self) -> Cell {
@@ -36,47 +40,61 @@ impl Known<'_> {
     }
 
     fn place(&self) -> Cell {
-        cell(if self.is_local() { &self.config["location"] } else { &self.config["address"] })
+        cell(if self.is_local() { &self.config.location } else { &self.config.address })
     }
 
     fn instance(&self) -> Cell {
-        if self.is_local() { Cell::Null } else { cell(&self.config["name"]) }
+        if self.is_local() { Cell::Null } else { cell(&self.config.name) }
     }
 
     fn status(&self) -> &str {
-        match (self.config["state"].as_str(), self.status["state"].as_str()) {
+        match (self.config.state.as_deref(), self.state()) {
             (Some("defer"), _) => "DEFERRED",
-            _ if self.is_local() => self.status["status"].as_str().unwrap_or("INACTIVE"),
+            _ if self.is_local() => self.local.and_then(|at| at.status.as_deref()).unwrap_or("INACTIVE"),
             (Some("alternate"), None) => "ALTERNATE",
             (_, None) => "INACTIVE",
             (_, Some("streaming" | "catching_up" | "resolving")) => "VALID",
             (_, Some("failed")) if self.is_given_up() => "DISABLED",
             (_, Some("failed")) => "ERROR",
-            _ if self.status["failures"].as_u64().is_some_and(|failures| failures > 0) => "ERROR",
+            _ if self.failures() > Some(0) => "ERROR",
             _ => "VALID",
         }
     }
 
     fn is_given_up(&self) -> bool {
-        let allowed = self.config["max_failure"].as_u64().unwrap_or(0);
-        allowed > 0 && self.status["failures"].as_u64().is_some_and(|failures| failures >= allowed)
+        let allowed = self.config.max_failure.unwrap_or(0);
+        allowed > 0 && self.failures() >= Some(allowed)
     }
 
     /// The last error, while the destination is not valid.
     fn error(&self) -> Cell {
         match (self.status(), self.is_local()) {
             ("VALID", _) => Cell::Null,
-            (_, true) => cell(&self.status["trouble"]),
-            (_, false) => cell(&self.status["last_trouble"]),
+            (_, true) => cell(self.local.and_then(|at| at.trouble.as_deref())),
+            (_, false) => cell(self.sender.and_then(|at| at.last_trouble.as_deref())),
         }
     }
 
+    /// State of its sender.
+    fn state(&self) -> Option<&str> {
+        self.sender?.state.as_deref()
+    }
+
+    fn failures(&self) -> Option<u64> {
+        self.sender.map_or_else(|| self.local?.failures, |sender| sender.failures)
+    }
+
+    fn has_gap(&self) -> bool {
+        self.sender.is_some_and(|at| at.gap.is_some())
+    }
+
     fn streams(&self) -> bool {
-        self.status["state"] == "streaming"
+        self.state() == Some("streaming")
     }
 
     fn synchronization(&self) -> &'static str {
-        match (self.is_sync(), self.status["gap"].is_object(), self.status["standing"].as_str()) {
+        let standing = self.sender.and_then(|at| at.standing.as_deref());
+        match (self.is_sync(), self.has_gap(), standing) {
             (false, ..) => "NOT AVAILABLE",
             (_, true, _) => "DESTINATION HAS A GAP",
             (.., Some("required")) if self.streams() => "OK",
@@ -85,7 +103,7 @@ impl Known<'_> {
     }
 
     fn gap(&self) -> Option<&'static str> {
-        if self.status["gap"].is_object() {
+        if self.has_gap() {
             return Some("RESOLVABLE GAP");
         }
         self.streams().then_some("NO GAP")
@@ -93,26 +111,32 @@ impl Known<'_> {
 }
 
 fn all(at: &Observation) -> impl Iterator<Item = Known<'_>> {
-    list(&at.catalog["destinations"]).iter().map(|config| {
-        let name = config["name"].as_str().unwrap_or_default();
-        let local = !config["location"].is_null();
-        let known = list(&at.status[if local { "local_destinations" } else { "destinations" }]);
-        let status = known.iter().find(|known| known["name"] == name).unwrap_or(&Value::Null);
-        Known { config, status, remote: observation_of(at, name) }
+    list(&at.catalog.destinations).iter().map(|config| {
+        let name = config.name.as_deref().unwrap_or_default();
+        let is_local = config.location.is_some();
+        let local =
+            list(&at.status.local_destinations).iter().find(|known| known.name.as_deref() == Some(name));
+        Known {
+            config,
+            sender: sender_of(at, name).filter(|_| !is_local),
+            local: local.filter(|_| is_local),
+            remote: observation_of(at, name),
+        }
     })
 }
 
 /// Converts milliseconds to seconds, rounded up: never shows a shorter time than configured.
-fn seconds(milliseconds: &Value) -> Option<u64> {
-    milliseconds.as_u64().map(|milliseconds| milliseconds.div_ceil(1_000))
+fn seconds(milliseconds: Option<u64>) -> Option<u64> {
+    milliseconds.map(|milliseconds| milliseconds.div_ceil(1_000))
 }
 
-fn valid_now(at: &Observation, config: &Value) -> Option<&'static str> {
-    let (role, other) = match at.catalog["role"].as_str()? {
-        "primary" => ("valid_for_primary", "standby_logfile"),
-        _ => ("valid_for_standby", "online_logfile"),
+fn valid_now(at: &Observation, config: &ConfiguredDestination) -> Option<&'static str> {
+    let (is_valid, other) = match at.catalog.role.as_deref()? {
+        "primary" => (config.valid_for_primary?, "standby_logfile"),
+        _ => (config.valid_for_standby?, "online_logfile"),
     };
-    Some(match (config[role].as_bool()?, config["valid_for"][0] == other) {
+    let is_other_log = list(&config.valid_for).first().is_some_and(|logs| logs == other);
+    Some(match (is_valid, is_other_log) {
         (true, _) => "YES",
         (false, true) => "WRONG VALID_TYPE",
         (false, false) => "WRONG VALID_ROLE",
@@ -124,20 +148,20 @@ fn encryption(known: &Known<'_>) -> Option<&'static str> {
     if known.is_local() {
         return None;
     }
-    Some(if known.config["insecure"].as_bool()? { "DISABLE" } else { "ENABLE" })
+    Some(if known.config.insecure? { "DISABLE" } else { "ENABLE" })
 }
 
 pub fn archive_dest(rows: &mut Builder, at: &Observation) {
     for known in all(at) {
         let config = known.config;
         let local = known.is_local();
-        let deferred = config["state"] == "defer";
-        let mandatory = config["mandatory"] == true;
-        let compression = match config["compression"].as_str() {
+        let deferred = config.state.as_deref() == Some("defer");
+        let mandatory = config.mandatory == Some(true);
+        let compression = match config.compression.as_deref() {
             None | Some("none") => Some("DISABLE".into()),
             Some(name) => Some(name.to_uppercase()),
         };
-        let word = |at: usize| cell(config["valid_for"][at].as_str().map(str::to_uppercase));
+        let word = |at: usize| cell(list(&config.valid_for).get(at).map(|word| word.to_uppercase()));
         rows.row([
             ("dest_id", cell(known.id())),
             ("dest_name", known.name()),
@@ -148,10 +172,10 @@ pub fn archive_dest(rows: &mut Builder, at: &Observation) {
             ("archiver", cell(if local { "ARCH" } else { "LGWR" })),
             ("schedule", cell(if deferred { "INACTIVE" } else { "ACTIVE" })),
             ("destination", known.place()),
-            ("reopen_secs", cell(seconds(&config["reopen_ms"]))),
-            ("delay_mins", cell(&config["delay_min"])),
-            ("max_connections", cell(&config["max_connections"])),
-            ("net_timeout", cell(seconds(&config["net_timeout_ms"]))),
+            ("reopen_secs", cell(seconds(config.reopen_ms))),
+            ("delay_mins", cell(&config.delay_min)),
+            ("max_connections", cell(&config.max_connections)),
+            ("net_timeout", cell(seconds(config.net_timeout_ms))),
             (
                 "process",
                 cell(if local {
@@ -163,10 +187,10 @@ pub fn archive_dest(rows: &mut Builder, at: &Observation) {
                 }),
             ),
             ("register", cell(true)),
-            ("failure_count", cell(&known.status["failures"])),
-            ("max_failure", cell(&config["max_failure"])),
+            ("failure_count", cell(known.failures())),
+            ("max_failure", cell(&config.max_failure)),
             ("error", known.error()),
-            ("alternate", cell(&config["alternate"])),
+            ("alternate", cell(&config.alternate)),
             ("dependency", cell("NONE")),
             ("remote_template", cell("NONE")),
             ("quota_size", cell(0u64)),
@@ -174,7 +198,7 @@ pub fn archive_dest(rows: &mut Builder, at: &Observation) {
             ("mountid", cell(0u64)),
             ("transmit_mode", cell(if known.is_sync() { "PARALLELSYNC" } else { "ASYNCHRONOUS" })),
             ("async_blocks", cell(0u64)),
-            ("affirm", cell(config["mode"] == "sync-affirm")),
+            ("affirm", cell(config.mode.as_deref() == Some("sync-affirm"))),
             ("type", cell("PUBLIC")),
             ("valid_now", cell(valid_now(at, config))),
             ("valid_type", word(0)),
@@ -182,7 +206,7 @@ pub fn archive_dest(rows: &mut Builder, at: &Observation) {
             ("db_unique_name", known.instance()),
             ("verify", cell(local)),
             ("compression", cell(compression)),
-            ("applied_scn", cell(&known.status["applied"])),
+            ("applied_scn", cell(known.sender.and_then(|at| at.applied))),
             ("encryption", cell(encryption(&known))),
         ]);
     }
@@ -190,14 +214,14 @@ pub fn archive_dest(rows: &mut Builder, at: &Observation) {
 
 /// Sequence of the newest archived log that ends at or before `upto`.
 fn newest_sequence(of: &Observation, upto: Option<u64>) -> Option<u64> {
-    let ends_before =
-        |log: &&Value| log["next_scn"].as_u64().zip(upto).is_some_and(|(end, upto)| end <= upto);
-    list(&of.catalog["archived"]).iter().filter(ends_before).filter_map(|log| log["sequence"].as_u64()).max()
+    let ends_before = |log: &&ArchivedLog| log.next_scn.zip(upto).is_some_and(|(end, upto)| end <= upto);
+    list(&of.catalog.archived).iter().filter(ends_before).filter_map(|log| log.sequence).max()
 }
 
 fn recovery_mode(remote: &Observation) -> Option<&'static str> {
-    Some(match remote.status["state"].as_str()? {
-        "applying" if remote.status["standby"]["delay_s"].as_u64() > Some(0) => "MANAGED WITH QUERY",
+    let delay_s = remote.status.standby.as_ref().and_then(|standby| standby.delay_s);
+    Some(match remote.status.state.as_deref()? {
+        "applying" if delay_s > Some(0) => "MANAGED WITH QUERY",
         "applying" => "MANAGED REAL TIME APPLY WITH QUERY",
         "apply stopped" | "apply error" | "forwarding" => "IDLE",
         _ => return None,
@@ -205,14 +229,14 @@ fn recovery_mode(remote: &Observation) -> Option<&'static str> {
 }
 
 pub fn archive_dest_status(rows: &mut Builder, at: &Observation) {
+    let protection = at.status.protection.as_ref().and_then(|protection| protection.mode.as_deref());
     for known in all(at) {
-        let (status, local) = (known.status, known.is_local());
-        let role = status["role"].as_str();
-        let logs =
-            known.remote.map(|remote| &remote.catalog["logs"]["groups"]).filter(|logs| logs.is_array());
-        let active = |logs: &Value| {
-            let holds = |group: &&Value| group["sequence"].is_u64() && group["archived"] == false;
-            list(logs).iter().filter(holds).count()
+        let (sender, local) = (known.sender, known.is_local());
+        let role = sender.and_then(|at| at.role.as_deref());
+        let logs = known.remote.and_then(|remote| remote.catalog.logs.as_ref()?.groups.as_deref());
+        let active = |logs: &[Group]| {
+            let holds = |group: &&Group| group.sequence.is_some() && group.archived == Some(false);
+            logs.iter().filter(holds).count()
         };
         let kind = match (local, role) {
             (true, _) => Some("LOCAL"),
@@ -226,9 +250,9 @@ pub fn archive_dest_status(rows: &mut Builder, at: &Observation) {
             _ => None,
         };
         let sequence = |upto: Option<u64>| known.remote.and_then(|remote| newest_sequence(remote, upto));
-        let copied = newest_sequence(at, status["has"].as_u64());
+        let copied = newest_sequence(at, known.local.and_then(|at| at.has));
         let archived = if local { copied } else { sequence(Some(u64::MAX)) };
-        let applied = sequence(status["applied"].as_u64());
+        let applied = sequence(sender.and_then(|at| at.applied));
         rows.row([
             ("dest_id", cell(known.id())),
             ("dest_name", known.name()),
@@ -236,9 +260,9 @@ pub fn archive_dest_status(rows: &mut Builder, at: &Observation) {
             ("type", cell(kind)),
             ("database_mode", cell(open)),
             ("recovery_mode", cell(known.remote.and_then(recovery_mode))),
-            ("protection_mode", cell(capitals(&at.status["protection"]["mode"]))),
+            ("protection_mode", cell(protection.map(capitals))),
             ("destination", known.place()),
-            ("standby_logfile_count", cell(logs.map(|logs| list(logs).len()))),
+            ("standby_logfile_count", cell(logs.map(<[Group]>::len))),
             ("standby_logfile_active", cell(logs.map(active))),
             ("archived_thread_no", cell(archived.map(|_| 1u64))),
             ("archived_seq_no", cell(archived)),
@@ -257,9 +281,8 @@ pub fn archive_dest_status(rows: &mut Builder, at: &Observation) {
 /// Time from sending redo to its acknowledgement, for each synchronous destination.
 pub fn redo_dest_resp_histogram(rows: &mut Builder, at: &Observation) {
     for known in all(at).filter(Known::is_sync) {
-        let buckets = known.status["responses"].as_array().into_iter().flatten();
-        let counts = buckets.enumerate().filter_map(|(bucket, count)| Some((bucket, count.as_u64()?)));
-        for (bucket, count) in counts.filter(|(_, count)| *count > 0) {
+        let counts = known.sender.map_or(&[][..], |sender| list(&sender.responses)).iter().copied();
+        for (bucket, count) in counts.enumerate().filter(|(_, count)| *count > 0) {
             rows.row([
                 ("dest_id", cell(known.id())),
                 ("time", cell(time(at.sample.time_us))),
@@ -272,8 +295,9 @@ pub fn redo_dest_resp_histogram(rows: &mut Builder, at: &Observation) {
 
 #[cfg(test)]
 mod tests {
-    use crate::observe::views::example::{self, Shown};
-    use serde_json::json;
+    use crate::views::example::{self, Shown};
+    use standfast_documents::catalog::ConfiguredDestination;
+    use standfast_documents::status::Destination;
 
     #[test]
     fn archive_dest_view_shows_the_destination_attributes() {
@@ -292,10 +316,10 @@ mod tests {
     fn destination_status_follows_the_sender_state() {
         let status = |state: &str, failures: u64, configured: &str, max_failure: u64| {
             let mut at = example::primary();
-            at.catalog["destinations"][0]["state"] = json!(configured);
-            at.catalog["destinations"][0]["max_failure"] = json!(max_failure);
-            at.status["destinations"][0]["state"] = json!(state);
-            at.status["destinations"][0]["failures"] = json!(failures);
+            let config = &mut at.catalog.destinations.as_mut().unwrap()[0];
+            (config.state, config.max_failure) = (Some(configured.into()), Some(max_failure));
+            let sender = &mut at.status.destinations.as_mut().unwrap()[0];
+            (sender.state, sender.failures) = (Some(state.into()), Some(failures));
             Shown::of("v$archive_dest", &at).with("dest_id", "1").only(&["status"]).concat()
         };
         assert_eq!(status("streaming", 0, "enable", 0), "VALID");
@@ -303,7 +327,7 @@ mod tests {
         assert_eq!(status("failed", 3, "enable", 3), "DISABLED");
         assert_eq!(status("streaming", 0, "defer", 0), "DEFERRED");
         let mut at = example::primary();
-        at.status["destinations"] = json!([]);
+        at.status.destinations = Some(vec![]);
         assert_eq!(Shown::of("v$archive_dest", &at).with("dest_id", "1").only(&["status"]), ["INACTIVE"]);
     }
 
@@ -317,7 +341,7 @@ mod tests {
         assert_eq!(shown.only(&["synchronization_status", "synchronized", "gap_status"]), expected);
         let mut at = example::primary();
         at.standbys = vec![example::silent("north")];
-        at.status["destinations"] = json!([]);
+        at.status.destinations = Some(vec![]);
         let shown = Shown::of("v$archive_dest_status", &at).with("dest_id", "1");
         assert_eq!(shown.only(&columns), ["-", "-", "-", "-", "-"]);
         assert_eq!(shown.only(&["synchronized", "gap_status"]), ["NO", "-"]);
@@ -328,12 +352,12 @@ mod tests {
         let columns = ["dest_id", "duration", "frequency"];
         let mut at = example::primary();
         assert_eq!(Shown::of("v$redo_dest_resp_histogram", &at).all(&columns), [["1", "512", "2"]]);
-        let mut other = at.catalog["destinations"][0].clone();
-        (other["id"], other["name"]) = (json!(3), json!("west"));
-        at.catalog["destinations"].as_array_mut().unwrap().push(other);
-        let west = json!({ "name": "west", "responses": [0, 5, 0, 1] });
-        at.status["destinations"].as_array_mut().unwrap().push(west);
-        at.status["local_destinations"][0]["responses"] = json!([7]);
+        let configured = at.catalog.destinations.as_mut().unwrap();
+        let (id, name) = (Some(3), Some("west".to_owned()));
+        configured.push(ConfiguredDestination { id, name: name.clone(), ..configured[0].clone() });
+        let responses = Some(vec![0, 5, 0, 1]);
+        let west = Destination { name, responses, ..Destination::default() };
+        at.status.destinations.as_mut().unwrap().push(west);
         let expected = [["1", "512", "2"], ["3", "2", "5"], ["3", "8", "1"]];
         assert_eq!(
             Shown::of("v$redo_dest_resp_histogram", &at).all(&columns),

@@ -1,6 +1,5 @@
 //! Builds rows by column names; cells that are not set are NULL.
 
-use serde_json::Value;
 use standfast_views::{Cell, Rows, View};
 
 /// Rows of a view under construction.
@@ -44,7 +43,7 @@ impl Builder {
     }
 }
 
-/// Converts a value to a cell; `None` and null become NULL.
+/// Converts a value to a cell; `None` becomes NULL.
 pub fn cell(value: impl IntoCell) -> Cell {
     value.into_cell()
 }
@@ -96,19 +95,30 @@ impl IntoCell for bool {
     }
 }
 
-impl IntoCell for &Value {
+impl IntoCell for &String {
     fn into_cell(self) -> Cell {
-        match self {
-            Value::Null => Cell::Null,
-            Value::Bool(value) => cell(*value),
-            Value::Number(number) => match (number.as_i64(), number.as_u64()) {
-                (Some(value), _) => Cell::Integer(value),
-                (None, Some(value)) => cell(value),
-                (None, None) => cell(number.as_f64()),
-            },
-            Value::String(text) => cell(text.as_str()),
-            other => cell(other.to_string()),
-        }
+        cell(self.as_str())
+    }
+}
+
+impl IntoCell for &u64 {
+    fn into_cell(self) -> Cell {
+        cell(*self)
+    }
+}
+
+impl IntoCell for &bool {
+    fn into_cell(self) -> Cell {
+        cell(*self)
+    }
+}
+
+impl<'a, T> IntoCell for &'a Option<T>
+where
+    &'a T: IntoCell,
+{
+    fn into_cell(self) -> Cell {
+        self.as_ref().map_or(Cell::Null, IntoCell::into_cell)
     }
 }
 
@@ -121,14 +131,13 @@ impl<T: IntoCell> IntoCell for Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn missing_cells_are_null_and_last_column_names_the_instance() {
         let view = standfast_views::view("v$archive_gap").unwrap();
         let mut rows = Builder::new(view);
         rows.begin_instance("oslo");
-        rows.row([("low_sequence_no", cell(7u64)), ("high_sequence_no", cell(&json!(null)))]);
+        rows.row([("low_sequence_no", cell(7u64)), ("high_sequence_no", cell(None::<u64>))]);
         let rows = rows.finish();
         assert_eq!(rows.columns.last(), Some(&"db_unique_name"));
         assert_eq!(
@@ -138,11 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn json_numbers_stay_numbers_in_view_cells() {
-        assert_eq!(cell(&json!(5)), Cell::Integer(5));
-        assert_eq!(cell(&json!(u64::MAX)), Cell::Integer(i64::MAX));
-        assert_eq!(cell(&json!(0.5)), Cell::Real(0.5));
-        assert_eq!(cell(&json!(true)), Cell::Text("YES".into()));
+    fn values_become_cells_of_their_kind() {
+        assert_eq!(cell(Some(5u64)), Cell::Integer(5));
+        assert_eq!(cell(u64::MAX), Cell::Integer(i64::MAX));
+        assert_eq!(cell(0.5), Cell::Real(0.5));
+        assert_eq!(cell(Some(true)), Cell::Text("YES".into()));
         assert_eq!(cell(f64::NAN), Cell::Null);
     }
 }

@@ -1,6 +1,10 @@
 //! Handmade observations, and rows as texts, for tests of views.
 
+#![allow(clippy::unwrap_used)]
+
 use serde_json::json;
+use standfast_documents::catalog::Logs;
+use standfast_documents::{Catalog, Status};
 use standfast_instruments::{
     Activity, Event, History, Instruments, LagCount, Metric, Observation, Remote, ThreadSample, WaitClass,
 };
@@ -42,7 +46,7 @@ pub fn primary() -> Observation {
         thread("lgwr", Some(Event::LogFileParallelWrite)),
         thread("feed-north", Some(Event::RdbmsIpcMessage)),
     ];
-    let status = json!({
+    let status = Status::of(&json!({
         "name": "south", "role": "primary", "state": "open", "pid": 77, "time_us": TEN + 30 * SECOND,
         "durable": 9000, "log": {"checkpoint": 8500},
         "protection": {"mode": "maximum-availability", "level": "resynchronization"},
@@ -53,8 +57,8 @@ pub fn primary() -> Observation {
             "responses": [0, 0, 0, 0, 0, 0, 0, 0, 0, 2]}],
         "local_destinations": [{"name": "copies", "status": "ERROR", "has": 7000, "failures": 2,
             "trouble": "no room"}],
-    });
-    let catalog = json!({
+    }));
+    let catalog = Catalog::of(&json!({
         "family": "0123", "role": "primary", "incarnation": 1, "incarnation_id": "0202", "branch": 4096,
         "incarnation_time_us": TEN - 300 * SECOND,
         "logs": {"kind": "online", "block_bytes": 4096, "groups": [
@@ -78,7 +82,7 @@ pub fn primary() -> Observation {
                 "valid_for": ["all_logfiles", "all_roles"], "valid_for_primary": true, "attributes": "LOCATION=/copies"},
         ],
         "parameters": [{"name": "redo.groups", "value": 4, "default": 3}],
-    });
+    }));
     let history = History {
         metrics: vec![
             metric("Redo Generated Per Sec", TEN + 15 * SECOND, Some(7.0)),
@@ -117,23 +121,23 @@ pub fn standby() -> Observation {
     let mut at = primary();
     at.name = "north".into();
     at.sample.threads = vec![thread("rfs-1", Some(Event::RfsIdle)), thread("mrp0", None)];
-    at.status = json!({
+    at.status = Status::of(&json!({
         "name": "north", "role": "standby", "state": "applying", "pid": 78, "time_us": TEN + 30 * SECOND,
         "log": {"checkpoint": 8500}, "protection": {"mode": "maximum-availability", "level": null}, "alerts": [],
         "standby": {"connected": true, "gap": null, "received": 9000, "hardened": 9000, "confirmed": 9000,
             "applied": 9000, "last_heard_us": TEN + 29 * SECOND, "source_end": 9000,
             "transport_lag_s": 0.0, "apply_lag_s": 0.0, "delay_s": 0,
             "transactions": 12, "source": {"name": "south", "role": "primary", "via": []}},
-    });
-    at.catalog["role"] = json!("standby");
-    at.catalog["destinations"] = json!([]);
-    at.catalog["logs"] = json!({"kind": "standby", "block_bytes": 4096, "groups": [
+    }));
+    at.catalog.role = Some("standby".into());
+    at.catalog.destinations = Some(vec![]);
+    at.catalog.logs = Some(Logs::of(&json!({"kind": "standby", "block_bytes": 4096, "groups": [
         {"group": 1, "state": "current", "sequence": 8, "first_scn": 8000, "next_scn": null, "first_time_us": TEN,
             "archived": false, "bytes": 8388608, "members": ["/b/1a.log"], "lost_members": []},
         {"group": 2, "state": "inactive", "sequence": 7, "first_scn": 7000, "next_scn": 8000,
             "first_time_us": TEN - 60 * SECOND, "archived": true, "bytes": 8388608, "members": [],
             "lost_members": []},
-    ]});
+    ]})));
     let lag = |seconds, count| LagCount { name: "apply lag".into(), seconds, count, last_us: TEN };
     at.history = History { lags: vec![lag(2, 5), lag(61, 3), lag(90, 4)], ..History::default() };
     at

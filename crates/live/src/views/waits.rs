@@ -154,7 +154,7 @@ pub fn active_session_history(rows: &mut Builder, at: &Observation) {
 
 #[cfg(test)]
 mod tests {
-    use crate::observe::views::example::{self, Shown};
+    use crate::views::example::{self, Shown};
     use standfast_instruments::{Event, Histogram, Observation};
 
     fn waited(event: Event, all_us: &[u64]) -> Observation {

@@ -1,89 +1,85 @@
-//! The state document of an instance (`standfast status --json`), typed. What is missing there, or is not understood, is
-//! `None` here.
+//! The state of an instance (`standfast status --json`). What is missing there, or is not understood, is `None`.
 
-use crate::figure;
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
-
-/// A field that cannot be read is unknown; it does not take the others with it.
-fn lenient<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(
-    from: D,
-) -> Result<Option<T>, D::Error> {
-    Ok(serde_json::from_value(Value::deserialize(from)?).ok())
-}
-
-macro_rules! document {
-    ($(#[doc = $doc:literal])* $name:ident { $($(#[doc = $field_doc:literal])* $field:ident: $kind:ty,)* }) => {
-        $(#[doc = $doc])*
-        #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-        #[serde(default)]
-        pub struct $name {
-            $($(#[doc = $field_doc])* #[serde(deserialize_with = "lenient")] pub $field: Option<$kind>,)*
-        }
-    };
-}
+use crate::group::Group;
+use crate::verification::{DifferingPage, VerificationRun};
+use serde::Deserialize;
 
 document! {
-    /// Of an instance.
+    /// State of an instance: the answer to `standfast status --json`.
     Status {
+        name: String,
+        /// Identity, hexadecimal.
+        instance: String,
+        /// Identity of the family, hexadecimal.
+        family: String,
+        directory: String,
+        /// Version of the program.
+        version: String,
+        pid: u64,
         /// `primary`, `standby` or `far sync`.
         role: String,
-        /// What it does in that role, or how it fails.
+        /// What it does in that role, or how it has failed.
         state: String,
-        /// Why it has failed.
+        /// Why it has failed; `None` while it works.
         failure: String,
-        /// Number of its life as a primary.
         incarnation: u64,
-        /// Of the program.
-        version: String,
+        /// HOST:PORT of its receiver.
+        listen: String,
         /// When this was true, microseconds since the Unix epoch.
         time_us: u64,
-        /// How connections with other instances are protected.
+        /// The newest lines of the alert log, oldest first.
+        alerts: Vec<String>,
         security: Security,
-        /// Protection mode and level.
+        /// The newest comparison of a primary with its standbys.
+        verification: VerificationRun,
+        /// Pages here that differed from the primary when last compared.
+        differing_pages: Vec<DifferingPage>,
+        kept_files: Vec<KeptFile>,
+        thresholds: LagThresholds,
+        log: Log,
+        /// Open files whose paths name other files now.
+        moved_files: Vec<String>,
+        local_destinations: Vec<LocalDestination>,
         protection: Protection,
-        /// End of the redo in the log buffer.
+        /// End of the redo in the log buffer, SCN.
         captured: u64,
-        /// End of the redo on disk.
+        /// End of the redo on disk, SCN.
         durable: u64,
-        /// Commits captured.
+        /// Commits up to this SCN have returned to their applications.
+        released: u64,
+        /// Commits captured since the start.
         commits: u64,
         /// Commits that wait at the moment.
         waiting_commits: u64,
-        /// What they wait for; empty: nothing out of the ordinary.
+        /// The wait event that holds commits or redo up; empty: none.
         waiting_for: String,
+        /// Waits that another configuration could avoid.
+        waits: Vec<Wait>,
+        checkpoints: Checkpoints,
         /// Connected sessions.
         sessions: u64,
-        /// Where redo is shipped.
-        destinations: Vec<Destination>,
-        /// Those that are protected.
         databases: Vec<Database>,
+        /// Number of databases, where a snapshot lists only some.
+        databases_total: u64,
         /// Database files in protected directories that are not protected.
         unprotected_files: Vec<String>,
-        /// What a standby has.
+        destinations: Vec<Destination>,
+        /// What a standby or far sync has received.
         standby: Received,
-        /// The redo log.
-        log: Log,
-        /// Files that are open and not what their paths say any more.
-        moved_files: Vec<String>,
-        /// The newest lines of the alert log, the oldest first.
-        alerts: Vec<String>,
-        /// Lags above which something is to be said.
-        thresholds: LagThresholds,
-        /// Pages here that were not what a primary had when they were last compared.
-        differing_pages: Vec<DifferingPage>,
-        /// The newest comparison of a primary with its standbys.
-        verification: Verification,
     }
 }
 
 document! {
-    /// A certificate.
+    /// The certificate of an instance.
     Certificate {
+        name: String,
+        fingerprint: String,
         /// Whole days until it ends.
         days_left: i64,
         /// When it ends, microseconds since the Unix epoch.
         not_after_us: u64,
+        /// When its renewal is due, microseconds since the Unix epoch.
+        renew_at_us: u64,
         /// `valid`, `due`, `renewal failed`, `ending`, `not valid yet` or `expired`.
         state: String,
         /// Why the last renewal failed.
@@ -94,58 +90,64 @@ document! {
 document! {
     /// How connections with other instances are protected.
     Security {
-        /// Plain TCP is allowed.
+        /// Whether plain TCP is allowed.
         insecure: bool,
-        /// The certificate of the instance.
         certificate: Certificate,
+        /// Whether this instance has the key of the authority.
+        gives_certificates: bool,
     }
 }
 
 document! {
     /// A protected database.
     Database {
-        /// Its name.
+        id: u64,
         name: String,
+        path: String,
+        /// Bytes.
+        page_size: u64,
         /// `open` at a primary, `standby` at a standby, or what is wrong.
         state: String,
-        /// Why it has failed.
         failure: String,
+        /// Why it is offline.
+        why: String,
+        /// Redo from this SCN on is kept for it.
+        redo_needed_from: u64,
+        /// SCN of its last commit.
+        scn: u64,
+        wal_frames: u64,
+        wal_frames_backfilled: u64,
         /// Commits that no session announced, since the instance opened it.
-        foreign_writers: String,
         foreign_commits: u64,
         /// When the last of them were found, microseconds since the Unix epoch.
         foreign_seen_us: u64,
-        /// Who had the file open without the VFS then.
+        /// Processes that had the file open without the VFS then.
         foreign_processes: Vec<ForeignProcess>,
+        /// `refused`, `refusing` (the lock that keeps them out is not held yet) or `counted`.
+        foreign_writers: String,
     }
 }
 
 document! {
     /// A process that has a database open without the VFS.
     ForeignProcess {
-        /// Its number.
         pid: u64,
-        /// Its name.
         name: String,
     }
 }
 
 document! {
-    /// `[alert]` of the configuration, seconds.
+    /// `[alert]` of the configuration: lags above which something is reported, seconds.
     LagThresholds {
-        /// Of the transport lag: a warning.
         transport_lag_warn_s: f64,
-        /// Critical.
         transport_lag_critical_s: f64,
-        /// Of the apply lag: a warning.
         apply_lag_warn_s: f64,
-        /// Critical.
         apply_lag_critical_s: f64,
     }
 }
 
 document! {
-    /// What is promised and what is kept.
+    /// Protection mode and level.
     Protection {
         /// As configured.
         mode: String,
@@ -155,13 +157,68 @@ document! {
 }
 
 document! {
-    /// Of a destination.
+    /// Count and time of a wait event.
+    Wait {
+        event: String,
+        count: u64,
+        time_us: u64,
+    }
+}
+
+document! {
+    /// What checkpoints have done since the start.
+    Checkpoints {
+        passive: u64,
+        resets: u64,
+        /// WALs rewritten with the newest version of each page.
+        rewrites: u64,
+        gates: u64,
+        /// Longest checkpoint gate, microseconds.
+        gate_us_max: u64,
+        /// Frames handed to the disk before a checkpoint asked for it.
+        early_frames: u64,
+    }
+}
+
+document! {
+    /// A file that was kept when other content replaced a database.
+    KeptFile {
+        /// Name of the database.
+        name: String,
+        path: String,
+        /// From this SCN on the other content counts.
+        scn: u64,
+        /// Bytes of the file and its WAL.
+        bytes: u64,
+        /// When it was kept, microseconds since the Unix epoch.
+        kept_us: u64,
+    }
+}
+
+document! {
+    /// A directory to which archived logs are copied.
+    LocalDestination {
+        name: String,
+        location: String,
+        /// As V$ARCHIVE_DEST.STATUS.
+        status: String,
+        /// Whether the reuse of logs waits for it.
+        mandatory: bool,
+        /// All archived logs up to this SCN are there.
+        has: u64,
+        failures: u64,
+        /// The last failure.
+        trouble: String,
+    }
+}
+
+document! {
+    /// Where redo is shipped, as its sender knows it.
     Destination {
-        /// Its name.
         name: String,
         /// HOST:PORT.
         address: String,
-        /// What it was when it last answered.
+        /// Its role when it last answered.
         role: String,
         /// `sync-affirm`, `fastsync` or `async`.
         mode: String,
@@ -171,44 +228,51 @@ document! {
         standing: String,
         /// Whether commits wait for it at the moment.
         required: bool,
-        /// End of the redo received there.
+        /// End of the redo received there, SCN.
         received: u64,
-        /// How far apply is there.
+        /// End of the redo on disk there, SCN.
+        hardened: u64,
+        /// End of the redo applied there, SCN.
         applied: u64,
+        stopped_databases: Vec<Stopped>,
+        /// Number of databases there to which redo is not applied.
+        stopped_total: u64,
+        verified_databases: Vec<VerifiedDatabase>,
+        /// Pages there that differ from the primary.
+        differing_pages: u64,
         /// Redo that it has not received, bytes.
         transport_lag_bytes: u64,
-        /// Redo that it has not applied, bytes.
-        apply_lag_bytes: u64,
-        /// The same in seconds, where the instance says so itself.
+        /// How old the oldest redo is that it has not received.
         transport_lag_s: f64,
-        /// The same in seconds, where the instance says so itself.
-        apply_lag_s: f64,
-        /// When it was last heard, microseconds since the Unix epoch.
-        last_heard_us: u64,
-        /// Redo sent to it since its sender was started, bytes.
+        /// Redo sent since its sender was started, bytes.
         redo_bytes: u64,
-        /// TCP segments with data sent to it since its sender was started.
+        /// Bytes sent for it, after compression.
+        wire_bytes: u64,
+        /// TCP segments with data sent since its sender was started.
         tcp_segments: u64,
         /// Those of them that were sent again.
         tcp_retransmitted: u64,
+        /// Redo that it has not applied, bytes.
+        apply_lag_bytes: u64,
+        /// How old the oldest redo is that it has not applied.
+        apply_lag_s: f64,
         /// Mean time from sending to acknowledgement, microseconds.
         round_trip_us: u64,
+        /// The same as TCP measures it, microseconds.
+        network_round_trip_us: u64,
         /// A short write of its log, microseconds: a tenth took less.
         log_write_us: u64,
+        /// Counts of responses by powers of two of microseconds.
+        responses: Vec<u64>,
         /// How long transactions are held back there, seconds.
         delay_s: u64,
-        /// Newest trouble, also when it is over.
+        /// When it was last heard, microseconds since the Unix epoch.
+        last_heard_us: u64,
+        /// Failed attempts to connect since the last success.
+        failures: u64,
+        /// The newest failure, also when it is over.
         last_trouble: String,
-        /// Logs that it lacks.
         gap: Gap,
-        /// Databases there to which redo is not applied.
-        stopped_total: u64,
-        /// Which these are.
-        stopped_databases: Vec<Stopped>,
-        /// Pages there that are not what the primary has.
-        differing_pages: u64,
-        /// What verification has found of each database there.
-        verified_databases: Vec<VerifiedDatabase>,
     }
 }
 
@@ -217,27 +281,23 @@ document! {
     Stopped {
         /// Its name; `(all)`: nothing is applied at all.
         database: String,
-        /// Why.
+        /// SCN of the last commit applied to it.
+        applied: u64,
         reason: String,
-    }
-}
-
-document! {
-    /// A comparison of a primary with its standbys.
-    Verification {
-        /// When it began, microseconds since the Unix epoch.
-        run: u64,
-        /// When it ended.
-        ended_us: u64,
     }
 }
 
 document! {
     /// What verification has found of a database of a destination.
     VerifiedDatabase {
-        /// Its name.
         database: String,
-        /// Pages that differ.
+        /// The newest run that compared a page of it; 0: none.
+        run: u64,
+        /// Pages compared in that run.
+        compared: u64,
+        /// The SCN as of which the last of them was compared.
+        scn: u64,
+        /// Pages that differ, found by any run.
         differing: u64,
         /// The first of them.
         pages: Vec<DifferingPage>,
@@ -245,125 +305,116 @@ document! {
 }
 
 document! {
-    /// A page that is not what the primary had when it was last compared.
-    DifferingPage {
-        /// Its database, where it is not said already.
-        database: String,
-        /// Its number.
-        page: u64,
-        /// The position as of which it was compared.
-        scn: u64,
-    }
-}
-
-document! {
     /// Missing logs.
     Gap {
-        /// The first.
         low_sequence: u64,
-        /// The last.
         high_sequence: u64,
+        /// End of the redo held when the gap was found, SCN.
+        from: u64,
+        /// First SCN of the stream beyond the gap.
+        to: u64,
+        /// Bytes of its archived logs.
+        bytes: u64,
         /// Bytes that have not been transferred.
         bytes_left: u64,
+        connections: u64,
     }
 }
 
 document! {
     /// What a standby or a far sync has received.
     Received {
+        superseded_by: Superseded,
         /// Whether redo is arriving.
         connected: bool,
-        /// Logs that it lacks.
         gap: Gap,
-        /// End of the redo on disk here.
+        /// End of the redo received, SCN.
+        received: u64,
+        /// End of the redo on disk here, SCN.
         hardened: u64,
-        /// End of the redo that is also durable at the primary.
+        /// End of the redo that is also durable at the primary, SCN.
         confirmed: u64,
-        /// How far apply is.
+        /// End of the redo applied, SCN.
         applied: u64,
+        /// Time of the last commit applied, microseconds since the Unix epoch.
+        applied_time_us: u64,
         /// Redo that is here and not applied, bytes.
         apply_lag_bytes: u64,
         /// Redo of the source that is not here, bytes.
         transport_lag_bytes: u64,
-        /// The same in seconds.
         transport_lag_s: f64,
         /// How old the oldest redo is that is not applied, seconds.
         apply_lag_s: f64,
         /// When its source was last heard, microseconds since the Unix epoch.
         last_heard_us: u64,
-        /// Who sends.
         source: Source,
-        /// End of the redo at the source, as last heard.
+        /// End of the redo at the source, as last heard, SCN.
         source_end: u64,
-        /// Databases to which redo is not applied.
-        stopped_databases: Vec<Value>,
+        /// What is unwise about its standby redo logs.
+        log_warning: String,
+        stopped_databases: Vec<Stopped>,
+        /// Transactions applied since the start.
+        transactions: u64,
         /// How long transactions are held back, seconds.
         delay_s: u64,
+        /// When the next delayed transaction is due, microseconds since the Unix epoch.
+        next_apply_us: u64,
+    }
+}
+
+document! {
+    /// The primary of a newer incarnation that was heard of.
+    Superseded {
+        incarnation: u64,
+        /// The instance that reported it.
+        peer: String,
     }
 }
 
 document! {
     /// Where a standby's redo comes from.
     Source {
-        /// Its name.
         name: String,
-        /// Its role.
         role: String,
+        /// The instances that forward it, from the primary on.
+        via: Vec<String>,
     }
 }
 
 document! {
     /// The redo log.
     Log {
+        /// Bytes of the largest group.
+        group_bytes: u64,
         /// Bytes of a block; every write fills whole blocks.
         block_bytes: u64,
-        /// Its groups.
+        /// Recovery begins at this SCN.
+        checkpoint: u64,
         groups: Vec<Group>,
+        /// Number of archived logs.
+        archived: u64,
     }
 }
 
-document! {
-    /// A group of the redo log.
-    Group {
-        /// `current`, `active`, `inactive` or `unused`.
-        state: String,
-        /// Number of the log in it.
-        sequence: u64,
-        /// Begin of its redo.
-        first_scn: u64,
-        /// Bytes of each of its files.
-        bytes: u64,
-        /// Whether what it holds is archived.
-        archived: bool,
-        /// Members that are neither read nor written.
-        lost_members: Vec<String>,
-    }
-}
-
-impl Certificate {
-    /// For how long it is valid yet when it is `now_us`, in words; `None`: it is over, or that is not known.
-    pub fn left(&self, now_us: Option<u64>) -> Option<String> {
-        let seconds = match (self.not_after_us, now_us, self.days_left) {
-            (Some(end_us), Some(now_us), _) => end_us.checked_sub(now_us)? / 1_000_000,
-            (_, _, days) => u64::try_from(days?).ok()? * 86_400,
-        };
-        Some(if seconds < 2 * 86_400 {
-            figure::seconds(seconds as f64)
-        } else {
-            format!("{} days", seconds / 86_400)
-        })
-    }
+/// The part of an observation that has the status.
+#[derive(Deserialize)]
+struct Observed {
+    #[serde(default, deserialize_with = "crate::or_unknown")]
+    status: Status,
 }
 
 impl Status {
+    /// Reads the status out of an observation of an instance, as text.
+    ///
+    /// # Errors
+    /// When the text is not JSON.
+    pub fn in_observation(text: &str) -> Result<Status, serde_json::Error> {
+        Ok(serde_json::from_str::<Observed>(text)?.status)
+    }
+
     /// The certificate, if there is one and it is known.
     pub fn certificate(&self) -> Option<&Certificate> {
         self.security.as_ref()?.certificate.as_ref()
-    }
-
-    /// Out of the document; all of it is unknown when it is none.
-    pub fn of(document: &Value) -> Status {
-        Status::deserialize(document).unwrap_or_default()
     }
 
     /// The destinations, none when they are not known.
@@ -374,6 +425,11 @@ impl Status {
     /// The groups of the redo log, none when they are not known.
     pub fn groups(&self) -> &[Group] {
         self.log.as_ref().and_then(|log| log.groups.as_deref()).unwrap_or_default()
+    }
+
+    /// The newest lines of the alert log, none when they are not known.
+    pub fn alerts(&self) -> &[String] {
+        self.alerts.as_deref().unwrap_or_default()
     }
 
     /// The databases, none when they are not known.
@@ -454,20 +510,6 @@ impl Received {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn certificate_expiry_is_shown_in_a_suitable_unit() {
-        let left = |seconds: i64| {
-            let not_after_us = Some(1_000_000_000_000_000);
-            let certificate = Certificate { not_after_us, ..Certificate::default() };
-            certificate.left(Some((1_000_000_000_i64 - seconds) as u64 * 1_000_000))
-        };
-        assert_eq!(left(243 * 86_400 + 5).as_deref(), Some("243 days"));
-        assert_eq!(left(1100).as_deref(), Some("18 min 20 s"));
-        assert_eq!(left(-1), None);
-        let days = |days_left| Certificate { days_left, ..Certificate::default() }.left(None);
-        assert_eq!((days(Some(100)).as_deref(), days(Some(-1)), days(None)), (Some("100 days"), None, None));
-    }
 
     #[test]
     fn unparsable_status_field_is_unknown_and_others_are_read() {

@@ -1,9 +1,11 @@
 //! Threads of an instance.
 
 use super::builder::{Builder, cell};
-use super::logs::list;
+use super::logs::{all_groups, list};
 use super::text::time;
-use serde_json::Value;
+use standfast_documents::catalog::ConfiguredDestination;
+use standfast_documents::group::Group;
+use standfast_documents::status::{Received, Source};
 use standfast_instruments::{Event, Observation, ThreadSample, WaitClass};
 use standfast_views::Cell;
 
@@ -41,36 +43,44 @@ fn is_idle(thread: &ThreadSample) -> bool {
 
 /// Position of a thread in the redo: the log group that contains it, and the block.
 struct Place<'a> {
-    group: &'a Value,
+    group: &'a Group,
     block: Option<u64>,
 }
 
 fn place<'a>(at: &'a Observation, work: Work) -> Option<Place<'a>> {
     let position = match work {
-        Work::Write => &at.status["durable"],
-        Work::Receive => &at.status["standby"]["hardened"],
-        Work::Apply => &at.status["standby"]["applied"],
+        Work::Write => at.status.durable?,
+        Work::Receive => received(at)?.hardened?,
+        Work::Apply => received(at)?.applied?,
         _ => return None,
-    }
-    .as_u64()?;
-    let logs = &at.catalog["logs"];
-    let contains = |group: &&Value| {
-        let (first, next) = (group["first_scn"].as_u64(), group["next_scn"].as_u64());
-        first.is_some_and(|first| first <= position) && next.is_none_or(|next| position < next)
     };
-    let group = list(&logs["groups"]).iter().find(contains)?;
-    let begin = group["first_scn"].as_u64()?;
+    let contains = |group: &&Group| {
+        let begins = group.first_scn.is_some_and(|first| first <= position);
+        begins && group.next_scn.is_none_or(|next| position < next)
+    };
+    let group = all_groups(at).iter().find(contains)?;
+    let (begin, block_bytes) = (group.first_scn?, at.catalog.logs.as_ref()?.block_bytes?);
     // The first block is the header.
-    let block =
-        position.saturating_sub(begin).checked_div(logs["block_bytes"].as_u64()?).map(|block| block + 1);
+    let block = position.saturating_sub(begin).checked_div(block_bytes).map(|block| block + 1);
     Some(Place { group, block })
 }
 
 /// Configured destination of a sending thread: `feed-NAME`, `ack-NAME`, or `arcN-NAME` for missing logs.
-fn destination_of<'a>(at: &'a Observation, thread: &str) -> &'a Value {
-    let name = thread.split_once('-').filter(|(kind, _)| !kind.starts_with("rfs")).map(|(_, name)| name);
-    let mut all = list(&at.catalog["destinations"]).iter();
-    all.find(|destination| destination["name"].as_str() == name && name.is_some()).unwrap_or(&Value::Null)
+fn destination_of<'a>(at: &'a Observation, thread: &str) -> Option<&'a ConfiguredDestination> {
+    let name = thread.split_once('-').filter(|(kind, _)| !kind.starts_with("rfs")).map(|(_, name)| name)?;
+    list(&at.catalog.destinations).iter().find(|destination| destination.name.as_deref() == Some(name))
+}
+
+fn is_async(destination: Option<&ConfiguredDestination>) -> bool {
+    destination.is_some_and(|destination| destination.mode.as_deref() == Some("async"))
+}
+
+fn received(at: &Observation) -> Option<&Received> {
+    at.status.standby.as_ref()
+}
+
+fn source(at: &Observation) -> Option<&Source> {
+    received(at)?.source.as_ref()
 }
 
 fn role(at: &Observation, thread: &str, work: Work) -> &'static str {
@@ -80,14 +90,14 @@ fn role(at: &Observation, thread: &str, work: Work) -> &'static str {
         Work::Archive => "archive redo",
         Work::Receive => "RFS",
         Work::Apply => "managed recovery",
-        Work::Send if destination_of(at, thread)["mode"] == "async" => "async ORL multi",
+        Work::Send if is_async(destination_of(at, thread)) => "async ORL multi",
         Work::Send => "sync",
         Work::Other(role) => role,
     }
 }
 
 fn delay_minutes(at: &Observation, work: Work) -> Option<u64> {
-    (work == Work::Apply).then(|| at.status["standby"]["delay_s"].as_u64().map(|delay| delay / 60)).flatten()
+    received(at).filter(|_| work == Work::Apply)?.delay_s.map(|delay| delay / 60)
 }
 
 pub fn dataguard_process(rows: &mut Builder, at: &Observation) {
@@ -100,14 +110,14 @@ pub fn dataguard_process(rows: &mut Builder, at: &Observation) {
             Some(event) => event,
         };
         let client = match work {
-            Work::Receive => at.status["standby"]["source"]["role"].as_str(),
+            Work::Receive => source(at).and_then(|source| source.role.as_deref()),
             Work::Send => Some("standby"),
             _ => None,
         };
-        let id = destination["id"].as_u64();
+        let id = destination.and_then(|destination| destination.id);
         let cells = [
             ("name", cell(thread.name.as_str())),
-            ("pid", cell(&at.status["pid"])),
+            ("pid", cell(at.status.pid)),
             ("type", cell("KSB")),
             ("role", cell(role(at, &thread.name, work))),
             ("proc_time", cell(time(at.sample.started_us))),
@@ -115,8 +125,8 @@ pub fn dataguard_process(rows: &mut Builder, at: &Observation) {
             ("client_role", cell(client)),
             ("dest_id", cell(id)),
             ("dest_mask", cell(id.filter(|id| (1..=31).contains(id)).map(|id| 1u64 << (id - 1)))),
-            ("dbid", cell(&at.catalog["family"])),
-            ("dgid", cell(&at.catalog["family"])),
+            ("dbid", cell(&at.catalog.family)),
+            ("dgid", cell(&at.catalog.family)),
             ("instance", cell(1u64)),
         ];
         rows.row(cells.into_iter().chain(log_cells(at, work)));
@@ -127,19 +137,19 @@ pub fn dataguard_process(rows: &mut Builder, at: &Observation) {
 fn log_cells(at: &Observation, work: Work) -> [(&'static str, Cell); 6] {
     let place = place(at, work);
     [
-        ("group_no", cell(place.as_ref().map(|place| &place.group["group"]))),
-        ("resetlog_id", cell(&at.catalog["incarnation_id"])),
+        ("group_no", cell(place.as_ref().and_then(|place| place.group.group))),
+        ("resetlog_id", cell(&at.catalog.incarnation_id)),
         ("thread_no", cell(place.as_ref().map(|_| 1u64))),
-        ("sequence_no", cell(place.as_ref().map(|place| &place.group["sequence"]))),
+        ("sequence_no", cell(place.as_ref().and_then(|place| place.group.sequence))),
         ("block_no", cell(place.and_then(|place| place.block))),
         ("delay_mins", cell(delay_minutes(at, work))),
     ]
 }
 
 fn state(at: &Observation, thread: &ThreadSample, work: Work) -> &'static str {
-    let standby = &at.status["standby"];
+    let has_gap = received(at).is_some_and(|received| received.gap.is_some());
     match work {
-        Work::Apply if standby["gap"].is_object() => "WAIT_FOR_GAP",
+        Work::Apply if has_gap => "WAIT_FOR_GAP",
         Work::Apply if is_idle(thread) => "WAIT_FOR_LOG",
         Work::Apply => "APPLYING_LOG",
         Work::Receive if is_idle(thread) => "IDLE",
@@ -162,14 +172,15 @@ pub fn managed_standby(rows: &mut Builder, at: &Observation) {
             Work::Apply => "MRP0",
             Work::Other(_) => continue,
         };
-        let of_primary = work == Work::Receive && at.status["standby"]["source"]["role"] == "primary";
+        let of_primary = work == Work::Receive
+            && source(at).is_some_and(|source| source.role.as_deref() == Some("primary"));
         let cells = [
             ("process", cell(process)),
-            ("pid", cell(&at.status["pid"])),
+            ("pid", cell(at.status.pid)),
             ("status", cell(state(at, thread, work))),
             ("client_process", cell(if of_primary { "LGWR" } else { "N/A" })),
             ("client_pid", cell("N/A")),
-            ("client_dbid", cell(&at.catalog["family"])),
+            ("client_dbid", cell(&at.catalog.family)),
             ("known_agents", Cell::Integer(0)),
             ("active_agents", Cell::Integer(0)),
         ];
@@ -179,8 +190,8 @@ pub fn managed_standby(rows: &mut Builder, at: &Observation) {
 
 #[cfg(test)]
 mod tests {
-    use crate::observe::views::example::{self, Shown};
-    use serde_json::json;
+    use crate::views::example::{self, Shown};
+    use standfast_documents::status::Gap;
 
     #[test]
     fn threads_are_shown_with_role_action_and_log_position() {
@@ -211,7 +222,7 @@ mod tests {
         let states =
             |at: &_| Shown::of("v$managed_standby", at).all(&["process", "status", "client_process"]);
         assert_eq!(states(&at), [["RFS", "IDLE", "LGWR"], ["MRP0", "APPLYING_LOG", "N/A"]]);
-        at.status["standby"]["gap"] = json!({"low_sequence": 3});
+        at.status.standby.as_mut().unwrap().gap = Some(Gap { low_sequence: Some(3), ..Gap::default() });
         assert_eq!(states(&at)[1][1], "WAIT_FOR_GAP");
     }
 }

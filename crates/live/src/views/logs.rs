@@ -3,14 +3,21 @@
 use super::builder::{Builder, cell};
 use super::family::{sender_of, silent};
 use super::text::{time, time_of};
-use serde_json::Value;
+use standfast_documents::catalog::{ArchivedLog, ConfiguredDestination};
+use standfast_documents::group::Group;
+use standfast_documents::status::{Gap, Received};
 use standfast_instruments::Observation;
 use standfast_views::Cell;
 use std::collections::HashMap;
 
-/// Elements of a JSON list; empty for null.
-pub(super) fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
+/// Elements of a list; none while it is unknown.
+pub(super) fn list<T>(of: &Option<Vec<T>>) -> &[T] {
+    of.as_deref().unwrap_or_default()
+}
+
+/// Groups of the log that the instance writes in its role.
+pub(super) fn all_groups(at: &Observation) -> &[Group] {
+    at.catalog.logs.as_ref().map_or(&[], |logs| list(&logs.groups))
 }
 
 /// Times of log switches, by the SCN at which the log begins.
@@ -18,91 +25,97 @@ struct Switches(HashMap<u64, u64>);
 
 impl Switches {
     fn of(at: &Observation) -> Switches {
-        let logs = list(&at.catalog["logs"]["groups"]).iter().chain(list(&at.catalog["archived"]));
-        let switch = |log: &Value| log["first_scn"].as_u64().zip(log["first_time_us"].as_u64());
-        Switches(logs.filter_map(switch).collect())
+        let groups = all_groups(at).iter().map(|group| (group.first_scn, group.first_time_us));
+        let archived = list(&at.catalog.archived).iter().map(|log| (log.first_scn, log.first_time_us));
+        Switches(groups.chain(archived).filter_map(|(scn, time_us)| scn.zip(time_us)).collect())
     }
 
     /// Time of the switch, microseconds since the Unix epoch.
-    fn at(&self, scn: &Value) -> Option<u64> {
-        self.0.get(&scn.as_u64()?).copied()
+    fn at(&self, scn: Option<u64>) -> Option<u64> {
+        self.0.get(&scn?).copied()
     }
 
-    fn time_at(&self, scn: &Value) -> Option<String> {
+    fn time_at(&self, scn: Option<u64>) -> Option<String> {
         self.at(scn).map(time)
     }
 }
 
-fn groups<'a>(at: &'a Observation, kind: &str) -> &'a [Value] {
-    let logs = &at.catalog["logs"];
-    if logs["kind"] == kind { list(&logs["groups"]) } else { &[] }
+fn groups<'a>(at: &'a Observation, kind: &str) -> &'a [Group] {
+    let is_kind = at.catalog.logs.as_ref().is_some_and(|logs| logs.kind.as_deref() == Some(kind));
+    if is_kind { all_groups(at) } else { &[] }
+}
+
+fn block_bytes(at: &Observation) -> Option<u64> {
+    at.catalog.logs.as_ref()?.block_bytes
 }
 
 /// Thread number 1 if the group contains a log, of either kind.
-fn thread_of(group: &Value) -> Option<u64> {
-    group["sequence"].as_u64().map(|_| 1)
+fn thread_of(group: &Group) -> Option<u64> {
+    group.sequence.map(|_| 1)
 }
 
 pub fn log(rows: &mut Builder, at: &Observation) {
     let switches = Switches::of(at);
     for group in groups(at, "online") {
         rows.row([
-            ("group_no", cell(&group["group"])),
+            ("group_no", cell(&group.group)),
             ("thread_no", cell(1u64)),
-            ("sequence_no", cell(&group["sequence"])),
-            ("bytes", cell(&group["bytes"])),
-            ("blocksize", cell(&at.catalog["logs"]["block_bytes"])),
-            ("members", cell(list(&group["members"]).len())),
+            ("sequence_no", cell(&group.sequence)),
+            ("bytes", cell(&group.bytes)),
+            ("blocksize", cell(block_bytes(at))),
+            ("members", cell(list(&group.members).len())),
             // A group that was never used has nothing to archive.
-            ("archived", if group["state"] == "unused" { cell(true) } else { cell(&group["archived"]) }),
-            ("status", cell(group["state"].as_str().map(str::to_uppercase))),
-            ("first_change_no", cell(&group["first_scn"])),
-            ("first_time", cell(time_of(&group["first_time_us"]))),
-            ("next_change_no", cell(&group["next_scn"])),
-            ("next_time", cell(switches.time_at(&group["next_scn"]))),
+            (
+                "archived",
+                if group.state.as_deref() == Some("unused") { cell(true) } else { cell(&group.archived) },
+            ),
+            ("status", cell(group.state.as_deref().map(str::to_uppercase))),
+            ("first_change_no", cell(&group.first_scn)),
+            ("first_time", cell(time_of(group.first_time_us))),
+            ("next_change_no", cell(&group.next_scn)),
+            ("next_time", cell(switches.time_at(group.next_scn))),
         ]);
     }
 }
 
 pub fn standby_log(rows: &mut Builder, at: &Observation) {
-    let (received, switches) = (&at.status["standby"], Switches::of(at));
+    let unknown = Received::default();
+    let (received, switches) = (at.status.standby.as_ref().unwrap_or(&unknown), Switches::of(at));
     for group in groups(at, "standby") {
-        let current = group["state"] == "current";
+        let current = group.state.as_deref() == Some("current");
         // An archived log is no longer needed in its group: the group is free.
-        let active = current || group["sequence"].is_u64() && group["archived"] == false;
-        let last = if current { &received["hardened"] } else { &group["next_scn"] };
-        let used =
-            last.as_u64().zip(group["first_scn"].as_u64()).map(|(end, begin)| end.saturating_sub(begin));
-        let holds = |value: &Value| if active { cell(value) } else { Cell::Null };
+        let active = current || group.sequence.is_some() && group.archived == Some(false);
+        let last = if current { received.hardened } else { group.next_scn };
+        let used = last.zip(group.first_scn).map(|(end, begin)| end.saturating_sub(begin));
+        let holds = |value: Option<u64>| if active { cell(value) } else { Cell::Null };
         rows.row([
-            ("group_no", cell(&group["group"])),
-            ("dbid", if active { cell(&at.catalog["family"]) } else { cell("UNASSIGNED") }),
+            ("group_no", cell(&group.group)),
+            ("dbid", if active { cell(&at.catalog.family) } else { cell("UNASSIGNED") }),
             ("thread_no", cell(thread_of(group).filter(|_| active))),
-            ("sequence_no", holds(&group["sequence"])),
-            ("bytes", cell(&group["bytes"])),
-            ("blocksize", cell(&at.catalog["logs"]["block_bytes"])),
+            ("sequence_no", holds(group.sequence)),
+            ("bytes", cell(&group.bytes)),
+            ("blocksize", cell(block_bytes(at))),
             ("used", cell(used.filter(|_| active))),
-            ("archived", cell(&group["archived"])),
+            ("archived", cell(&group.archived)),
             ("status", cell(if active { "ACTIVE" } else { "UNASSIGNED" })),
-            ("first_change_no", holds(&group["first_scn"])),
-            ("first_time", cell(time_of(&group["first_time_us"]).filter(|_| active))),
-            ("next_change_no", holds(&group["next_scn"])),
-            ("next_time", cell(switches.time_at(&group["next_scn"]).filter(|_| active))),
+            ("first_change_no", holds(group.first_scn)),
+            ("first_time", cell(time_of(group.first_time_us).filter(|_| active))),
+            ("next_change_no", holds(group.next_scn)),
+            ("next_time", cell(switches.time_at(group.next_scn).filter(|_| active))),
             ("last_change_no", holds(last)),
-            ("last_time", cell(time_of(&received["last_heard_us"]).filter(|_| current))),
+            ("last_time", cell(time_of(received.last_heard_us).filter(|_| current))),
         ]);
     }
 }
 
 pub fn logfile(rows: &mut Builder, at: &Observation) {
-    let logs = &at.catalog["logs"];
-    let kind = logs["kind"].as_str().map(str::to_uppercase);
-    for group in list(&logs["groups"]) {
-        let living = list(&group["members"]).iter().map(|member| (member, None));
-        let lost = list(&group["lost_members"]).iter().map(|member| (member, Some("INVALID")));
+    let kind = at.catalog.logs.as_ref().and_then(|logs| logs.kind.as_deref()).map(str::to_uppercase);
+    for group in all_groups(at) {
+        let living = list(&group.members).iter().map(|member| (member, None));
+        let lost = list(&group.lost_members).iter().map(|member| (member, Some("INVALID")));
         for (member, status) in living.chain(lost) {
             rows.row([
-                ("group_no", cell(&group["group"])),
+                ("group_no", cell(&group.group)),
                 ("status", cell(status)),
                 ("type", cell(kind.clone())),
                 ("member", cell(member)),
@@ -113,17 +126,13 @@ pub fn logfile(rows: &mut Builder, at: &Observation) {
 }
 
 /// Whether a standby that has applied redo up to `applied` has applied this log.
-fn is_applied(applied: u64, log: &Value) -> Option<&'static str> {
-    let (first, next) = (log["first_scn"].as_u64()?, log["next_scn"].as_u64()?);
+fn is_applied(applied: u64, log: &ArchivedLog) -> Option<&'static str> {
+    let (first, next) = (log.first_scn?, log.next_scn?);
     Some(match applied {
         applied if applied >= next => "YES",
         applied if applied > first => "IN-MEMORY",
         _ => "NO",
     })
-}
-
-fn seconds(us: &Value) -> Option<u64> {
-    us.as_u64().map(|us| us / 1_000_000)
 }
 
 /// A place where logs are archived.
@@ -141,53 +150,51 @@ struct Archive<'a> {
 
 /// The archives of an instance: its own one, and the known content of those of its destinations.
 fn archives(at: &Observation) -> Vec<Archive<'_>> {
-    let own = at.status["standby"]["applied"].as_u64();
+    let own = at.status.standby.as_ref().and_then(|standby| standby.applied);
     let mut archives = vec![Archive { dest_id: 0, name: None, is_standby: false, until: None, applied: own }];
-    for config in list(&at.catalog["destinations"]) {
-        let is_standby = config["location"].is_null();
-        let all = &at.status[if is_standby { "destinations" } else { "local_destinations" }];
-        let known = list(all).iter().find(|known| known["name"] == config["name"]);
-        let until = known.and_then(|known| known[if is_standby { "hardened" } else { "has" }].as_u64());
-        if let (Some(dest_id), Some(known), Some(until)) = (config["id"].as_u64(), known, until) {
-            let applied = known["applied"].as_u64().filter(|_| is_standby);
-            archives.push(Archive {
-                dest_id,
-                name: config["name"].as_str(),
-                is_standby,
-                until: Some(until),
-                applied,
-            });
-        }
-    }
+    archives.extend(list(&at.catalog.destinations).iter().filter_map(|config| archive_at(at, config)));
     archives
+}
+
+/// The archive of a destination; `None` while it is not known what it has.
+fn archive_at<'a>(at: &'a Observation, config: &'a ConfiguredDestination) -> Option<Archive<'a>> {
+    let (dest_id, name) = (config.id?, config.name.as_deref()?);
+    if config.location.is_none() {
+        let known = sender_of(at, name)?;
+        let (until, applied) = (Some(known.hardened?), known.applied);
+        return Some(Archive { dest_id, name: Some(name), is_standby: true, until, applied });
+    }
+    let known =
+        list(&at.status.local_destinations).iter().find(|known| known.name.as_deref() == Some(name))?;
+    Some(Archive { dest_id, name: Some(name), is_standby: false, until: Some(known.has?), applied: None })
 }
 
 pub fn archived_log(rows: &mut Builder, at: &Observation) {
     let archives = archives(at);
-    let each = list(&at.catalog["archived"]).iter().flat_map(|log| archives.iter().map(move |to| (log, to)));
-    let is_there = |(log, to): &(&Value, &Archive<'_>)| {
-        to.until.is_none_or(|until| log["next_scn"].as_u64().is_some_and(|next| next <= until))
+    let each = list(&at.catalog.archived).iter().flat_map(|log| archives.iter().map(move |to| (log, to)));
+    let is_there = |(log, to): &(&ArchivedLog, &Archive<'_>)| {
+        to.until.is_none_or(|until| log.next_scn.is_some_and(|next| next <= until))
     };
     let switches = Switches::of(at);
-    let maker = if at.catalog["role"] == "primary" { "ARCH" } else { "RFS" };
+    let maker = if at.catalog.role.as_deref() == Some("primary") { "ARCH" } else { "RFS" };
     for (number, (log, to)) in each.filter(is_there).enumerate() {
-        let blocks = log["bytes"].as_u64().zip(log["block_bytes"].as_u64());
+        let blocks = log.bytes.zip(log.block_bytes);
         rows.row([
             ("recid", cell(number + 1)),
-            ("stamp", cell(seconds(&log["completed_us"]))),
-            ("name", to.name.map_or_else(|| cell(&log["path"]), cell)),
+            ("stamp", cell(log.completed_us.map(|us| us / 1_000_000))),
+            ("name", to.name.map_or_else(|| cell(&log.path), cell)),
             ("dest_id", cell(to.dest_id)),
             ("thread_no", cell(1u64)),
-            ("sequence_no", cell(&log["sequence"])),
-            ("resetlogs_change_no", cell(&log["branch"])),
-            ("resetlogs_time", cell(time_of(&log["incarnation_time_us"]))),
-            ("resetlogs_id", cell(&log["incarnation_id"])),
-            ("first_change_no", cell(&log["first_scn"])),
-            ("first_time", cell(time_of(&log["first_time_us"]))),
-            ("next_change_no", cell(&log["next_scn"])),
-            ("next_time", cell(switches.time_at(&log["next_scn"]))),
+            ("sequence_no", cell(&log.sequence)),
+            ("resetlogs_change_no", cell(&log.branch)),
+            ("resetlogs_time", cell(time_of(log.incarnation_time_us))),
+            ("resetlogs_id", cell(&log.incarnation_id)),
+            ("first_change_no", cell(&log.first_scn)),
+            ("first_time", cell(time_of(log.first_time_us))),
+            ("next_change_no", cell(&log.next_scn)),
+            ("next_time", cell(switches.time_at(log.next_scn))),
             ("blocks", cell(blocks.and_then(|(bytes, block)| bytes.checked_div(block)))),
-            ("block_size", cell(&log["block_bytes"])),
+            ("block_size", cell(&log.block_bytes)),
             ("creator", cell(maker)),
             ("registrar", cell(maker)),
             ("standby_dest", cell(to.is_standby)),
@@ -195,11 +202,11 @@ pub fn archived_log(rows: &mut Builder, at: &Observation) {
             ("applied", cell(to.applied.and_then(|applied| is_applied(applied, log)))),
             ("deleted", cell(false)),
             ("status", cell("A")),
-            ("completion_time", cell(time_of(&log["completed_us"]))),
+            ("completion_time", cell(time_of(log.completed_us))),
             ("dictionary_begin", cell(false)),
             ("dictionary_end", cell(false)),
             ("archival_thread_no", cell(1u64)),
-            ("activation_no", cell(&log["incarnation_id"])),
+            ("activation_no", cell(&log.incarnation_id)),
             ("is_recovery_dest_file", cell(false)),
             ("compressed", cell(false)),
             ("backed_by_vss", cell(false)),
@@ -209,44 +216,44 @@ pub fn archived_log(rows: &mut Builder, at: &Observation) {
 
 pub fn log_history(rows: &mut Builder, at: &Observation) {
     let switches = Switches::of(at);
-    for (number, log) in list(&at.catalog["archived"]).iter().enumerate() {
+    for (number, log) in list(&at.catalog.archived).iter().enumerate() {
         rows.row([
             ("recid", cell(number + 1)),
-            ("stamp", cell(switches.at(&log["next_scn"]).map(|us| us / 1_000_000))),
+            ("stamp", cell(switches.at(log.next_scn).map(|us| us / 1_000_000))),
             ("thread_no", cell(1u64)),
-            ("sequence_no", cell(&log["sequence"])),
-            ("first_change_no", cell(&log["first_scn"])),
-            ("first_time", cell(time_of(&log["first_time_us"]))),
-            ("next_change_no", cell(&log["next_scn"])),
-            ("resetlogs_change_no", cell(&log["branch"])),
-            ("resetlogs_time", cell(time_of(&log["incarnation_time_us"]))),
+            ("sequence_no", cell(&log.sequence)),
+            ("first_change_no", cell(&log.first_scn)),
+            ("first_time", cell(time_of(log.first_time_us))),
+            ("next_change_no", cell(&log.next_scn)),
+            ("resetlogs_change_no", cell(&log.branch)),
+            ("resetlogs_time", cell(time_of(log.incarnation_time_us))),
         ]);
     }
 }
 
 /// Gaps. For a standby that does not answer, the gap that its sender last knew.
 pub fn archive_gap(rows: &mut Builder, at: &Observation) {
-    add_gap(rows, &at.status["standby"]["gap"]);
+    add_gap(rows, at.status.standby.as_ref().and_then(|standby| standby.gap.as_ref()));
     for name in silent(at) {
         rows.begin_instance(name);
-        add_gap(rows, &sender_of(at, name)["gap"]);
+        add_gap(rows, sender_of(at, name).and_then(|sender| sender.gap.as_ref()));
     }
 }
 
-fn add_gap(rows: &mut Builder, gap: &Value) {
-    if gap.is_object() {
+fn add_gap(rows: &mut Builder, gap: Option<&Gap>) {
+    if let Some(gap) = gap {
         rows.row([
             ("thread_no", cell(1u64)),
-            ("low_sequence_no", cell(&gap["low_sequence"])),
-            ("high_sequence_no", cell(&gap["high_sequence"])),
+            ("low_sequence_no", cell(gap.low_sequence)),
+            ("high_sequence_no", cell(gap.high_sequence)),
         ]);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::observe::views::example::{self, Shown};
-    use serde_json::json;
+    use crate::views::example::{self, Shown};
+    use standfast_documents::status::Gap;
 
     #[test]
     fn primary_groups_are_online_logs_and_standby_groups_are_not() {
@@ -287,7 +294,7 @@ mod tests {
     #[test]
     fn last_archived_log_has_no_end_time() {
         let mut at = example::primary();
-        at.catalog["logs"] = json!(null);
+        at.catalog.logs = None;
         let shown = Shown::of("v$archived_log", &at).with("dest_id", "0");
         let rows = shown.all(&["next_change_no", "next_time"]);
         assert_eq!(rows[1], ["8000", "-"]);
@@ -296,13 +303,13 @@ mod tests {
     #[test]
     fn each_destination_has_rows_for_the_logs_it_holds() {
         let mut at = example::primary();
-        at.status["destinations"][0]["hardened"] = json!(8_100);
-        at.status["destinations"][0]["applied"] = json!(7_500);
+        let north = &mut at.status.destinations.as_mut().unwrap()[0];
+        (north.hardened, north.applied) = (Some(8_100), Some(7_500));
         let columns = ["sequence_no", "name", "standby_dest", "applied"];
         let of = |at: &_, dest_id| Shown::of("v$archived_log", at).with("dest_id", dest_id).all(&columns);
         assert_eq!(of(&at, "1"), [["6", "north", "YES", "YES"], ["7", "north", "YES", "IN-MEMORY"]]);
         assert_eq!(of(&at, "2"), [["6", "copies", "NO", "-"]], "the local one has it up to 7000");
-        at.status["destinations"][0]["hardened"] = json!(null);
+        at.status.destinations.as_mut().unwrap()[0].hardened = None;
         assert!(of(&at, "1").is_empty(), "what is there is not known");
     }
 
@@ -311,16 +318,17 @@ mod tests {
         let mut at = example::standby();
         let applied = |at: &_| Shown::of("v$archived_log", at).all(&["applied"]).concat();
         assert_eq!(applied(&at), ["YES", "YES"]);
-        at.status["standby"]["applied"] = json!(7_500);
+        at.status.standby.as_mut().unwrap().applied = Some(7_500);
         assert_eq!(applied(&at), ["YES", "IN-MEMORY"]);
-        at.status["standby"]["applied"] = json!(null);
+        at.status.standby.as_mut().unwrap().applied = None;
         assert_eq!(applied(&at), ["-", "-"]);
     }
 
     #[test]
     fn sender_gap_is_shown_for_a_standby_that_does_not_answer() {
         let mut at = example::primary();
-        at.status["destinations"][0]["gap"] = json!({"low_sequence": 3, "high_sequence": 5});
+        at.status.destinations.as_mut().unwrap()[0].gap =
+            Some(Gap { low_sequence: Some(3), high_sequence: Some(5), ..Gap::default() });
         at.standbys = vec![example::silent("north")];
         let columns = ["db_unique_name", "low_sequence_no", "high_sequence_no"];
         assert_eq!(Shown::of("v$archive_gap", &at).all(&columns), [["north", "3", "5"]]);

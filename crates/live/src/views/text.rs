@@ -1,16 +1,14 @@
 //! Formats of values in views.
 
-use serde_json::Value;
-
 /// `2026-11-21 10:00:00`, UTC: the format that SQLite's date functions accept.
 pub fn time(us: u64) -> String {
-    let text = standfast_environment::state::alert::utc_text(us);
+    let text = standfast_types::utc_text(us);
     text.get(..19).unwrap_or(&text).replace('T', " ")
 }
 
-/// Formats a JSON number as [`time`] does; `None` for null and for 0, which means unknown.
-pub fn time_of(us: &Value) -> Option<String> {
-    us.as_u64().filter(|us| *us > 0).map(time)
+/// Formats as [`time`] does; `None` also for 0, which means unknown.
+pub fn time_of(us: Option<u64>) -> Option<String> {
+    us.filter(|us| *us > 0).map(time)
 }
 
 /// An interval as `+00 00:00:03`: days hours:minutes:seconds, rounded down.
@@ -30,8 +28,8 @@ pub fn id_of(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-pub fn capitals(value: &Value) -> Option<String> {
-    value.as_str().map(|words| words.replace(['-', '_'], " ").to_uppercase())
+pub fn capitals(words: &str) -> String {
+    words.replace(['-', '_'], " ").to_uppercase()
 }
 
 /// A readable upper bound of durations: in the largest unit that fits, rounded down.
@@ -49,7 +47,6 @@ pub fn duration(us: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn view_times_are_in_a_format_that_sqlite_parses() {
@@ -59,7 +56,7 @@ mod tests {
         let back: f64 =
             sqlite.query_row("SELECT (julianday(?1) - 2440587.5) * 86400", [text], |row| row.get(0)).unwrap();
         assert!((back - 1_709_210_096.0).abs() < 0.001, "{back}");
-        assert_eq!((time_of(&json!(null)), time_of(&json!(0))), (None, None));
+        assert_eq!((time_of(None), time_of(Some(0))), (None, None));
     }
 
     #[test]

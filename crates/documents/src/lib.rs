@@ -1,0 +1,49 @@
+//! What an instance says about itself, typed. One definition for those that write and those that read: views, reports,
+//! dashboards, checks, the command line. A field that is missing or that cannot be read is `None`: unknown, never 0. It
+//! does not take the other fields with it.
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// Reads a field; one that cannot be read is unknown.
+fn lenient<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(from)?).ok())
+}
+
+/// Reads a document that is a part of another one; what is not such a document is all unknown.
+///
+/// # Errors
+/// Those of the format itself.
+pub fn or_unknown<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned + Default>(
+    from: D,
+) -> Result<T, D::Error> {
+    Ok(lenient(from)?.unwrap_or_default())
+}
+
+macro_rules! document {
+    ($(#[doc = $doc:literal])* $name:ident { $($(#[doc = $field_doc:literal])* $field:ident: $kind:ty,)* }) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            $($(#[doc = $field_doc])* #[serde(deserialize_with = "crate::lenient")] pub $field: Option<$kind>,)*
+        }
+
+        impl $name {
+            /// Reads a document; what is not a document of this kind is all unknown.
+            pub fn of(document: &serde_json::Value) -> $name {
+                <$name as serde::Deserialize>::deserialize(document).unwrap_or_default()
+            }
+        }
+    };
+}
+
+pub mod catalog;
+pub mod group;
+pub mod status;
+pub mod verification;
+
+pub use catalog::Catalog;
+pub use status::Status;
