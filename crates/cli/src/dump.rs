@@ -1,16 +1,18 @@
 //! `standfast log dump`: redo records as text or JSON.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use standfast_environment::InstanceError;
 use standfast_environment::config::settings::Config;
 use standfast_environment::state::control::{Control, Role};
 use standfast_environment::state::log_layout::log_config;
 use standfast_environment::state::paths::Paths;
-use standfast_format::{LogFileHeader, LogKind, Ranges, Record, Vectors, decode_record};
+use standfast_format::{LogFileHeader, LogKind, PageVector, Ranges, Record, Vectors, decode_record};
 use standfast_io::{DirectDisk, Disk};
 use standfast_log::{RecordReader, RedoLog};
 use standfast_types::Scn;
 use standfast_types::utc_text;
+use std::fmt;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -77,19 +79,41 @@ fn describe(record: &Record<'_>) -> Value {
     }
 }
 
+/// A page vector, as it is printed.
+#[derive(Serialize, Deserialize)]
+struct DumpedPage {
+    page: u32,
+    /// Checksum of the page after the change, hexadecimal.
+    sum: String,
+    /// Whether the vector begins with a page of zeros.
+    from_zeros: bool,
+    /// `offset+bytes` of each range.
+    ranges: String,
+}
+
+impl DumpedPage {
+    fn of(vector: &PageVector<'_>) -> DumpedPage {
+        let ranges = Ranges::new(vector.ranges).flatten();
+        let ranges: Vec<String> = ranges.map(|(start, data)| format!("{start}+{}", data.len())).collect();
+        DumpedPage {
+            page: vector.page_no,
+            sum: format!("{:08x}", vector.sum_after),
+            from_zeros: vector.from_zeros,
+            ranges: ranges.join(" "),
+        }
+    }
+}
+
+impl fmt::Display for DumpedPage {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "page {}{} [{}]", self.page, if self.from_zeros { " new" } else { "" }, self.ranges)
+    }
+}
+
 fn pages(vectors: Vectors<'_>) -> Value {
     vectors
         .map(|vector| match vector {
-            Ok(vector) => {
-                let ranges: Vec<String> = Ranges::new(vector.ranges)
-                    .flatten()
-                    .map(|(start, data)| format!("{start}+{}", data.len()))
-                    .collect();
-                json!({
-                    "page": vector.page_no, "sum": format!("{:08x}", vector.sum_after),
-                    "from_zeros": vector.from_zeros, "ranges": ranges.join(" "),
-                })
-            }
+            Ok(vector) => json!(DumpedPage::of(&vector)),
             Err(error) => json!({ "damaged": error.to_string() }),
         })
         .collect()
@@ -102,11 +126,10 @@ fn words(value: &Value) -> String {
     for (key, value) in fields {
         match value {
             Value::Array(pages) => {
-                for page in pages {
-                    let zeros = if page["from_zeros"] == true { " new" } else { "" };
-                    let ranges = page["ranges"].as_str().unwrap_or("damaged");
-                    parts.push(format!("page {}{zeros} [{ranges}]", page["page"]));
-                }
+                parts.extend(pages.iter().map(|page| match DumpedPage::deserialize(page) {
+                    Ok(page) => page.to_string(),
+                    Err(_) => "page damaged".into(),
+                }));
             }
             Value::String(text) => parts.push(format!("{key} {text}")),
             other => parts.push(format!("{key} {other}")),

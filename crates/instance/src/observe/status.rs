@@ -188,7 +188,7 @@ fn with_primary(status: Status, running: &Running, primary: &RunningPrimary, con
         released: scn(shared.released()),
         commits: Some(shared.instruments.statistic(Statistic::UserCommits)),
         waiting_commits: Some(shared.held_up_commits() as u64),
-        waiting_for: Some(shared.waiting_for().into()),
+        waiting_for: Some(shared.waiting_for()),
         waits: Some(waits(&shared.instruments)),
         checkpoints: Some(checkpoints(primary.threads.checkpoint_counts())),
         sessions: Some(shared.segment.sessions().count() as u64),

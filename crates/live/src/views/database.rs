@@ -28,7 +28,7 @@ pub fn database(rows: &mut Builder, at: &Observation) {
     rows.row([
         ("dbid", cell(&catalog.family)),
         ("name", cell(at.name.as_str())),
-        ("resetlogs_change_no", cell(&catalog.branch)),
+        ("resetlogs_change_no", cell(catalog.branch)),
         ("resetlogs_time", cell(time_of(catalog.incarnation_time_us))),
         ("log_mode", cell("ARCHIVELOG")),
         ("checkpoint_change_no", cell(status.log.as_ref().and_then(|log| log.checkpoint))),

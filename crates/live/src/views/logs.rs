@@ -58,21 +58,21 @@ pub fn log(rows: &mut Builder, at: &Observation) {
     let switches = Switches::of(at);
     for group in groups(at, "online") {
         rows.row([
-            ("group_no", cell(&group.group)),
+            ("group_no", cell(group.group)),
             ("thread_no", cell(1u64)),
-            ("sequence_no", cell(&group.sequence)),
-            ("bytes", cell(&group.bytes)),
+            ("sequence_no", cell(group.sequence)),
+            ("bytes", cell(group.bytes)),
             ("blocksize", cell(block_bytes(at))),
             ("members", cell(list(&group.members).len())),
             // A group that was never used has nothing to archive.
             (
                 "archived",
-                if group.state.as_deref() == Some("unused") { cell(true) } else { cell(&group.archived) },
+                if group.state.as_deref() == Some("unused") { cell(true) } else { cell(group.archived) },
             ),
             ("status", cell(group.state.as_deref().map(str::to_uppercase))),
-            ("first_change_no", cell(&group.first_scn)),
+            ("first_change_no", cell(group.first_scn)),
             ("first_time", cell(time_of(group.first_time_us))),
-            ("next_change_no", cell(&group.next_scn)),
+            ("next_change_no", cell(group.next_scn)),
             ("next_time", cell(switches.time_at(group.next_scn))),
         ]);
     }
@@ -89,14 +89,14 @@ pub fn standby_log(rows: &mut Builder, at: &Observation) {
         let used = last.zip(group.first_scn).map(|(end, begin)| end.saturating_sub(begin));
         let holds = |value: Option<u64>| if active { cell(value) } else { Cell::Null };
         rows.row([
-            ("group_no", cell(&group.group)),
+            ("group_no", cell(group.group)),
             ("dbid", if active { cell(&at.catalog.family) } else { cell("UNASSIGNED") }),
             ("thread_no", cell(thread_of(group).filter(|_| active))),
             ("sequence_no", holds(group.sequence)),
-            ("bytes", cell(&group.bytes)),
+            ("bytes", cell(group.bytes)),
             ("blocksize", cell(block_bytes(at))),
             ("used", cell(used.filter(|_| active))),
-            ("archived", cell(&group.archived)),
+            ("archived", cell(group.archived)),
             ("status", cell(if active { "ACTIVE" } else { "UNASSIGNED" })),
             ("first_change_no", holds(group.first_scn)),
             ("first_time", cell(time_of(group.first_time_us).filter(|_| active))),
@@ -115,7 +115,7 @@ pub fn logfile(rows: &mut Builder, at: &Observation) {
         let lost = list(&group.lost_members).iter().map(|member| (member, Some("INVALID")));
         for (member, status) in living.chain(lost) {
             rows.row([
-                ("group_no", cell(&group.group)),
+                ("group_no", cell(group.group)),
                 ("status", cell(status)),
                 ("type", cell(kind.clone())),
                 ("member", cell(member)),
@@ -185,16 +185,16 @@ pub fn archived_log(rows: &mut Builder, at: &Observation) {
             ("name", to.name.map_or_else(|| cell(&log.path), cell)),
             ("dest_id", cell(to.dest_id)),
             ("thread_no", cell(1u64)),
-            ("sequence_no", cell(&log.sequence)),
-            ("resetlogs_change_no", cell(&log.branch)),
+            ("sequence_no", cell(log.sequence)),
+            ("resetlogs_change_no", cell(log.branch)),
             ("resetlogs_time", cell(time_of(log.incarnation_time_us))),
             ("resetlogs_id", cell(&log.incarnation_id)),
-            ("first_change_no", cell(&log.first_scn)),
+            ("first_change_no", cell(log.first_scn)),
             ("first_time", cell(time_of(log.first_time_us))),
-            ("next_change_no", cell(&log.next_scn)),
+            ("next_change_no", cell(log.next_scn)),
             ("next_time", cell(switches.time_at(log.next_scn))),
             ("blocks", cell(blocks.and_then(|(bytes, block)| bytes.checked_div(block)))),
-            ("block_size", cell(&log.block_bytes)),
+            ("block_size", cell(log.block_bytes)),
             ("creator", cell(maker)),
             ("registrar", cell(maker)),
             ("standby_dest", cell(to.is_standby)),
@@ -221,11 +221,11 @@ pub fn log_history(rows: &mut Builder, at: &Observation) {
             ("recid", cell(number + 1)),
             ("stamp", cell(switches.at(log.next_scn).map(|us| us / 1_000_000))),
             ("thread_no", cell(1u64)),
-            ("sequence_no", cell(&log.sequence)),
-            ("first_change_no", cell(&log.first_scn)),
+            ("sequence_no", cell(log.sequence)),
+            ("first_change_no", cell(log.first_scn)),
             ("first_time", cell(time_of(log.first_time_us))),
-            ("next_change_no", cell(&log.next_scn)),
-            ("resetlogs_change_no", cell(&log.branch)),
+            ("next_change_no", cell(log.next_scn)),
+            ("resetlogs_change_no", cell(log.branch)),
             ("resetlogs_time", cell(time_of(log.incarnation_time_us))),
         ]);
     }
