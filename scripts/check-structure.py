@@ -166,11 +166,19 @@ def check_imports(name, problems, show):
                 problems.append(f"{name}: {module} imports {' '.join(sorted(names))} from the higher {target}")
 
 
+# What runs inside applications: all that a crate may depend on.
+ONLY = {"session": {"libc"}, "views": set(), "sqlite-vfs": {"libc", "session", "types", "views"}}
+
+
 def check_dependencies(problems):
     manifests = {path.parent.name: tomllib.loads(path.read_text()) for path in ROOT.glob("*/*/Cargo.toml") if path.parent.parent.name in FOLDERS}
     for name in manifests:
         if name not in PRODUCT + TOOLS + VERIFY:
             problems.append(f"{name}: this crate has no place in the order of scripts/check-structure.py")
+    for name, only in ONLY.items():
+        for dependency in set(manifests[name].get("dependencies", {})):
+            if dependency.removeprefix("standfast-") not in only:
+                problems.append(f"{name}: depends on {dependency}, and runs inside applications")
     for rank, name in enumerate(PRODUCT + TOOLS):
         below = (PRODUCT + TOOLS)[:rank]
         for dependency in manifests.get(name, {}).get("dependencies", {}):

@@ -22,6 +22,8 @@
 //! When a half is full, the file is synced and the other half begins with the newest facts of every database, so that
 //! each half alone is sufficient.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 use crate::history::{Fact, History};
 use standfast_format::crc32c;
 use standfast_io::{Disk, LogFile};

@@ -4,6 +4,8 @@
 //! Pure functions from an [`Observation`](standfast_instruments::Observation) and earlier ones to text and documents:
 //! no clock, no threads, no I/O. An unknown value is `None`, null or `unknown`, never 0.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
 mod active;
 mod apply_rate;
 pub mod certificate;

@@ -4,6 +4,8 @@
 //! `docs/format.md` draws files and blocks. This crate does not decide when to write, switch or archive; the instance
 //! does.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod alter;
 mod archive;
 mod archived_logs;

@@ -1,5 +1,7 @@
 //! The standby: received redo, apply, archiving, and forwarding to its own destinations.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod applier;
 pub mod apply_delay;
 pub mod apply_thread;
