@@ -17,7 +17,7 @@ output=$(mktemp)
 beside_output=$(mktemp)
 beside=
 end() {
-  if [ -n "$beside" ]; then pkill -P "$beside" || true; fi
+  if [ -n "$beside" ]; then kill -- "-$beside" || true; fi
   rm -f "$output" "$beside_output"
 }
 trap end EXIT
@@ -42,8 +42,11 @@ check() {
 # Runs commands one after the other in the background, beside steps that mostly wait for processes and not for a
 # processor.
 run_beside() {
+  # A process group of its own: whatever its commands have started ends with it.
+  set -m
   (for command in "$@"; do $command || exit; done) </dev/null >"$beside_output" 2>&1 &
   beside=$!
+  set +m
 }
 
 # Waits for the background commands and prints their output.

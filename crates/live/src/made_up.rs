@@ -90,7 +90,8 @@ fn status(second: u64, time_us: u64) -> serde_json::Value {
             { "state": "current", "sequence": 813, "first_scn": 89_980 * MIB, "bytes": 256 * MIB, "archived": false },
         ] },
         "databases": [{ "name": "app.db", "state": "open", "foreign_commits": 0, "foreign_seen_us": null }],
-        "unprotected_files": [], "verification": { "run": time_us - 9_000_000, "ended_us": time_us - 8_000_000 },
+        "unprotected_files": [], "verification": { "run": time_us - 9_000_000, "ended_us": time_us - 8_000_000, "state": "done",
+            "scheduled": true, "repair": false, "pages": 0, "pages_read": 0, "databases": [] },
         "destinations": [oslo(captured, time_us), rome(captured, second, time_us)],
         "alerts": [
             "2026-11-21T09:12:44.120Z primary opened at SCN 94371840000",
