@@ -1,16 +1,15 @@
 //! One standby database: applies its redo records to its file, and tracks how far it is.
 
 use crate::batch::Batch;
-use crate::checkpoint::{CheckpointClock, Due};
 use crate::compare::{Compared, compare};
 use crate::dirty_pages::DirtyPages;
 use crate::history::Fact;
 use crate::keep::{Kept, keep, path_of_kept};
 use crate::pending::Pending;
-use crate::standby_file::{Checkpointed, Log, StandbyFile};
+use crate::standby_file::{Checkpointed, StandbyFile};
 use crate::{ApplyError, Limits};
 use standfast_format::{Record, Vectors, decode_record};
-use standfast_sqlite_wal::tail::{Room, Tail};
+use standfast_sqlite_wal::lifecycle::{Action, Look, State};
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -95,8 +94,7 @@ pub struct Database {
     pub revived: bool,
     /// The WAL has grown since the last check whether a checkpoint is due.
     pub grown: bool,
-    pub clock: CheckpointClock,
-    pub due: Due,
+    pub due: Action,
     /// Work queue: offsets of the records to take next.
     pub work_queue: Vec<u32>,
     /// Result of the last work on the database, until it is collected.
@@ -150,8 +148,7 @@ impl Database {
             unnoted: false,
             revived: false,
             grown: true,
-            clock: CheckpointClock::default(),
-            due: Due::Nothing,
+            due: Action::Rest,
             work_queue: Vec::new(),
             outcome: None,
             compared: Vec::new(),
@@ -381,38 +378,23 @@ impl Database {
         }
     }
 
-    /// Returns the checkpoint that is due for the WAL; see [`CheckpointClock::due`]. The suffix of a deferred-sync WAL
-    /// is left alone until the WAL is long, or the suffix has more pages than a rewrite has room for.
-    pub fn what_is_due(&mut self, now: Checkpointed, every: u32, reset_at: u32) -> Due {
-        let reset_at = match self.file.log() {
-            Log::Deferred(tail) => tail.long_at(self.grown, reset_at),
-            _ => reset_at,
+    /// Returns what is due for the WAL.
+    pub fn what_is_due(&mut self, now: Checkpointed, every: u32, reset_at: u32) -> Action {
+        let look = Look {
+            raw_salts: now.raw_salts,
+            frames: now.frames,
+            backfilled: now.backfilled,
+            grows: self.grown,
+            backfill_frames: every,
+            reset_frames: reset_at,
+            ..Look::default()
         };
-        if Tail::is_out_of_hand(now.frames, reset_at) {
-            self.file.end_deferral();
-        }
-        match self.file.room(now.frames) {
-            Room::Enough => {}
-            Room::TooLittle => self.file.end_deferral(),
-            Room::Full => {
-                self.clock = CheckpointClock::default();
-                return Due::Reset;
-            }
-        }
-        let due = self.clock.due(now, self.file.beginning(every), reset_at);
-        match self.file.log() {
-            Log::Deferred(_) if due == Due::Passive => Due::Nothing,
-            _ => due,
-        }
+        self.file.what_is_due(look, self.durable_scn)
     }
 
     /// Returns the SCN before which redo is not needed, for content that is durable or will be by a sync of the WAL.
     pub fn durable_after_sync(&self) -> Scn {
-        match self.file.log() {
-            Log::Plain => self.resume_scn,
-            Log::Rewritten { .. } => self.durable_scn,
-            Log::Deferred(tail) => tail.scn().max(self.durable_scn),
-        }
+        self.file.durable_after_sync(self.resume_scn, self.durable_scn)
     }
 
     /// Records that the file alone durably holds everything before `scn`. Returns the facts for the journal.
@@ -424,7 +406,7 @@ impl Database {
     /// Returns whether the WAL must be synced now instead of waiting until it is rewritten or backfilled. Called now
     /// and then.
     pub fn is_to_be_synced(&mut self) -> bool {
-        if self.file.log() == Log::Plain {
+        if self.file.log() == State::Plain {
             return true;
         }
         let asked = if self.asked.0 == self.durable_scn { self.asked.2 + 1 } else { 0 };

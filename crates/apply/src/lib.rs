@@ -15,7 +15,6 @@ mod apply;
 mod at_rest;
 mod attach;
 mod batch;
-mod checkpoint;
 mod compare;
 mod config;
 mod database;

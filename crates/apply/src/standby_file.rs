@@ -18,7 +18,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
 use standfast_sqlite_wal::guard::{Guard, GuardError};
 use standfast_sqlite_wal::journal::{INTO_WAL_MODE, check_no_journal};
-use standfast_sqlite_wal::tail::Tail;
+use standfast_sqlite_wal::lifecycle::{Rhythm, WalLifecycle};
 use standfast_sqlite_wal::write_back::WriteBack;
 use standfast_sqlite_wal::{VfsFile, cut_stale_frames};
 use standfast_types::{PageNo, PageSize, WalPosition};
@@ -56,22 +56,12 @@ pub struct FilePlan {
 /// How far the WAL is checkpointed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpointed {
+    /// Salts of the WAL, in the byte order of the file.
+    pub raw_salts: [u32; 2],
     /// Frames in the WAL (mxFrame).
     pub frames: u32,
     /// Frames that are in the database file (nBackfill).
     pub backfilled: u32,
-}
-
-/// How much of the WAL of a database must be on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Log {
-    Plain,
-    /// Rewritten with so many frames, which are being written to disk; a checkpoint handles the rest.
-    Rewritten {
-        frames: u32,
-    },
-    /// Deferred-sync: the suffix that is not backfilled stays unsynced until the WAL is rewritten.
-    Deferred(Tail),
 }
 
 /// An open standby database whose write and checkpoint locks this connection holds.
@@ -80,7 +70,7 @@ pub struct StandbyFile {
     pub(crate) connection: Connection,
     pub(crate) wal: Option<VfsFile>,
     pub(crate) write_back: WriteBack,
-    pub(crate) log: Log,
+    pub(crate) lifecycle: WalLifecycle,
     /// Size in pages as of the last commit, without the open transaction.
     pub(crate) pages: u32,
     /// Size in pages that `sqlite_dbpage` sees in the open transaction.
@@ -97,12 +87,13 @@ impl StandbyFile {
     pub fn open(plan: FilePlan, create: bool) -> Result<StandbyFile, ApplyError> {
         let connection = connect(&plan, create)?;
         let write_back = WriteBack::new(&plan.path, plan.page_size.bytes());
+        let lifecycle = WalLifecycle::new(true, plan.page_size, Rhythm::BetweenBatches);
         let mut file = StandbyFile {
             plan,
             connection,
             wal: None,
             write_back,
-            log: Log::Plain,
+            lifecycle,
             pages: 0,
             seen_pages: 0,
             in_transaction: false,
@@ -140,7 +131,7 @@ impl StandbyFile {
         let fresh = connect(&self.plan, false)?;
         self.release_locks();
         self.connection = fresh;
-        self.log = Log::Plain;
+        self.lifecycle.end_deferral();
         self.read_header()?;
         self.take_locks()
     }
@@ -245,11 +236,10 @@ impl StandbyFile {
     /// `Guard` when the wal-index cannot be read.
     pub fn checkpointed(&self) -> Result<Checkpointed, ApplyError> {
         let guard = self.guard()?;
-        let read =
-            guard.wal_header().and_then(|header| Ok((header.frames(), guard.wal_index()?.backfilled())));
-        let (frames, backfilled) =
+        let read = guard.wal_header().and_then(|header| Ok((header, guard.wal_index()?.backfilled())));
+        let (header, backfilled) =
             read.map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })?;
-        Ok(Checkpointed { frames, backfilled })
+        Ok(Checkpointed { raw_salts: header.raw_salts(), frames: header.frames(), backfilled })
     }
 
     /// Fills `out` with a page; false when the database ends before it.

@@ -1,11 +1,11 @@
-//! The WAL of a standby database: how much of it must be on disk, its backfill, and how it is shortened.
+//! The WAL of a standby database: carries out what [`standfast_sqlite_wal::lifecycle`] decides, and repairs.
 
 use crate::ApplyError;
-use crate::standby_file::{Log, OPEN_WAIT, StandbyFile};
+use crate::standby_file::{OPEN_WAIT, StandbyFile};
 use standfast_sqlite_wal::frame_sums::{frame_checksum, page_sums_behind};
+use standfast_sqlite_wal::lifecycle::{Action, Look, Rewrite, State, WalLifecycle};
 use standfast_sqlite_wal::pace::Pace;
-use standfast_sqlite_wal::rewrite::{RewriteError, room_for};
-use standfast_sqlite_wal::tail::{Mark, Room, Tail};
+use standfast_sqlite_wal::rewriting::{Mark, RewriteError, Suffix};
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader, write_again};
 use standfast_types::{PageNo, Scn, WalSalts};
 use std::collections::HashMap;
@@ -55,68 +55,87 @@ impl StandbyFile {
         self.guard()?.at_pace(pace, || self.run_checkpoint("PRAGMA wal_checkpoint(PASSIVE)"))
     }
 
-    pub fn log(&self) -> Log {
-        self.log
+    /// Returns the state of the WAL: how much of it must be on disk.
+    pub fn log(&self) -> State {
+        self.lifecycle.state()
     }
 
-    /// Ends the deferred sync: from now on the WAL is synced and backfilled as it is.
-    pub fn end_deferral(&mut self) {
-        self.log = Log::Plain;
+    /// See [`WalLifecycle::durable_after_sync`].
+    pub fn durable_after_sync(&self, held: Scn, durable: Scn) -> Scn {
+        self.lifecycle.durable_after_sync(held, durable)
     }
 
-    /// Returns how many frames to backfill before the rest of the WAL may stay unsynced.
-    pub fn beginning(&self, every: u32) -> u32 {
-        match self.log {
-            Log::Rewritten { frames } => room_for(frames),
-            Log::Plain | Log::Deferred(_) => room_for(self.pages).min(every),
+    /// See [`WalLifecycle::frames`].
+    pub fn wal_frames(&self) -> u32 {
+        self.lifecycle.frames()
+    }
+
+    pub fn lifecycle(&mut self) -> &mut WalLifecycle {
+        &mut self.lifecycle
+    }
+
+    /// Returns what is due for the WAL. Redo is kept from `durable_scn` on.
+    pub fn what_is_due(&mut self, look: Look, durable_scn: Scn) -> Action {
+        self.lifecycle.synced_upto(durable_scn);
+        let look = Look { database_pages: self.pages, ..look };
+        match self.lifecycle.look(look) {
+            Action::CountPages { after } => {
+                let pages = self.guard().map_or(0, |guard| guard.pages_behind(after));
+                self.lifecycle.counted(pages)
+            }
+            action => action,
         }
     }
 
-    /// Returns whether a WAL of `frames` frames has room for a rewrite of its suffix.
-    pub fn room(&mut self, frames: u32) -> Room {
-        let Log::Deferred(mut tail) = self.log else { return Room::Enough };
-        let size = self.plan.page_size;
-        let room = self.guard().map_or(Room::Enough, |guard| tail.room(&guard, size, frames));
-        self.log = Log::Deferred(tail);
-        room
-    }
-
-    /// Backfills like [`StandbyFile::checkpoint`]. The frames after those backfilled then need no sync, if all of the
-    /// WAL was backfilled, and not more than `longest` frames. `scn`: the WAL holds everything committed before it.
+    /// Backfills, rewrites or resets the WAL. Waits up to 20 ms for readers where it has to. `scn`: the WAL holds
+    /// everything committed before it. A prefix of more than `longest` frames is not rewritten.
     ///
     /// # Errors
     /// `Sqlite`, `SyncFailed`.
-    pub fn backfill_prefix(&mut self, pace: &Pace, scn: Scn, longest: u32) -> Result<(), ApplyError> {
+    pub fn carry_out(
+        &mut self,
+        action: Action,
+        pace: &Pace,
+        scn: Scn,
+        longest: u32,
+    ) -> Result<(), ApplyError> {
+        match action {
+            Action::Backfill { defers, .. } => self.backfill_prefix(pace, scn, longest, defers),
+            Action::Rewrite => {
+                let outcome = self.rewrite()?;
+                let next = self.lifecycle.rewritten(outcome);
+                if next == Action::Reset { self.reset_wal() } else { Ok(()) }
+            }
+            Action::Reset => self.reset_wal(),
+            Action::Rest | Action::TakeSnapshot | Action::CountPages { .. } => Ok(()),
+        }
+    }
+
+    /// Backfills like [`StandbyFile::checkpoint`]. With `defers`, the frames after those backfilled then need no sync,
+    /// if all of the WAL was backfilled, and not more than `longest` frames.
+    fn backfill_prefix(
+        &mut self,
+        pace: &Pace,
+        scn: Scn,
+        longest: u32,
+        defers: bool,
+    ) -> Result<(), ApplyError> {
         let mark = Mark { header: self.wal_header()?, scn };
         self.checkpoint(pace)?;
         let mut wal = self.take_wal()?;
         let guard = self.guard()?;
-        let completed = guard.complete_backfill(&mut wal, self.plan.page_size);
+        let completed =
+            if defers { guard.complete_backfill(&mut wal, self.plan.page_size) } else { Ok(false) };
         let completed = completed.and_then(|completed| guard.sync_backfilled().map(|()| completed));
         let completed = completed.map_err(|source| self.sqlite("checkpointing", source))?;
-        let tail = completed.then(|| Tail::behind(&guard, &[mark], longest)).flatten();
-        self.log = tail.map_or(Log::Plain, Log::Deferred);
+        let positions = guard.positions();
+        let suffix = completed.then(|| Suffix::behind(&guard, &[mark], longest)).flatten();
+        self.lifecycle.backfilled(positions, suffix);
         self.wal = Some(wal);
         Ok(())
     }
 
-    /// Shortens the WAL, if the readers are gone within 20 ms: rewrites it with the newest version of each page where
-    /// possible, else backfills all frames and restarts it. Redo is kept from `durable_scn` on.
-    ///
-    /// # Errors
-    /// `Sqlite`, `SyncFailed`.
-    pub fn shorten_wal(&mut self, durable_scn: Scn) -> Result<(), ApplyError> {
-        // Frames that were synced since are needed as they are.
-        if matches!(self.log, Log::Deferred(tail) if durable_scn <= tail.scn()) && self.rewrite()? {
-            return Ok(());
-        }
-        self.log = Log::Plain;
-        self.reset_wal()
-    }
-
-    /// Rewrites the WAL. False when it cannot be rewritten and is to be reset instead; true also when readers prevented
-    /// it.
-    fn rewrite(&mut self) -> Result<bool, ApplyError> {
+    fn rewrite(&mut self) -> Result<Rewrite, ApplyError> {
         let size = self.plan.page_size;
         let synced = self.guard()?.sync_backfilled();
         synced.map_err(|source| self.sqlite("checkpointing", source))?;
@@ -128,19 +147,20 @@ impl StandbyFile {
             Err(error) => Err(error),
         });
         self.wal = Some(wal);
-        let Some(written) = written?.map_err(|error| self.unusable_log(error))? else { return Ok(false) };
-        if let Some(log) = written {
-            self.log = Log::Rewritten { frames: log.frames() };
-            self.write_back.restart_wal();
-        }
-        Ok(true)
+        let Some(written) = written?.map_err(|error| self.unusable_log(error))? else {
+            return Ok(Rewrite::Impossible);
+        };
+        let Some(log) = written else { return Ok(Rewrite::Later) };
+        self.write_back.restart_wal();
+        Ok(Rewrite::Done { raw_salts: log.raw_salts, frames: log.frames() })
     }
 
     /// Backfills all frames and restarts the WAL, if the readers are gone within 20 ms.
     ///
     /// # Errors
     /// `Sqlite`.
-    pub fn reset_wal(&self) -> Result<(), ApplyError> {
+    pub fn reset_wal(&mut self) -> Result<(), ApplyError> {
+        self.lifecycle.end_deferral();
         let wait = |limit| {
             self.connection.busy_timeout(limit).map_err(|source| self.sqlite("checkpointing", source))
         };

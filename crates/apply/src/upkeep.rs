@@ -1,13 +1,12 @@
 //! Checkpoints, syncs, and the end of apply.
 
 use crate::apply::Apply;
-use crate::checkpoint::Due;
 use crate::database::{Condition, Database, Done};
 use crate::history::Fact;
-use crate::standby_file::Log;
 use crate::worker_pool::run_on_workers;
 use crate::{ApplyError, ApplyReport};
 use standfast_io::fault::{self, Fault};
+use standfast_sqlite_wal::lifecycle::{Action, State};
 use standfast_sqlite_wal::log_length::{is_long, share};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{DatabaseId, PageSize, Scn};
@@ -133,14 +132,14 @@ impl Apply {
                 && database.resume_scn > database.durable_scn
                 && wanted(database)
             {
-                database.file.end_deferral();
+                database.file.lifecycle().end_deferral();
             }
         }
         let behind = |database: &&mut Database| {
             database.condition == Condition::Live && database.durable_after_sync() > database.durable_scn
         };
         run_on_workers(self.databases.values_mut().filter(behind), &mut self.dirty_pages, |database, _| {
-            if database.unsynced && database.file.log() == Log::Plain {
+            if database.unsynced && database.file.log() == State::Plain {
                 let synced = database.file.sync_wal(pace);
                 database.unsynced = synced.is_err();
                 database.outcome = Some(synced.map(|()| Done::default()));
@@ -165,28 +164,32 @@ impl Apply {
     /// When the journal cannot be written; errors of one database are in the report.
     pub fn checkpoint_if_due(&mut self, pace: &Pace, report: &mut ApplyReport) -> Result<(), ApplyError> {
         let live = |database: &&Database| database.condition == Condition::Live;
-        let long =
-            self.databases.values().filter(live).filter(|database| is_long(database.clock.frames())).count();
+        let long = self
+            .databases
+            .values()
+            .filter(live)
+            .filter(|database| is_long(database.file.wal_frames()))
+            .count();
         let (every, reset_at) = (self.limits.checkpoint_frames, share(self.limits.reset_frames, long));
         let mut any_due = false;
         for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {
             // A database without new frames gives back the length beyond its share.
-            if !database.grown && database.clock.frames() < reset_at {
+            if !database.grown && database.file.wal_frames() < reset_at {
                 continue;
             }
             let now = database.file.checkpointed()?;
             let what = database.what_is_due(now, every, reset_at);
             database.grown = false;
-            if !matches!(database.file.log(), Log::Deferred(_)) {
+            if !matches!(database.file.log(), State::Deferred(_)) {
                 let write_back = database.file.write_back();
                 write_back.grew_to(now.frames);
                 // A checkpoint syncs all of it immediately.
-                if what != Due::Nothing || matches!(pace, Pace::AtOnce) {
+                if what != Action::Rest || matches!(pace, Pace::AtOnce) {
                     write_back.hand_all();
                 }
             }
             database.due = what;
-            any_due |= what != Due::Nothing;
+            any_due |= what != Action::Rest;
         }
         if any_due { self.do_what_is_due(pace, report) } else { Ok(()) }
     }
@@ -198,12 +201,14 @@ impl Apply {
             return Err(ApplyError::Journal { path: self.journal.path().to_owned(), source });
         }
         let longest = 2 * self.limits.checkpoint_frames;
-        let due = self.databases.values_mut().filter(|database| database.due != Due::Nothing);
+        let due = self.databases.values_mut().filter(|database| database.due != Action::Rest);
         run_on_workers(due, &mut self.dirty_pages, |database, _| {
-            let result = match database.due {
-                Due::Reset => shorten(database),
-                _ => database.file.backfill_prefix(pace, database.resume_scn, longest),
+            let may = match database.due {
+                Action::Rewrite | Action::Reset => may_reset(database),
+                _ => Ok(()),
             };
+            let scn = database.resume_scn;
+            let result = may.and_then(|()| database.file.carry_out(database.due, pace, scn, longest));
             database.outcome = Some(result.map(|()| Done::default()));
         });
         self.collect(report);
@@ -229,8 +234,7 @@ impl Apply {
             return Ok(());
         }
         for database in behind {
-            database.file.end_deferral();
-            database.due = Due::Passive;
+            database.due = database.file.lifecycle().backfill_now();
         }
         self.do_what_is_due(pace, report)?;
         self.journal.sync().map_err(|source| self.journal_error(source))
@@ -241,7 +245,7 @@ impl Apply {
     /// due.
     pub fn write_back(&mut self) -> bool {
         let logs =
-            self.databases.values_mut().filter(|database| !matches!(database.file.log(), Log::Deferred(_)));
+            self.databases.values_mut().filter(|database| !matches!(database.file.log(), State::Deferred(_)));
         let logs = logs.map(|database| database.file.write_back());
         let mut ready: Vec<_> = logs.filter_map(|log| Some((log.left()?, log))).collect();
         ready.sort_unstable_by_key(|(left, _)| Reverse(*left));
@@ -255,14 +259,14 @@ impl Apply {
     fn note_floors(&mut self) -> Result<(), ApplyError> {
         let mut facts = std::mem::take(&mut self.facts);
         for database in self.databases.values_mut() {
-            let due = std::mem::replace(&mut database.due, Due::Nothing);
-            if due == Due::Nothing || database.condition != Condition::Live {
+            let due = std::mem::replace(&mut database.due, Action::Rest);
+            if due == Action::Rest || database.condition != Condition::Live {
                 continue;
             }
             let now = database.file.checkpointed()?;
             match database.file.log() {
                 // The end of its first transaction is a new WAL position of the existing state.
-                Log::Rewritten { .. } => {
+                State::Rewritten { .. } => {
                     let (at, checksum) = database.file.wal_state()?;
                     facts.push(Fact::Position {
                         database: database.id,
@@ -271,12 +275,12 @@ impl Apply {
                         scn: database.resume_scn,
                     });
                 }
-                Log::Deferred(tail) => facts.extend(database.file_holds_upto(tail.scn())),
-                Log::Plain if now.backfilled == now.frames => {
+                State::Deferred(tail) => facts.extend(database.file_holds_upto(tail.scn())),
+                State::Plain if now.backfilled == now.frames => {
                     database.unsynced = false;
                     facts.extend(database.file_holds_upto(database.resume_scn));
                 }
-                Log::Plain => {}
+                State::Plain => {}
             }
         }
         let written = self.journal.append(&facts);
@@ -294,8 +298,9 @@ impl Apply {
             database.drop_open_transaction();
             database.advance(Scn::ZERO);
             // Otherwise the suffix would have to be synced as it is, which is many times as much.
-            if database.condition == Condition::Live && matches!(database.file.log(), Log::Deferred(_)) {
-                database.due = Due::Reset;
+            if database.condition == Condition::Live && matches!(database.file.log(), State::Deferred(_)) {
+                database.file.lifecycle().synced_upto(database.durable_scn);
+                database.due = database.file.lifecycle().shorten_now();
             }
         }
         let rewritten = self.do_what_is_due(&Pace::AtOnce, &mut report);
@@ -311,11 +316,6 @@ impl Apply {
             None => synced.map(|_| self.applied),
         }
     }
-}
-
-fn shorten(database: &mut Database) -> Result<(), ApplyError> {
-    may_reset(database)?;
-    database.file.shorten_wal(database.durable_scn)
 }
 
 fn reset(database: &mut Database) -> Result<(), ApplyError> {

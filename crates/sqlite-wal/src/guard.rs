@@ -267,6 +267,7 @@ impl<'c> Guard<'c> {
         begin(pace.clone());
         if let Ok(state) = self.state() {
             state.seen.store(0, SeqCst);
+            state.note_synced(self.backfilled_of());
         }
         let result = checkpoint();
         begin(Pace::AtOnce);
@@ -276,6 +277,16 @@ impl<'c> Guard<'c> {
     /// The number of frames that the last checkpoint at a pace has seen, or more; 0 when it backfilled nothing.
     pub(crate) fn seen_by_checkpoint(&self) -> u32 {
         self.state().map_or(0, |state| state.seen.load(SeqCst))
+    }
+
+    /// Salts of a WAL and how many of its frames are known to be durable in it; `None` when that is not known.
+    pub(crate) fn synced_frames(&self) -> Option<([u32; 2], u32)> {
+        self.state().ok()?.synced_frames()
+    }
+
+    /// Whether this connection has synced all that it wrote to the database file.
+    pub(crate) fn is_file_synced(&self) -> bool {
+        self.state().is_ok_and(|state| !state.unsynced.load(SeqCst))
     }
 
     /// Writes a page of the database file, as a checkpoint does; the error is a SQLite result code.

@@ -13,22 +13,21 @@ pub mod frame_sums;
 pub mod guard;
 mod guard_vfs;
 pub mod journal;
+pub mod lifecycle;
 pub mod log_length;
 mod mapped;
-mod moved;
-mod new_log;
 pub mod opening;
 pub mod pace;
 mod page_map;
+pub mod positions;
 mod recent_pages;
-pub mod rewrite;
+pub mod rewriting;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod scene;
 pub mod snapshot;
 mod stale_frames;
 pub mod state;
-pub mod tail;
 mod unsummed;
 mod vfs_file;
 mod wal_index;

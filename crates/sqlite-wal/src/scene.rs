@@ -2,8 +2,7 @@
 
 use crate::guard::{Guard, register_guard_vfs};
 use crate::pace::Pace;
-use crate::rewrite::{Prepared, RewrittenLog};
-use crate::tail::{Mark, Tail};
+use crate::rewriting::{Mark, Prepared, RewrittenLog, Suffix};
 use crate::{VfsFile, VfsFileKind};
 use rusqlite::{Connection, OpenFlags};
 use standfast_testkit::TempDir;
@@ -93,17 +92,17 @@ impl Scene {
         Mark { header: self.guard().wal_header().unwrap(), scn: Scn(7) }
     }
 
-    pub fn move_frames(&mut self) -> Option<Tail> {
+    pub fn move_frames(&mut self) -> Option<Suffix> {
         self.move_frames_of(self.mark())
     }
 
-    pub fn move_frames_of(&mut self, mark: Mark) -> Option<Tail> {
+    pub fn move_frames_of(&mut self, mark: Mark) -> Option<Suffix> {
         let guard = Guard::of(&self.instance).unwrap();
         let passive = || self.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         guard.at_pace(&Pace::AtOnce, passive).unwrap();
         let is_state = guard.complete_backfill(&mut self.wal, size()).unwrap();
         guard.sync_backfilled().unwrap();
-        is_state.then(|| Tail::behind(&guard, &[mark], 1000)).flatten()
+        is_state.then(|| Suffix::behind(&guard, &[mark], 1000)).flatten()
     }
 
     pub fn frames(&self) -> u32 {

@@ -58,6 +58,12 @@ impl WalIndexHeader {
         );
         self.words[3].to_ne_bytes()[0] != 0 && self.words[HEADER_WORDS - 2..] == [first, second]
     }
+    #[cfg(test)]
+    pub(crate) fn of_test([first, second]: [u32; 2], frames: u32) -> WalIndexHeader {
+        let mut words = [0; HEADER_WORDS];
+        (words[4], words[8], words[9]) = (frames, first, second);
+        WalIndexHeader { words }
+    }
     pub(crate) fn words(&self) -> [u32; HEADER_WORDS] {
         self.words
     }

@@ -7,7 +7,7 @@
 use rusqlite::{Connection, OpenFlags};
 use standfast_sqlite_wal::guard::{Guard, register_guard_vfs};
 use standfast_sqlite_wal::pace::Pace;
-use standfast_sqlite_wal::tail::{Mark, Tail};
+use standfast_sqlite_wal::rewriting::{Mark, Suffix};
 use standfast_sqlite_wal::{VfsFile, VfsFileKind};
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine, crash_replay_line, seeds};
 use standfast_types::{PageSize, Scn};
@@ -58,7 +58,7 @@ struct Life {
     readers: Vec<Connection>,
     history: History,
     mark: Option<Mark>,
-    tail: Option<Tail>,
+    suffix: Option<Suffix>,
     in_file: usize,
     in_log: usize,
     rewritten: u32,
@@ -110,7 +110,7 @@ impl Life {
             readers: Vec::new(),
             history,
             mark: None,
-            tail: None,
+            suffix: None,
             in_file: 0,
             in_log: 0,
             rewritten: 0,
@@ -168,7 +168,7 @@ impl Life {
                 self.mark = self.mark();
                 Some(())
             }
-            74..=83 if self.tail.is_none() => self.backfill_prefix(),
+            74..=83 if self.suffix.is_none() => self.backfill_prefix(),
             // A later backfill does not make the suffix shorter.
             74..=77 => self.move_some().map(drop),
             78..=93 => self.rewrite(rng),
@@ -195,18 +195,18 @@ impl Life {
         let guard = Guard::of(&self.instance).ok()?;
         let is_state = guard.complete_backfill(&mut self.wal, size()).ok()?;
         guard.sync_backfilled().ok()?;
-        self.tail = is_state.then(|| Tail::behind(&guard, &[mark], 1000)).flatten();
-        if let Some(tail) = &self.tail {
-            self.in_file = self.in_file.max(tail.scn().0 as usize);
+        self.suffix = is_state.then(|| Suffix::behind(&guard, &[mark], 1000)).flatten();
+        if let Some(suffix) = &self.suffix {
+            self.in_file = self.in_file.max(suffix.scn().0 as usize);
         }
         Some(())
     }
 
     fn rewrite(&mut self, rng: &mut Rng) -> Option<()> {
-        let tail = self.tail?;
+        let suffix = self.suffix?;
         // The WAL is needed as it is.
-        if self.in_log > tail.scn().0 as usize {
-            self.tail = None;
+        if self.in_log > suffix.scn().0 as usize {
+            self.suffix = None;
             return Some(());
         }
         let guard = Guard::of(&self.instance).ok()?;
@@ -220,7 +220,7 @@ impl Life {
         guard.release_write_lock();
         if log.ok()?.is_some() {
             self.rewritten += 1;
-            self.tail = None;
+            self.suffix = None;
             // Nothing of it is on disk except the header.
             if rng.chance(20) {
                 self.machine.cut_power();
@@ -238,7 +238,7 @@ impl Life {
         let newest = self.newest();
         guard.release_write_lock();
         if busy.ok()? == 0 {
-            self.tail = None;
+            self.suffix = None;
             self.in_file = newest;
             self.in_log = newest;
         }

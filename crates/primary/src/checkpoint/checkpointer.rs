@@ -4,20 +4,18 @@
 //! Only frames that are durable in the local redo log are backfilled (redo before data), and the WAL is synced before
 //! any backfill, so that a power loss never leaves a database file that is ahead of its WAL.
 //!
-//! The life of a WAL: a prefix is backfilled; the suffix after it is deferred-sync and stays in the page cache
-//! ([`standfast_sqlite_wal::tail`]); behind the checkpoint gate the WAL is rewritten with the newest version of each
-//! page of the suffix, and so on. A WAL that cannot be rewritten is backfilled completely and reset.
+//! [`standfast_sqlite_wal::lifecycle`] decides when; this carries out its actions.
 
 mod length;
 mod log_rewriter;
-mod outcome;
+mod snapshot;
 
 use crate::commit::database::Database;
 use crate::commit::primary::PrimaryShared;
 use length::Length;
-use outcome::{Rewrite, mark_of};
 use rusqlite::Connection;
 use serde::Serialize;
+use snapshot::mark_of;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::CheckpointConfig;
 use standfast_instruments::{Event, waiting};
@@ -25,10 +23,9 @@ use standfast_io::fault::{self, Fault};
 use standfast_session::Segment;
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::guard::{Guard, GuardError};
+use standfast_sqlite_wal::lifecycle::{Action, Look, Rewrite, Rhythm, WalLifecycle};
 use standfast_sqlite_wal::log_length::{is_long, share};
 use standfast_sqlite_wal::pace::Pace;
-use standfast_sqlite_wal::rewrite::room_for;
-use standfast_sqlite_wal::tail::{Mark, Room, Tail};
 use standfast_types::{DatabaseId, Scn};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -38,34 +35,19 @@ use std::time::{Duration, Instant};
 /// Shortest time to the next checkpoint gate after one that did not lead to a reset.
 const GATE_BACK_OFF: Duration = Duration::from_millis(200);
 
-/// Factor on that time where the WAL is only longer than its share.
-const SHARE_BACK_OFF: u32 = 25;
-
 /// How long a reset waits for a writer, or readers, that do not know of the checkpoint gate.
 const WRITER_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// How long a checkpoint waits for a writer before it completes frames that lack checksums.
 const FRAMES_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Snapshots of (mxFrame, SCN) taken per backfill interval, about.
-const MARKS: u32 = 16;
-
 /// Passive checkpoints right before a checkpoint gate.
 const PASSES_BEFORE_GATE: u64 = 4;
 
 /// State of the checkpoints of one database.
 struct Progress {
-    passive_at: u32,
+    lifecycle: WalLifecycle,
     frames_seen: u32,
-    /// SCN up to which the database was captured when its WAL was last synced.
-    last_synced: Scn,
-    gate_again: Instant,
-    /// Salts and number of frames that the WAL began with, if this instance has rewritten it.
-    rewritten: Option<([u32; 2], u32)>,
-    /// WAL snapshots, in order. The next backfill is to reach at least one of them.
-    marks: Vec<Mark>,
-    /// The suffix of the WAL that is not backfilled, if the WAL is to be rewritten.
-    tail: Option<Tail>,
     length: Length,
 }
 
@@ -99,6 +81,7 @@ pub struct Checkpointer {
     progress: HashMap<DatabaseId, Progress>,
     counts: CheckpointCounts,
     gate_back_off: Duration,
+    begun: Instant,
     hurry: Arc<AtomicBool>,
     /// Reported errors that prevent a checkpoint of a database and pass by themselves.
     troubles: BTreeMap<DatabaseId, String>,
@@ -114,6 +97,7 @@ impl Checkpointer {
             progress: HashMap::new(),
             counts: CheckpointCounts::default(),
             gate_back_off: GATE_BACK_OFF,
+            begun: Instant::now(),
             hurry: Arc::default(),
             troubles: BTreeMap::new(),
             news: Vec::new(),
@@ -125,7 +109,7 @@ impl Checkpointer {
         self.hurry.clone()
     }
 
-    /// For simulations without time: the next round tries again after a checkpoint gate that did not lead to a reset.
+    /// For simulations without time, before the first round: the next round tries again after a checkpoint gate that did not lead to a reset.
     pub fn gate_at_once(&mut self) {
         self.gate_back_off = Duration::ZERO;
     }
@@ -212,24 +196,77 @@ impl Checkpointer {
         self.complete_frames(database, Duration::ZERO);
         let Some(header) = database.header() else { return false };
         let frames = header.frames();
-        let reset_frames = share(self.config.reset_frames, long);
-        let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(database));
-        let reset_frames = progress.length.limit(database, reset_frames);
-        let active = progress.frames_seen != frames;
+        let alone = self.config.reset_frames;
+        let progress = self.progress_of(database);
+        let reset_frames = progress.length.limit(database, share(alone, long));
+        let grows = progress.frames_seen != frames;
         progress.frames_seen = frames;
-        if frames < progress.passive_at {
-            progress.passive_at = 0;
+        let look = Look {
+            raw_salts: header.raw_salts(),
+            frames,
+            backfilled: database.backfilled(),
+            database_pages: header.database_pages(),
+            grows,
+            backfill_frames: share(self.config.passive_frames, long),
+            reset_frames,
+            reset_frames_alone: alone,
+        };
+        let mut action = self.tell(database, |lifecycle| lifecycle.look(look));
+        while action != Action::Rest && database.failure().is_none() {
+            action = self.carry_out(database, action);
         }
-        progress.forget_other_logs(header.raw_salts());
-        let long_at = progress.tail.as_ref().map_or(reset_frames, |tail| tail.long_at(active, reset_frames));
-        progress.tail.take_if(|_| Tail::is_out_of_hand(frames, long_at));
-        database.set_deferred(progress.tail.as_ref().map(Tail::raw_salts));
-        self.move_if_due(database, &header, share(self.config.passive_frames, long), long_at);
-        self.shorten_if_due(database, frames, long_at);
         if let Some(progress) = self.progress.get_mut(&database.id()) {
-            progress.length.cut_if_due(database, self.config.reset_frames);
+            progress.length.cut_if_due(database, alone);
         }
-        active
+        grows
+    }
+
+    /// Carries out what is due for the WAL of a database. Returns what is due next.
+    fn carry_out(&mut self, database: &Arc<Database>, action: Action) -> Action {
+        match action {
+            Action::Rest => Action::Rest,
+            Action::TakeSnapshot => {
+                let snapshot = mark_of(database);
+                self.tell(database, |lifecycle| lifecycle.snapshot(snapshot))
+            }
+            Action::Backfill { may_pause, defers } => self.backfill_prefix(database, may_pause, defers),
+            Action::CountPages { after } => {
+                let connection = database.connection();
+                let pages = Guard::of(&connection).map_or(0, |guard| guard.pages_behind(after));
+                self.tell(database, |lifecycle| lifecycle.counted(pages))
+            }
+            Action::Rewrite => {
+                let outcome = self.rewrite_behind_gate(database);
+                self.tell(database, |lifecycle| lifecycle.rewritten(outcome))
+            }
+            Action::Reset => match self.reset_behind_gate(database) {
+                Some(done) => self.tell(database, |lifecycle| lifecycle.reset(done)),
+                None => Action::Rest,
+            },
+        }
+    }
+
+    fn progress_of(&mut self, database: &Database) -> &mut Progress {
+        let (rewrites, back_off) = (true, self.gate_back_off);
+        self.progress.entry(database.id()).or_insert_with(|| Progress {
+            lifecycle: WalLifecycle::new(
+                rewrites,
+                database.record().page_size,
+                Rhythm::BehindGate { back_off },
+            ),
+            frames_seen: database.captured_frames(),
+            length: Length::default(),
+        })
+    }
+
+    /// Reports an event in the life of a WAL, and publishes whether its suffix is deferred from now on.
+    fn tell<T>(&mut self, database: &Database, event: impl FnOnce(&mut WalLifecycle) -> T) -> T {
+        let now = self.begun.elapsed();
+        let lifecycle = &mut self.progress_of(database).lifecycle;
+        lifecycle.tick(now);
+        let next = event(lifecycle);
+        database.set_deferred(lifecycle.deferred());
+        next
     }
 
     /// Adds the checksums of frames that were committed without them, unless a writer is in the way for longer than
@@ -253,82 +290,14 @@ impl Checkpointer {
         }
     }
 
-    /// Backfills a WAL that has no deferred suffix once it has grown enough to be worth a pass. `passive_frames` limits
-    /// that growth while the WAL is not long.
-    fn move_if_due(
-        &mut self,
-        database: &Arc<Database>,
-        header: &WalIndexHeader,
-        passive_frames: u32,
-        long_at: u32,
-    ) {
-        let Some(progress) = self.progress.get_mut(&database.id()) else { return };
-        let frames = header.frames();
-        let beginning = match progress.rewritten {
-            Some((_, frames)) => room_for(frames),
-            None => room_for(header.database_pages()).min(passive_frames),
-        };
-        // The longer the WAL already is, the more it has to grow.
-        let next = beginning.max(progress.passive_at.min(passive_frames));
-        let since = frames - progress.passive_at;
-        if progress.tail.is_some() || since < next / 2 {
-            return;
-        }
-        // Transactions that are open during the backfill hold back frames newer than their read mark; an earlier
-        // snapshot is still reached.
-        let marked = progress.marks.last().map_or(0, |mark| mark.header.frames());
-        if since >= next || frames.saturating_sub(marked) >= next / MARKS {
-            progress.marks.extend(mark_of(database));
-        }
-        if since >= next {
-            progress.passive_at = frames;
-            let marks = std::mem::take(&mut progress.marks);
-            self.backfill_prefix(database, &marks, frames < long_at / 2);
-        }
-    }
-
-    /// Rewrites or resets a WAL that is long, or whose suffix has all the distinct pages that there is space for.
-    fn shorten_if_due(&mut self, database: &Arc<Database>, frames: u32, long_at: u32) {
-        let Some(progress) = self.progress.get_mut(&database.id()) else { return };
-        let room = progress.tail.as_mut().map_or(Room::Enough, |tail| {
-            let connection = database.connection();
-            let size = database.record().page_size;
-            Guard::of(&connection).map_or(Room::Enough, |guard| tail.room(&guard, size, frames))
-        });
-        if room == Room::TooLittle {
-            return self.end_deferral(database, frames);
-        }
-        let is_due = frames >= long_at || room == Room::Full;
-        if !is_due || Instant::now() < progress.gate_again || database.failure().is_some() {
-            return;
-        }
-        let back_off = if frames < self.config.reset_frames {
-            self.gate_back_off * SHARE_BACK_OFF
-        } else {
-            self.gate_back_off
-        };
-        let is_deferred = progress.tail.is_some();
-        match self.rewrite_behind_gate(database) {
-            Rewrite::Done => {}
-            Rewrite::Later => self.back_off(database, back_off),
-            Rewrite::Impossible if is_deferred => self.end_deferral(database, frames),
-            Rewrite::Impossible => self.reset_behind_gate(database, back_off),
-        }
-    }
-
-    fn back_off(&mut self, database: &Database, back_off: Duration) {
-        if let Some(progress) = self.progress.get_mut(&database.id()) {
-            progress.gate_again = Instant::now() + back_off;
-        }
-    }
-
     fn count_gate(&mut self, start: Instant) {
         self.counts.gates += 1;
         self.counts.gate_us_max = self.counts.gate_us_max.max(start.elapsed().as_micros() as u64);
     }
 
-    /// Resets the WAL while new transactions wait at their start. Lets commits in flight finish first.
-    fn reset_behind_gate(&mut self, database: &Arc<Database>, back_off: Duration) {
+    /// Resets the WAL while new transactions wait at their start. Lets commits in flight finish first. Returns whether it
+    /// was reset; `None` when the database fails before the gate closes.
+    fn reset_behind_gate(&mut self, database: &Arc<Database>) -> Option<bool> {
         let connection = database.connection();
         // A pass leaves the frames that arrive during it to the next one, and each is shorter: the gate gets the last
         // of them.
@@ -336,7 +305,7 @@ impl Checkpointer {
             let moved = passive_and_synced(&connection, &Pace::PacedUntil(self.hurry.clone()));
             self.judge(database, moved);
             if database.failure().is_some() {
-                return;
+                return None;
             }
         }
         self.counts.passive += PASSES_BEFORE_GATE;
@@ -359,12 +328,7 @@ impl Checkpointer {
         let done = self.judge(database, done);
         self.count_gate(start);
         self.counts.resets += u64::from(done);
-        if let Some(progress) = self.progress.get_mut(&database.id()) {
-            progress.passive_at = 0;
-            if !done {
-                progress.gate_again = Instant::now() + back_off;
-            }
-        }
+        Some(done)
     }
 
     /// Backfills every database completely and resets its WAL, waiting for readers up to `limit` each. For a clean
@@ -373,10 +337,12 @@ impl Checkpointer {
         let mut remainders = Vec::new();
         for database in self.shared.all_databases() {
             // Otherwise the suffix would have to be synced as it is, which is many times as much.
-            if self.has_tail(&database) {
-                self.rewrite_behind_gate(&database);
+            if self.may_rewrite(&database)
+                && let done @ Rewrite::Done { .. } = self.rewrite_behind_gate(&database)
+            {
+                self.tell(&database, |lifecycle| lifecycle.rewritten(done));
             }
-            self.set_tail(&database, None);
+            self.tell(&database, WalLifecycle::end_deferral);
             let connection = database.connection();
             let segment = self.shared.segment;
             let end = Instant::now() + limit;
@@ -415,13 +381,12 @@ impl Checkpointer {
         remainders
     }
 
-    fn has_tail(&mut self, database: &Database) -> bool {
-        let (Some(progress), Some(header)) = (self.progress.get_mut(&database.id()), database.header())
-        else {
-            return false;
-        };
-        progress.forget_other_logs(header.raw_salts());
-        progress.tail.is_some()
+    fn may_rewrite(&mut self, database: &Database) -> bool {
+        let Some(header) = database.header() else { return false };
+        self.tell(database, |lifecycle| {
+            lifecycle.forget_other_wals(header.raw_salts());
+            lifecycle.may_rewrite()
+        })
     }
 
     /// Whether [`Checkpointer::sync_databases`] has nothing to do for `scn`.
@@ -447,8 +412,7 @@ impl Checkpointer {
                     FRAMES_TIMEOUT.as_secs()
                 ));
             }
-            let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(&database));
-            if progress.holds(&database, scn) {
+            if self.progress_of(&database).holds(&database, scn) {
                 continue;
             }
             let pace = match self.shared.log_switch_waits() {
@@ -459,7 +423,7 @@ impl Checkpointer {
             let synced = database.sync_wal(&pace);
             drop(wait);
             match synced {
-                Ok(()) => progress.last_synced = in_redo,
+                Ok(()) => self.tell(&database, |lifecycle| lifecycle.synced_upto(in_redo)),
                 // Recovery of the other databases does not wait for this one.
                 Err(InstanceError::DatabaseFailed { .. }) => {}
                 Err(error) if is_of_the_process(&error) => return Err(error),
@@ -471,29 +435,9 @@ impl Checkpointer {
 }
 
 impl Progress {
-    /// Forgets what is known of WALs with other salts than these.
-    fn forget_other_logs(&mut self, raw_salts: [u32; 2]) {
-        self.tail.take_if(|tail| tail.raw_salts() != raw_salts);
-        self.rewritten.take_if(|(rewritten, _)| *rewritten != raw_salts);
-        self.marks.retain(|mark| mark.header.raw_salts() == raw_salts);
-    }
-
     /// Whether everything before `scn` survives in the database itself.
     fn holds(&self, database: &Database, scn: Scn) -> bool {
-        holds(scn, database.in_redo(), self.last_synced, database.synced())
-    }
-
-    fn new(database: &Database) -> Progress {
-        Progress {
-            passive_at: 0,
-            frames_seen: database.captured_frames(),
-            last_synced: Scn::ZERO,
-            gate_again: Instant::now(),
-            rewritten: None,
-            marks: Vec::new(),
-            tail: None,
-            length: Length::default(),
-        }
+        holds(scn, database.in_redo(), self.lifecycle.synced_scn(), database.synced())
     }
 }
 

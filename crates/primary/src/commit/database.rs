@@ -319,7 +319,7 @@ impl Database {
         self.lazy.store(u64::from(first) << 32 | u64::from(second), SeqCst);
     }
 
-    /// Whether the WAL with these salts is deferred-sync: its [suffix](standfast_sqlite_wal::tail) stays in the page
+    /// Whether the WAL with these salts is deferred-sync: its [suffix](standfast_sqlite_wal::rewriting) stays in the page
     /// cache.
     pub fn is_deferred(&self, [first, second]: [u32; 2]) -> bool {
         let salts = u64::from(first) << 32 | u64::from(second);

@@ -4,7 +4,7 @@
 //! before they are backfilled, and a new WAL header is synced before any frame after it.
 //! - The WAL is ahead of the redo: capture picks up the additional frames. They were never acknowledged.
 //! - The redo is ahead of the WAL (power loss): everything after m is applied before any session may open the database.
-//! - The instance was rewriting the WAL (`standfast_sqlite_wal::rewrite`) and none of it is valid: the database file
+//! - The instance was rewriting the WAL (`standfast_sqlite_wal::rewriting`) and none of it is valid: the database file
 //!   holds everything before the start of recovery, perhaps more, and everything from there on is applied.
 //! - The WAL is of a generation that the redo does not know and that no session endorses, or it is gone, or the pages
 //!   are not those of the position where the files claim to stand: the page checksums in the redo show what the files

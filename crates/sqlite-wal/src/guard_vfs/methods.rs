@@ -140,12 +140,20 @@ unsafe fn sync_kind(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
         };
     // SAFETY: as above.
     let guard = unsafe { &*file.cast::<GuardFile>() };
+    // Before the sync, which need not cover frames that are written meanwhile.
+    let header = if kind == Kind::Wal { guard.index_header() } else { None };
     let code = match (!failed).then(|| guard.sync_used()) {
         None | Some(Some(Err(_))) => ffi::SQLITE_IOERR_FSYNC,
         Some(Some(Ok(()))) => ffi::SQLITE_OK,
         // SAFETY: as above.
         Some(None) => unsafe { sync_below(file, flags) },
     };
+    if code == ffi::SQLITE_OK
+        && kind == Kind::Wal
+        && let Some(state) = guard.state()
+    {
+        state.note_synced(header.map(|header| (header.raw_salts(), header.frames())));
+    }
     if code == ffi::SQLITE_OK
         && guard.kind == Kind::Main
         && let Some(state) = guard.state()

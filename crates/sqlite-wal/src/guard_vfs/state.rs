@@ -41,7 +41,9 @@ pub struct GuardState {
     pub write_lock_hook: OnceLock<WriteLockHook>,
     portions: Mutex<Portions>,
     /// The database was written to since its last sync.
-    pub(super) unsynced: AtomicBool,
+    pub unsynced: AtomicBool,
+    /// Salts of the WAL and how many of its frames are durable in it; `None`: unknown.
+    synced: Mutex<Option<([u32; 2], u32)>>,
     /// Regions of the wal-index that this file has mapped.
     mapped: Mutex<MappedRegions>,
     /// Frames of the open transaction that are not in the WAL yet.
@@ -106,6 +108,21 @@ impl GuardState {
         if let Some(inner) = self.inner().as_ref() {
             inner.unlock();
         }
+    }
+
+    /// Notes that so many frames of the WAL with these salts are durable in it; `None`: some, but it is not known which.
+    pub fn note_synced(&self, frames: Option<([u32; 2], u32)>) {
+        let mut known = self.synced.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *known = match (*known, frames) {
+            (Some((salts, before)), Some((same, frames))) if salts == same => {
+                Some((salts, before.max(frames)))
+            }
+            _ => frames,
+        };
+    }
+
+    pub fn synced_frames(&self) -> Option<([u32; 2], u32)> {
+        *self.synced.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     pub fn is_index_lost(&self) -> bool {

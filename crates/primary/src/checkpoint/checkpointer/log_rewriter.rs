@@ -1,79 +1,58 @@
-//! The life of a WAL of a primary while it can be rewritten: a prefix is backfilled, the suffix stays deferred-sync
-//! ([`standfast_sqlite_wal::tail`]), and behind the checkpoint gate the newest version of each page of the suffix
-//! becomes the next WAL. [`Checkpointer`] decides when.
+//! Carries out [`standfast_sqlite_wal::rewriting`] at a primary: the prefix of a WAL is backfilled so that its suffix may
+//! stay deferred-sync, and behind the checkpoint gate the newest version of each page of the suffix becomes the next WAL.
 
-use super::outcome::Rewrite;
 use super::{Checkpointer, WRITER_TIMEOUT, all_is_in_redo, passive, wait_until};
 use crate::commit::database::Database;
 use rusqlite::Connection;
 use standfast_instruments::{Event, waiting};
 use standfast_io::fault::{self, Fault};
 use standfast_sqlite_wal::guard::Guard;
+use standfast_sqlite_wal::lifecycle::{Action, Rewrite, WalLifecycle};
 use standfast_sqlite_wal::pace::Pace;
-use standfast_sqlite_wal::rewrite::{Prepared, RewriteError, RewrittenLog};
-use standfast_sqlite_wal::tail::{Mark, Tail};
+use standfast_sqlite_wal::rewriting::{Prepared, RewriteError, RewrittenLog, Suffix};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// A WAL that was not handed to the disk as it grew is handed over within this many back-offs: 512 MB/s at most.
-const HAND_OVER_BACK_OFFS: u32 = 3;
 
 /// How often the next WAL is prepared before the rewrite is abandoned.
 const PREPARED_AT_MOST: u32 = 3;
 
 impl Checkpointer {
-    /// Runs a passive checkpoint. If it backfills everything up to one of `marks`, and that prefix is not longer than
-    /// twice `passive_frames`, the rest of the WAL may stay deferred-sync.
-    pub(super) fn backfill_prefix(&mut self, database: &Arc<Database>, marks: &[Mark], throttled: bool) {
+    /// Runs a passive checkpoint. With `defers`, if it backfills everything up to one of the snapshots, and that prefix is
+    /// not longer than twice `passive_frames`, the rest of the WAL may stay deferred-sync.
+    pub(super) fn backfill_prefix(
+        &mut self,
+        database: &Arc<Database>,
+        may_pause: bool,
+        defers: bool,
+    ) -> Action {
+        let snapshots = self.tell(database, WalLifecycle::take_snapshots);
         let connection = database.connection();
         // A WAL that is already long must not grow during a throttled backfill.
-        let pace = if throttled {
+        let pace = if may_pause {
             Pace::ThrottledUntil(self.hurry.clone())
         } else {
             Pace::PacedUntil(self.hurry.clone())
         };
         let mut is_state = false;
         let moved = passive(&connection, &pace).and_then(|done| {
-            is_state = complete_and_sync(&connection, database)?;
+            is_state = complete_and_sync(&connection, database, defers)?;
             Ok(done)
         });
         self.counts.passive += 1;
-        if !self.judge(database, moved) || !is_state {
-            return;
-        }
+        let is_state = self.judge(database, moved) && is_state;
+        let guard = Guard::of(&connection).ok();
+        let positions = guard.as_ref().and_then(Guard::positions);
         let longest = 2 * self.config.passive_frames;
-        let tail = Guard::of(&connection).ok().and_then(|guard| Tail::behind(&guard, marks, longest));
-        if let Some(tail) = &tail {
-            database.set_synced(tail.scn());
+        let suffix = guard.filter(|_| is_state).and_then(|guard| Suffix::behind(&guard, &snapshots, longest));
+        if let Some(suffix) = &suffix {
+            database.set_synced(suffix.scn());
         }
-        self.set_tail(database, tail);
-    }
-
-    /// Lets the WAL be synced and backfilled as it is. What of it is not on disk first goes there incrementally.
-    pub(super) fn end_deferral(&mut self, database: &Database, frames: u32) {
-        self.set_tail(database, None);
-        if let Some(progress) = self.progress.get_mut(&database.id()) {
-            progress.passive_at = frames;
-            progress.gate_again = Instant::now() + self.gate_back_off * HAND_OVER_BACK_OFFS;
-        }
-    }
-
-    pub(super) fn set_tail(&mut self, database: &Database, tail: Option<Tail>) {
-        database.set_deferred(tail.as_ref().map(Tail::raw_salts));
-        if let Some(progress) = self.progress.get_mut(&database.id()) {
-            progress.tail = tail;
-        }
+        self.tell(database, |lifecycle| lifecycle.backfilled(positions, suffix))
     }
 
     /// Rewrites the WAL while new transactions wait at their start, if its backfilled prefix has the space. If not, the
     /// WAL is shortened in another way.
     pub(super) fn rewrite_behind_gate(&mut self, database: &Arc<Database>) -> Rewrite {
-        let Some(progress) = self.progress.get(&database.id()) else { return Rewrite::Impossible };
-        let Some(tail) = progress.tail else { return Rewrite::Impossible };
-        // Recovery begins after what the database file alone holds: the WAL is needed as it is.
-        if progress.last_synced > tail.scn() {
-            return Rewrite::Impossible;
-        }
         let connection = database.connection();
         let Ok(guard) = Guard::of(&connection) else { return Rewrite::Impossible };
         // Syncs what was backfilled by other code than [`Checkpointer::backfill_prefix`].
@@ -103,12 +82,7 @@ impl Checkpointer {
         match written {
             Ok(Some(log)) => {
                 self.counts.rewrites += 1;
-                self.set_tail(database, None);
-                if let Some(progress) = self.progress.get_mut(&database.id()) {
-                    progress.passive_at = 0;
-                    progress.rewritten = Some((log.raw_salts, log.frames()));
-                }
-                Rewrite::Done
+                Rewrite::Done { raw_salts: log.raw_salts, frames: log.frames() }
             }
             Ok(None) => Rewrite::Later,
             Err(error) => {
@@ -161,12 +135,17 @@ impl Checkpointer {
     }
 }
 
-/// Completes and syncs what a passive checkpoint has backfilled. True: the database file alone is the state after some
-/// commit.
-fn complete_and_sync(connection: &Connection, database: &Database) -> Result<bool, rusqlite::Error> {
+/// Syncs what a passive checkpoint has backfilled, after completing it if the rest `defers`. True: the database file alone
+/// is the state after some commit.
+fn complete_and_sync(
+    connection: &Connection,
+    database: &Database,
+    defers: bool,
+) -> Result<bool, rusqlite::Error> {
     let Ok(guard) = Guard::of(connection) else { return Ok(false) };
     let size = database.record().page_size;
-    let completed = database.with_wal(|wal| Ok(guard.complete_backfill(wal, size))).unwrap_or(Ok(false))?;
+    let complete = || database.with_wal(|wal| Ok(guard.complete_backfill(wal, size))).unwrap_or(Ok(false));
+    let completed = defers && complete()?;
     let _wait = waiting(Event::DbFileSync);
     guard.sync_backfilled()?;
     Ok(completed)

@@ -91,8 +91,8 @@ impl Guard<'_> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use crate::rewriting::Mark;
     use crate::scene::{Scene, ok, total};
-    use crate::tail::Mark;
     use rusqlite::Connection;
 
     /// A WAL with a reader that has seen the sum 100, where the mark is, and that continues with `later`.

@@ -1,24 +1,27 @@
 //! The suffix of a WAL that is not backfilled: the frames behind those that the database file holds durably. It is
-//! worth writing only when the WAL is rewritten (see [`crate::rewrite`]), in the newest version of each page. The
+//! worth writing only when the WAL is rewritten, in the newest version of each page. The
 //! rewritten WAL must fit into the space of the backfilled frames. Rewrite once the suffix's distinct pages fill two
 //! thirds of that space, whether the WAL is long or not; the last third is for pages that change while the new WAL is
 //! built, which it then holds twice. When the suffix holds hardly any page twice, more frames are backfilled first.
 
+use super::rewrite::most_frames;
 use crate::WalIndexHeader;
 use crate::guard::Guard;
-use crate::rewrite::most_frames;
 use standfast_types::{PageSize, Scn};
 
 /// A rewrite is worthwhile if the suffix holds each page at least this many times, on average, when the space is full.
 const GAIN_LEAST: u32 = 3;
 
+/// Frames backfilled beyond the space that a rewrite is likely to need.
+const SPARE_FRAMES: u32 = 64;
+
 /// A suffix that is not backfilled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tail {
+pub struct Suffix {
     raw_salts: [u32; 2],
     moved: u32,
     scn: Scn,
-    /// The number of frames of the WAL at which [`Tail::room`] checks again whether the space is full.
+    /// The number of frames of the WAL at which its pages are counted again.
     look_at: u32,
 }
 
@@ -40,13 +43,13 @@ pub enum Room {
     TooLittle,
 }
 
-impl Tail {
+impl Suffix {
     /// Returns the suffix behind the frames that a completed checkpoint has backfilled, after a sync. `None` when these
     /// frames do not include all of one of `marks`, which are in order, when they are more than `longest`, or when the
     /// WAL was reset. The next writer would reset a WAL that is backfilled to its last frame, so the index is made to
     /// say that this frame is not. The caller holds the checkpoint lock, and has made a state of what was backfilled
     /// ([`Guard::complete_backfill`]).
-    pub fn behind(guard: &Guard<'_>, marks: &[Mark], longest: u32) -> Option<Tail> {
+    pub fn behind(guard: &Guard<'_>, marks: &[Mark], longest: u32) -> Option<Suffix> {
         let now = guard.settled_wal_header().ok()?;
         let mut moved = guard.wal_index().ok()?.backfilled();
         let reached = |mark: &&Mark| mark.header.frames() > 0 && mark.header.frames() <= moved;
@@ -61,7 +64,12 @@ impl Tail {
                 return None;
             }
         }
-        Some(Tail { raw_salts: then.raw_salts(), moved, scn, look_at: moved + moved / 2 })
+        Some(Suffix::new(then.raw_salts(), moved, scn))
+    }
+
+    /// The suffix of the WAL with these salts after its first `moved` frames.
+    pub(crate) fn new(raw_salts: [u32; 2], moved: u32, scn: Scn) -> Suffix {
+        Suffix { raw_salts, moved, scn, look_at: moved + moved / 2 }
     }
 
     /// Salts of the WAL, in the byte order of the file.
@@ -91,26 +99,41 @@ impl Tail {
         frames >= long_at / 2 * 3
     }
 
-    /// Compares the suffix of a WAL of `frames` frames with its space. To be called often: it checks seldom.
-    pub fn room(&mut self, guard: &Guard<'_>, page_size: PageSize, frames: u32) -> Room {
-        if frames < self.look_at {
-            return Room::Enough;
-        }
+    /// Whether the suffix of a WAL of `frames` frames may have filled its space: [`Suffix::measured`] then says so.
+    pub fn is_to_be_measured(&self, frames: u32) -> bool {
+        frames >= self.look_at
+    }
+
+    /// Compares a suffix that holds `pages` distinct pages with its space.
+    pub fn measured(&mut self, frames: u32, pages: u32, page_size: PageSize) -> Room {
         let behind = frames - self.moved.min(frames);
         let room = self.moved.min(most_frames(page_size));
         let full = room / 3 * 2;
-        let newest = guard.newest_frames(self.moved).map_or(0, |newest| newest.len() as u32);
-        if newest < full {
+        if pages < full {
             // The space is full no sooner than that. A check goes over all of the suffix, but must not come when no
             // space is left.
-            self.look_at = frames + (full - newest).max((behind / 8).min((room - newest) / 2));
+            self.look_at = frames + (full - pages).max((behind / 8).min((room - pages) / 2));
             Room::Enough
-        } else if behind < GAIN_LEAST * newest {
+        } else if behind < GAIN_LEAST * pages {
             Room::TooLittle
         } else {
             Room::Full
         }
     }
+}
+
+impl Guard<'_> {
+    /// Returns how many distinct pages are in the frames after `after`; 0 when the wal-index cannot be read.
+    pub fn pages_behind(&self, after: u32) -> u32 {
+        self.newest_frames(after).map_or(0, |newest| newest.len() as u32)
+    }
+}
+
+/// Frames to backfill before the rest of a WAL stays where it is, for a WAL that has `pages` pages or may get so many:
+/// three quarters more, and [`SPARE_FRAMES`]. Readers hold some frames back, space that is not needed now may be needed
+/// next time, and pages that change while the next WAL is prepared are in it twice.
+pub(crate) fn room_for(pages: u32) -> u32 {
+    pages.saturating_add(pages / 4 * 3).saturating_add(SPARE_FRAMES)
 }
 
 #[cfg(test)]
@@ -119,24 +142,31 @@ mod tests {
     use super::*;
     use crate::scene::{Scene, size};
 
+    fn room(scene: &Scene, suffix: &mut Suffix) -> Room {
+        let (guard, frames) = (scene.guard(), scene.frames());
+        match suffix.is_to_be_measured(frames) {
+            true => suffix.measured(frames, guard.pages_behind(suffix.moved()), size()),
+            false => Room::Enough,
+        }
+    }
+
     #[test]
     fn wal_suffix_with_too_many_pages_is_rewritten_or_gets_room() {
         let mut few = Scene::moved(1);
         few.change_all(&few.application(), 1);
-        let mut tail = few.move_frames().unwrap();
-        let room = |scene: &Scene, tail: &mut Tail| tail.room(&scene.guard(), size(), scene.frames());
-        assert_eq!(room(&few, &mut tail), Room::Enough, "nothing came yet");
+        let mut suffix = few.move_frames().unwrap();
+        assert_eq!(room(&few, &mut suffix), Room::Enough, "nothing came yet");
         few.change_all(&few.application(), 20);
-        assert_eq!(room(&few, &mut tail), Room::Enough, "half as many pages as frames were moved");
+        assert_eq!(room(&few, &mut suffix), Room::Enough, "half as many pages as frames were moved");
 
         let scene = Scene::moved(0);
         scene.change_all(&scene.application(), 1);
         let mut scene = scene;
-        let tail = scene.move_frames().unwrap();
+        let suffix = scene.move_frames().unwrap();
         scene.change_all(&scene.application(), 1);
-        assert_eq!(room(&scene, &mut tail.clone()), Room::TooLittle, "each page once");
+        assert_eq!(room(&scene, &mut suffix.clone()), Room::TooLittle, "each page once");
         scene.change_all(&scene.application(), 2);
-        assert_eq!(room(&scene, &mut tail.clone()), Room::Full);
+        assert_eq!(room(&scene, &mut suffix.clone()), Room::Full);
     }
 
     #[test]
@@ -144,16 +174,16 @@ mod tests {
         let mut scene = Scene::moved(0);
         let application = scene.application();
         scene.change_all(&application, 1);
-        let mut tail = scene.move_frames().unwrap();
+        let mut suffix = scene.move_frames().unwrap();
         let change = |pages: u32, times: u32| {
             let sql = format!("UPDATE t SET n = n + 1 WHERE id <= {pages};");
             (0..times).for_each(|_| application.execute_batch(&sql).unwrap());
         };
         change(1, 1500);
-        let room = |tail: &mut Tail| tail.room(&scene.guard(), size(), scene.frames());
-        assert_eq!(room(&mut tail), Room::Enough, "hardly a page");
-        let left = tail.moved() / 4 * 3 - 2;
+        let room = |suffix: &mut Suffix| room(&scene, suffix);
+        assert_eq!(room(&mut suffix), Room::Enough, "hardly a page");
+        let left = suffix.moved() / 4 * 3 - 2;
         change(left, 1);
-        assert_eq!([(); 2].map(|()| room(&mut tail)), [Room::Full; 2], "{left} of {}", tail.moved());
+        assert_eq!([(); 2].map(|()| room(&mut suffix)), [Room::Full; 2], "{left} of {}", suffix.moved());
     }
 }

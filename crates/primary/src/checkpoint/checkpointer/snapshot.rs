@@ -1,15 +1,7 @@
-//! Whether a WAL was rewritten, and how far one is in the redo.
+//! How far a WAL is in the redo.
 
 use crate::commit::database::Database;
-use standfast_sqlite_wal::tail::Mark;
-
-/// Outcome of an attempt to rewrite a WAL.
-pub(super) enum Rewrite {
-    Done,
-    /// A connection or an error is in the way.
-    Later,
-    Impossible,
-}
+use standfast_sqlite_wal::rewriting::Mark;
 
 /// Returns an SCN up to which everything is captured, and a header of the WAL that holds at least that.
 pub(super) fn mark_of(database: &Database) -> Option<Mark> {

@@ -1,22 +1,10 @@
-//! Rewrites a WAL: writes the newest version of each page over its first frames, which no connection reads any more.
-//!
-//! A page that many transactions change is in the WAL many times, and only its newest version is worth writing. The
-//! suffix that is not backfilled is not synced as it grows (see [`crate::tail`]); before it is synced, it shrinks to
-//! one frame a page. A power loss at any time leaves the state after some commit:
-//! - The database file holds everything that was backfilled, durably. The header of the new WAL is durable before a
-//!   frame is overwritten. From then on no frame of the old WAL counts, and none of the new one before all of them are
-//!   there, because they are one transaction. Until then the database file is the state.
-//! - A killed instance leaves the index of the old WAL, which is complete: the overwritten frames are in the database
-//!   file, and SQLite reads no frame that its index says is there. From then on only that index knows the WAL, see
-//!   [`Guard::repair_inconsistent_wal`].
-//!
-//! So the redo from the state of the database file on has to be kept until the new WAL is durable. Its salts tell a
-//! rewritten WAL ([`WalSalts::of_rewritten_log`](standfast_types::WalSalts::of_rewritten_log)), whatever else is lost.
+//! Writes the newest version of each page over the first frames of a WAL, which no connection reads any more, and repairs
+//! a WAL in which that was interrupted. See [`crate::rewriting`] for why no power loss does harm.
 
+use super::new_log::NewLog;
 use crate::VfsFile;
 use crate::guard::{Guard, GuardError};
 use crate::guard_vfs::READ_LOCKS;
-use crate::new_log::NewLog;
 use crate::page_map::PageMap;
 use crate::wal_index::WalIndexHeader;
 use crate::wal_index_regions::{NewHeader, WalIndexRegions};
@@ -57,15 +45,8 @@ pub struct RewrittenLog {
     pub page_nos: Vec<PageNo>,
 }
 
-/// Frames to backfill before the rest of a WAL stays where it is, for a WAL that has `pages` pages or may get so many:
-/// three quarters more, and `FEW`. Readers hold some frames back, space that is not needed now may be needed next time,
-/// and pages that change while the next WAL is prepared are in it twice.
-pub fn room_for(pages: u32) -> u32 {
-    pages.saturating_add(pages / 4 * 3).saturating_add(FEW)
-}
-
 /// The number of frames that can be written at once.
-pub(crate) fn most_frames(page_size: PageSize) -> u32 {
+pub(super) fn most_frames(page_size: PageSize) -> u32 {
     (MOST_BYTES / (WAL_FRAME_HEADER_BYTES + page_size.bytes())) as u32
 }
 
@@ -280,6 +261,7 @@ impl Guard<'_> {
         timeout: Duration,
         is_whole: impl FnOnce(),
     ) -> Result<Option<RewrittenLog>, RewriteError> {
+        debug_assert!(self.is_file_synced(), "a WAL is rewritten before the database file is synced");
         self.without_readers(timeout, || {
             let header = self.settled_wal_header()?;
             let known = prepared.old.frames();
@@ -379,8 +361,8 @@ fn write_pieces(wal: &mut VfsFile, bytes: &[u8], offset: u64) -> std::io::Result
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::rewriting::{Mark, Suffix};
     use crate::scene::{Scene, TIMEOUT, ok, size, total};
-    use crate::tail::{Mark, Tail};
     use rusqlite::Connection;
     use standfast_types::Scn;
 
@@ -417,11 +399,11 @@ mod tests {
         scene.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
         let mark = Mark { header: guard.wal_header().unwrap(), scn: Scn(7) };
         application.execute_batch("BEGIN IMMEDIATE").unwrap();
-        assert_eq!(Tail::behind(&guard, &[mark], 1000), None, "a connection writes");
+        assert_eq!(Suffix::behind(&guard, &[mark], 1000), None, "a connection writes");
         application.execute_batch("UPDATE t SET n = n + 1; COMMIT").unwrap();
         assert!(guard.wal_header().unwrap().raw_salts() != mark.header.raw_salts());
         assert!(!guard.set_backfilled(&mark.header, mark.header.frames() - 1));
-        assert_eq!(Tail::behind(&guard, &[mark], 1000), None);
+        assert_eq!(Suffix::behind(&guard, &[mark], 1000), None);
         assert_eq!(guard.wal_index().unwrap().backfilled(), 0);
         assert_eq!((total(&application), total(&scene.application())), (200, 200));
     }
@@ -445,7 +427,7 @@ mod tests {
             assert_eq!(total(application), 151);
         };
         let (mut rewritten, application, mark) = scene();
-        assert!(Tail::behind(&rewritten.guard(), &[mark], 1000).is_some());
+        assert!(Suffix::behind(&rewritten.guard(), &[mark], 1000).is_some());
         assert_eq!(rewritten.rewrite(), None, "a connection reads");
         resumes(&application);
 
