@@ -128,6 +128,7 @@ impl Apply {
             vfs: self.guard_vfs.clone(),
             vfs_base: self.vfs_base.clone(),
             cache_kib: self.limits.cache_kib,
+            rewrites_wal: self.limits.rewrite_wals,
         })
     }
 

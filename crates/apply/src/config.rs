@@ -29,6 +29,8 @@ pub struct Limits {
     /// Frames from which on a checkpoint waits for readers, up to 20 ms, to restart the WAL. Many databases with long
     /// WALs share the length that a few may have.
     pub reset_frames: u32,
+    /// WALs may be rewritten with the newest version of each page; else they are only reset.
+    pub rewrite_wals: bool,
     /// Size of a new journal in bytes.
     pub journal_bytes: u64,
     /// Bytes of redo that may be applied between two syncs of the journal's horizon, which bounds what a restart
@@ -46,6 +48,7 @@ impl Default for Limits {
             cache_kib: 8 << 10,
             checkpoint_frames: 4_000,
             reset_frames: 16_000,
+            rewrite_wals: true,
             journal_bytes: 1 << 20,
             horizon_bytes: 64 << 20,
             kept_free_bytes: 256 << 20,

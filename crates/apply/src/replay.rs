@@ -54,6 +54,8 @@ impl Replay {
             vfs,
             vfs_base: vfs_base.map(str::to_owned),
             cache_kib: limits.cache_kib,
+            // A replay backfills nothing.
+            rewrites_wal: false,
         };
         let file = StandbyFile::open(plan, false)?;
         let directory = path.parent().unwrap_or(Path::new("/"));

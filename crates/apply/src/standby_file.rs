@@ -51,6 +51,8 @@ pub struct FilePlan {
     pub vfs_base: Option<String>,
     /// Size of SQLite's page cache in KiB.
     pub cache_kib: u32,
+    /// The WAL may be rewritten.
+    pub rewrites_wal: bool,
 }
 
 /// How far the WAL is checkpointed.
@@ -87,7 +89,7 @@ impl StandbyFile {
     pub fn open(plan: FilePlan, create: bool) -> Result<StandbyFile, ApplyError> {
         let connection = connect(&plan, create)?;
         let write_back = WriteBack::new(&plan.path, plan.page_size.bytes());
-        let lifecycle = WalLifecycle::new(true, plan.page_size, Rhythm::BetweenBatches);
+        let lifecycle = WalLifecycle::new(plan.rewrites_wal, plan.page_size, Rhythm::BetweenBatches);
         let mut file = StandbyFile {
             plan,
             connection,

@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use standfast_apply::{Apply, ApplyReport, Limits, Pace};
 use standfast_sqlite_wal::log_length::share;
 use standfast_testkit::{Rng, TempDir};
-use standfast_types::{WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
+use standfast_types::{WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, WalSalts};
 use std::path::Path;
 
 #[test]
@@ -319,6 +319,51 @@ fn deferred_sync_wal_is_synced_when_idle_or_after_a_while() {
     assert_eq!(apply.durable_scn(), apply.applied(), "nothing came since");
     assert!(report.errors.is_empty());
     primary.check(&standby);
+}
+
+/// Returns the salts of the WAL file, and whether the instance has rewritten that WAL.
+fn wal_salts(standby: &TempDir, name: &str) -> (WalSalts, bool) {
+    let wal = std::fs::read(standby.join(format!("{name}-wal"))).unwrap();
+    let word = |at: usize| u32::from_be_bytes(wal[at..at + 4].try_into().unwrap());
+    let salts = WalSalts(word(16), word(20));
+    (salts, salts.is_of_rewritten_log())
+}
+
+#[test]
+fn wal_is_reset_and_never_rewritten_with_the_setting_off() {
+    for rewrite_wals in [true, false] {
+        let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+        let mut stream = Stream::default();
+        let mut primary = Primary::new(here.path(), 1, "app.db", 512);
+        primary.run(&mut Stream::default(), "CREATE TABLE t(id INTEGER PRIMARY KEY, n INTEGER, pad BLOB)");
+        primary.attach(&mut stream);
+        let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40)
+                    INSERT INTO t SELECT i, 0, zeroblob(300) FROM n";
+        primary.run(&mut stream, fill);
+        let limits = Limits { checkpoint_frames: 100, reset_frames: 200, rewrite_wals, ..Limits::default() };
+        let mut apply = fresh(&standby, 0, limits);
+        let mut report = ApplyReport::default();
+        let (mut generations, mut longest) = (Vec::new(), 0);
+        for _ in 0..300 {
+            primary.run(&mut stream, "UPDATE t SET n = n + 1 WHERE id % 9 = 0");
+            follow_well(&mut apply, &stream);
+            apply.checkpoint_if_due(&Pace::AtOnce, &mut report).unwrap();
+            if !rewrite_wals {
+                apply.sync_lazily(&Pace::AtOnce, &mut report).unwrap();
+                assert!(!apply.is_unsynced(), "no suffix waits for a rewrite");
+            }
+            let found = wal_salts(&standby, "app.db");
+            (!generations.contains(&found)).then(|| generations.push(found));
+            longest = longest.max(wal_frames(&standby, "app.db"));
+        }
+        let rewritten = generations.iter().filter(|(_, rewritten)| *rewritten).count();
+        assert_eq!(rewritten > 2, rewrite_wals, "{generations:?}");
+        assert!(generations.len() > 2 && longest < 400, "{} WALs, {longest}", generations.len());
+        assert_eq!(apply.release_for_failover().unwrap(), stream.end());
+        assert!(rewrite_wals || !wal_salts(&standby, "app.db").1);
+        assert!(report.errors.is_empty());
+        primary.check(&standby);
+    }
 }
 
 #[test]

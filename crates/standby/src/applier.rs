@@ -444,7 +444,11 @@ fn open_apply(
     shared: &Arc<StandbyShared>,
     limits: Limits,
 ) -> Result<Apply, InstanceError> {
-    let limits = Limits { kept_free_bytes: environment.config.kept.free_bytes_min, ..limits };
+    let limits = Limits {
+        kept_free_bytes: environment.config.kept.free_bytes_min,
+        rewrite_wals: environment.config.checkpoint.rewrite_wals,
+        ..limits
+    };
     let config = ApplyConfig {
         directory: environment.paths.databases.clone(),
         journal: environment.paths.apply_journal.clone(),

@@ -280,11 +280,16 @@ pub struct CheckpointConfig {
     pub reset_frames: u32,
     /// Longest time the checkpoint gate keeps new transactions waiting, milliseconds.
     pub gate_ms: u64,
+    /// Most of a WAL stays unsynced until the WAL is rewritten with the newest version of each page, which is less to
+    /// write. Off: every frame is synced before its page is backfilled, and a long WAL is reset, never rewritten. For the
+    /// databases of this instance, as primary and as standby. A WAL that an instance was rewriting when it was killed is
+    /// repaired in either case.
+    pub rewrite_wals: bool,
 }
 
 impl Default for CheckpointConfig {
     fn default() -> Self {
-        CheckpointConfig { passive_frames: 8_000, reset_frames: 24_000, gate_ms: 40 }
+        CheckpointConfig { passive_frames: 8_000, reset_frames: 24_000, gate_ms: 40, rewrite_wals: true }
     }
 }
 
@@ -640,6 +645,13 @@ mod tests {
         let both = "[instance]\ninsecure = true\n[security]\ntls = \"required\"";
         let error = Config::parse(both, Path::new("x")).unwrap_err().to_string();
         assert!(error.contains("instance.insecure = true: false, or no [security] tls"), "{error}");
+    }
+
+    #[test]
+    fn wals_are_rewritten_unless_that_is_switched_off() {
+        let rewrites = |text| Config::parse(text, Path::new("x")).unwrap().checkpoint.rewrite_wals;
+        assert!(rewrites("") && rewrites("[checkpoint]\ngate_ms = 20"));
+        assert!(!rewrites("[checkpoint]\nrewrite_wals = false"));
     }
 
     #[test]

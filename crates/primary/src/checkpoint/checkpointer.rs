@@ -247,7 +247,7 @@ impl Checkpointer {
     }
 
     fn progress_of(&mut self, database: &Database) -> &mut Progress {
-        let (rewrites, back_off) = (true, self.gate_back_off);
+        let (rewrites, back_off) = (self.config.rewrite_wals, self.gate_back_off);
         self.progress.entry(database.id()).or_insert_with(|| Progress {
             lifecycle: WalLifecycle::new(
                 rewrites,

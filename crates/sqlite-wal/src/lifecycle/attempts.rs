@@ -1,7 +1,7 @@
 //! When the next backfill, and the next attempt to shorten the WAL, are due: from the growth of the WAL, and after pauses
 //! that keep what readers prevent from being tried all the time. A primary and a standby differ in this.
 
-use super::{Action, Look};
+use super::dialogue::{Action, Look};
 use crate::rewriting::{Mark, room_for};
 use std::time::Duration;
 
