@@ -6,20 +6,20 @@ pub enum Action {
     /// Nothing until the next look.
     #[default]
     Rest,
-    /// Take a snapshot of the WAL and the SCN up to which it holds everything; then [`WalLifecycle::snapshot`](super::WalLifecycle::snapshot).
+    /// Take a snapshot of the WAL and the SCN up to which it holds everything; then `WalLifecycle::snapshot`.
     TakeSnapshot,
-    /// Sync the WAL and backfill what readers allow, and sync the database file; then [`WalLifecycle::backfilled`](super::WalLifecycle::backfilled).
+    /// Sync the WAL and backfill what readers allow, and sync the database file; then `WalLifecycle::backfilled`.
     Backfill {
         /// The WAL is not long yet: the pass may pause.
         may_pause: bool,
         /// Complete the database file to a state, because the frames behind it are to be a deferred suffix.
         defers: bool,
     },
-    /// Count the distinct pages in the frames after `after`; then [`WalLifecycle::counted`](super::WalLifecycle::counted).
+    /// Count the distinct pages in the frames after `after`; then `WalLifecycle::counted`.
     CountPages { after: u32 },
-    /// Write the newest version of each page of the suffix over the prefix; then [`WalLifecycle::rewritten`](super::WalLifecycle::rewritten).
+    /// Write the newest version of each page of the suffix over the prefix; then `WalLifecycle::rewritten`.
     Rewrite,
-    /// Backfill everything and restart the WAL; then [`WalLifecycle::reset`](super::WalLifecycle::reset).
+    /// Backfill everything and restart the WAL; then `WalLifecycle::reset`.
     Reset,
 }
 
