@@ -82,6 +82,10 @@ impl Rig {
         self.host.shared.database(DatabaseId(1)).unwrap()
     }
 
+    fn frames(&self) -> u32 {
+        self.database().header().unwrap().frames()
+    }
+
     fn counts(&self) -> CheckpointCounts {
         self.checkpointer.counts()
     }
@@ -119,6 +123,27 @@ fn wal_is_reset_and_never_rewritten_with_the_setting_off() {
         let changes = rig.changes;
         assert_eq!(rig.changes_after_power_loss(), changes, "rewrites: {rewrite_wals}");
     }
+}
+
+/// A reader keeps SQLite from backfilling everything, so that SQLite does not sync the file, and leaves out every page
+/// that has a newer frame.
+#[test]
+fn suffix_is_deferred_behind_what_the_file_alone_durably_holds() {
+    let mut rig = Rig::new(true);
+    while rig.frames() != 15 {
+        rig.change(1);
+    }
+    let tag = |from: &Connection| from.query_row("SELECT tag FROM data", [], |row| row.get::<_, u32>(0));
+    let reader = open_plain(&rig.machine, Path::new(PATH)).unwrap();
+    reader.execute_batch("BEGIN").unwrap();
+    let (seen, scn) = (tag(&reader).unwrap(), rig.database().last_commit());
+    while rig.deferred == 0 {
+        rig.change(1);
+    }
+    assert!(rig.database().synced() <= scn, "the file holds no later commit");
+    let alone = SimMachine::new(3);
+    alone.install(Path::new(PATH), &rig.machine.durable_contents(PATH).unwrap());
+    assert_eq!(tag(&open_plain(&alone, Path::new(PATH)).unwrap()).unwrap(), seen);
 }
 
 /// What recovery needs advances without a rewrite, too: the WAL is synced.
