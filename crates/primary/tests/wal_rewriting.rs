@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const PATH: &str = "/app/d1.db";
+const WAL: &str = "/app/d1.db-wal";
 const CHANGES: u32 = 300;
 
 /// A primary whose checkpoints the test runs.
@@ -113,7 +114,15 @@ fn wal_is_reset_and_never_rewritten_with_the_setting_off() {
         // A reader holds frames back, so that no writer restarts the WAL.
         let reader = open_plain(&rig.machine, Path::new(PATH)).unwrap();
         reader.execute_batch("BEGIN; SELECT count(*) FROM data").unwrap();
-        rig.change(70);
+        let before = rig.counts();
+        rig.change(90);
+        let held_back = rig.counts();
+        assert!(held_back.gates > before.gates, "{held_back:?}");
+        assert_eq!(
+            (held_back.resets, held_back.rewrites),
+            (before.resets, before.rewrites),
+            "a connection reads"
+        );
         drop(reader);
         rig.change(CHANGES);
         let counts = rig.counts();
@@ -154,6 +163,9 @@ fn recovery_advances_with_the_setting_off() {
     let scn = rig.host.shared.buffer.durable();
     rig.checkpointer.sync_databases(scn).unwrap();
     assert!(rig.checkpointer.databases_hold(scn));
+    let used = rig.database().header().unwrap().log_bytes().unwrap() as usize;
+    let (durable, seen) = (rig.machine.durable_contents(WAL).unwrap(), rig.machine.contents(WAL).unwrap());
+    assert!(durable.len() >= used && durable[..used] == seen[..used], "the WAL is synced");
     assert_eq!(rig.checkpointer.checkpoint_all(Duration::ZERO), []);
     assert_eq!(rig.counts().rewrites, 0);
     assert!(rig.checkpointer.databases_hold(Scn(u64::MAX)));
