@@ -22,7 +22,7 @@ const CHANGES: u32 = 400;
 
 /// Salts of the WAL file of the standby database.
 fn salts(machine: &SimMachine) -> WalSalts {
-    let wal = machine.contents(&format!("{}-wal", paths().databases.join("d1.db").display())).unwrap();
+    let wal = machine.contents(format!("{}-wal", paths().databases.join("d1.db").display())).unwrap();
     let word = |at: usize| u32::from_be_bytes(wal[at..at + 4].try_into().unwrap());
     if wal.is_empty() { WalSalts(0, 0) } else { WalSalts(word(16), word(20)) }
 }
