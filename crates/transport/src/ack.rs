@@ -63,7 +63,14 @@ impl Ack {
     }
 }
 
-/// Sends frames to the primary, immediately or, to emulate a distant standby on one machine, each after a fixed delay.
+/// Sends whole frames to the source of a stream.
+pub trait FrameSink: Send {
+    /// # Errors
+    /// When the connection is lost.
+    fn send(&mut self, frame: &[u8]) -> Result<()>;
+}
+
+/// Sends frames immediately or, to emulate a distant standby on one machine, each after a fixed delay.
 pub(crate) enum AckSender {
     Direct(LinkEnd),
     Delayed(DelayLine),
@@ -77,8 +84,10 @@ impl AckSender {
             AckSender::Delayed(DelayLine::start(stream, delay)?)
         })
     }
+}
 
-    pub fn send(&mut self, frame: &[u8]) -> Result<()> {
+impl FrameSink for AckSender {
+    fn send(&mut self, frame: &[u8]) -> Result<()> {
         match self {
             AckSender::Direct(stream) => stream.write_all(frame),
             AckSender::Delayed(line) => line.put(frame.into()),

@@ -194,7 +194,7 @@ impl CertificateChannel {
 }
 
 /// Held by the thread that reads the stream; dropping it closes the channel.
-pub(crate) struct OpenChannel(Arc<CertificateChannel>);
+pub struct OpenChannel(Arc<CertificateChannel>);
 
 impl Deref for OpenChannel {
     type Target = Arc<CertificateChannel>;

@@ -18,6 +18,7 @@
 mod ack;
 mod certificate;
 mod channel;
+mod clock;
 mod destination;
 mod destination_config;
 mod destination_set;
@@ -30,6 +31,7 @@ pub mod gap;
 pub mod hello;
 mod identity;
 pub mod link;
+pub mod machine;
 mod packing;
 pub mod protection;
 mod receiver;
@@ -86,7 +88,6 @@ pub use stopped::{StoppedDatabase, StoppedDatabases};
 pub use verified::{PageDifference, VerifiedDatabase, VerifiedDatabases};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Locks even if another holder has panicked: the data behind these locks is valid after every statement.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -95,5 +96,5 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Returns microseconds since the Unix epoch.
 fn now_us() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64)
+    clock::Clock::unix_us(&clock::SystemClock)
 }

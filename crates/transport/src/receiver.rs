@@ -10,6 +10,7 @@ mod counts;
 mod fetch;
 mod handshake;
 mod outgoing;
+mod receive;
 mod shared;
 mod slot;
 mod stream;
@@ -17,6 +18,8 @@ mod stream;
 pub use admission::Limits;
 pub use config::ReceiverConfig;
 pub use counts::ReceiverCounts;
+pub use outgoing::Outgoing;
+pub use stream::{GapBefore, ReceiverStream, StreamSite};
 
 use crate::error::TransportError;
 use crate::gap::GapStatus;

@@ -3,7 +3,7 @@
 use super::fetch::Fetch;
 use super::shared::Shared;
 use super::slot::Unavailable;
-use super::{archives, claims, stream};
+use super::{archives, claims, receive};
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, StageError, TransportError};
 use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FrameWriter};
@@ -245,7 +245,7 @@ impl Greeting<'_> {
             self.event(&fetch.found());
         }
         let ended =
-            stream::receive(self.shared, self.stream, &mut self.reader, log, hello, &start, gap.as_ref());
+            receive::receive(self.shared, self.stream, &mut self.reader, log, hello, &start, gap.as_ref());
         let ended = match self.shared.slot.is_leaving() {
             true => TransportError::Refused(leaving(&self.shared.service.identity().name)),
             false => ended,

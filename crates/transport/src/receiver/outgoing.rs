@@ -2,20 +2,20 @@
 //! acknowledgement covers only redo that these destinations have acknowledged; another one is sent when they have
 //! acknowledged more.
 
-use crate::ack::{Ack, AckSender};
+use crate::ack::{Ack, FrameSink};
 use crate::lock;
 use crate::standby::Passing;
 use standfast_types::Scn;
 use std::io::Result;
 use std::sync::{Arc, Mutex};
 
-pub(super) struct Outgoing {
+pub struct Outgoing {
     line: Arc<Mutex<Line>>,
     passing: Option<Arc<dyn Passing>>,
 }
 
 struct Line {
-    sender: AckSender,
+    sender: Box<dyn FrameSink>,
     passing: Option<Arc<dyn Passing>>,
     /// The newest acknowledgement, not limited by other destinations.
     newest: Option<Ack>,
@@ -24,8 +24,13 @@ struct Line {
 }
 
 impl Outgoing {
-    pub fn new(sender: AckSender, passing: Option<Arc<dyn Passing>>) -> Outgoing {
-        let line = Line { sender, passing: passing.clone(), newest: None, said: (Scn::ZERO, Scn::ZERO) };
+    pub fn new(sender: impl FrameSink + 'static, passing: Option<Arc<dyn Passing>>) -> Outgoing {
+        let line = Line {
+            sender: Box::new(sender),
+            passing: passing.clone(),
+            newest: None,
+            said: (Scn::ZERO, Scn::ZERO),
+        };
         let line = Arc::new(Mutex::new(line));
         if let Some(passing) = &passing {
             let moved = line.clone();
@@ -35,17 +40,17 @@ impl Outgoing {
         Outgoing { line, passing }
     }
 
-    pub fn send(&self, frame: &[u8]) -> Result<()> {
+    pub(super) fn send(&self, frame: &[u8]) -> Result<()> {
         lock(&self.line).sender.send(frame)
     }
 
     /// Returns a function that sends whole frames beside the acknowledgements, from any thread.
-    pub fn beside(&self) -> impl Fn(&[u8]) -> Result<()> + Send + Sync + 'static {
+    pub(super) fn beside(&self) -> impl Fn(&[u8]) -> Result<()> + Send + Sync + 'static {
         let line = self.line.clone();
         move |frame| lock(&line).sender.send(frame)
     }
 
-    pub fn acknowledge(&self, ack: Ack) -> Result<()> {
+    pub(super) fn acknowledge(&self, ack: Ack) -> Result<()> {
         let mut line = lock(&self.line);
         line.newest = Some(ack);
         line.say()

@@ -5,6 +5,7 @@ use super::connections::Connections;
 use super::counts::ReceiverCounts;
 use super::fetch::Fetch;
 use super::slot::Slot;
+use crate::clock::{Clock, SystemClock};
 use crate::lock;
 use crate::standby::{ReceiverService, StandbyLog};
 use standfast_types::{About, Line, LineBudget};
@@ -18,7 +19,8 @@ pub(super) struct Shared {
     pub(super) service: Arc<dyn ReceiverService>,
     pub(super) slot: Slot,
     pub(super) fetch: Mutex<Option<Arc<Fetch>>>,
-    pub(super) counts: ReceiverCounts,
+    pub(super) counts: Arc<ReceiverCounts>,
+    pub(super) clock: Arc<dyn Clock>,
     pub(super) listener: TcpListener,
     pub(super) stopping: AtomicBool,
     pub(super) connections: Mutex<Connections>,
@@ -39,7 +41,8 @@ impl Shared {
             service,
             slot: Slot::new(log),
             fetch: Mutex::default(),
-            counts: ReceiverCounts::default(),
+            counts: Arc::default(),
+            clock: Arc::new(SystemClock),
             listener,
             stopping: AtomicBool::new(false),
             connections: Mutex::new(connections),

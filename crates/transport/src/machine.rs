@@ -1,0 +1,6 @@
+//! Both ends of a stream as machines without threads, sockets or clock. The threads of [`crate::Sender`] and
+//! [`crate::Receiver`] run them over TCP; a simulation runs the same ones over a pipe in memory and a clock of its own.
+
+pub use crate::ack::FrameSink;
+pub use crate::clock::{Clock, SystemClock};
+pub use crate::receiver::{GapBefore, Outgoing, ReceiverStream, StreamSite};
