@@ -3,4 +3,8 @@
 
 pub use crate::ack::FrameSink;
 pub use crate::clock::{Clock, SystemClock};
-pub use crate::receiver::{GapBefore, Outgoing, ReceiverStream, StreamSite};
+pub use crate::receiver::{
+    Agreement, GapBefore, Outgoing, Proved, ReceiverStream, StreamSite, may_take, meets,
+};
+pub use crate::sender::{AckStream, Agreed, Ended, Failure, Greeting, Offered, SenderCore, Step, answer_in};
+pub use crate::wire::{Outlet, Wire};

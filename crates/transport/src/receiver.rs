@@ -2,6 +2,7 @@
 //! requests. One thread accepts; each connection has its own thread.
 
 mod admission;
+mod agreement;
 mod archives;
 pub(crate) mod claims;
 mod config;
@@ -16,6 +17,8 @@ mod slot;
 mod stream;
 
 pub use admission::Limits;
+pub use agreement::{Agreement, may_take, meets};
+pub use claims::Proved;
 pub use config::ReceiverConfig;
 pub use counts::ReceiverCounts;
 pub use outgoing::Outgoing;

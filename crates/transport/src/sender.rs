@@ -4,67 +4,55 @@
 //! itself. The *ack reader* reads acknowledgements and checks the timeouts, so that a feeder blocked in a connect
 //! cannot delay the net timeout. The log writer never waits for either.
 
+mod ack_stream;
 mod acks;
 mod archivers;
+mod batch;
 mod config;
 mod connect;
 mod current;
 mod failure;
 mod feed;
+mod feeding;
 mod gap;
+mod gaps;
+mod greeting;
 mod listing;
 mod open_gap;
+mod sender_core;
 mod shared;
 
+pub use ack_stream::AckStream;
 pub use archivers::Archivers;
+pub use batch::{Batch, Offer};
 pub use config::{ArchiveTransport, SenderConfig, StreamShape};
+pub use failure::{Ended, Failure};
+pub use feeding::{Offered, Step};
+pub use greeting::{Agreed, Greeting, answer_in};
+pub use sender_core::SenderCore;
 
+use crate::clock::SystemClock;
 use crate::destination::Standing;
 use crate::destination_config::{OnTimeout, TransportMode};
 use crate::error::TransportError;
 use crate::gap::GapStatus;
 use crate::identity::Role;
-use crate::packing::Compression;
 use crate::protection::Member;
-use crate::redo::Piece;
 use crate::release::ReleaseView;
 use crate::source::{RedoSource, SenderObserver};
 use crate::stats::DestinationStats;
 use crate::stopped::StoppedDatabases;
 use crate::verified::VerifiedDatabases;
-use crate::wire::{Told, Wire};
+use crate::wire::Told;
 use crate::{lock, now_us};
-use current::Ended;
 use serde::Serialize;
 use shared::Shared;
-use standfast_instruments::{HistogramCounts, Statistic, count};
-use standfast_io::fault::{self, Fault};
+use standfast_instruments::HistogramCounts;
 use standfast_types::Scn;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// The redo that the log writer is about to write.
-#[derive(Clone, Copy, Debug)]
-pub struct Batch<'a> {
-    pub pieces: &'a [Piece],
-    /// First position of the log that receives the whole batch. [`RedoSource::switches`] already lists the begin of
-    /// that log.
-    pub log_first: Scn,
-    /// The local durable position before the write.
-    pub durable: Scn,
-    /// End of the redo in the log buffer.
-    pub captured: Scn,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offer {
-    Sent,
-    Deferred,
-    /// There is no connection; the redo is sent after the next one is made.
-    Disconnected,
-}
 
 /// State of a destination for status output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -131,9 +119,8 @@ impl Sender {
         source: Arc<dyn RedoSource>,
         observer: Arc<dyn SenderObserver>,
     ) -> Result<Sender, TransportError> {
-        let shared = Shared::new(index, config, source, observer);
-        // Publishes the initial state, also to the other destinations.
-        shared.with_destination(|_, _| ());
+        let core = SenderCore::new(index, config, source, observer, Arc::new(SystemClock));
+        let shared = Shared::new(core);
         let sender = Sender { shared, threads: Mutex::default() };
         sender.spawn("feed", feed::run)?;
         sender.spawn("ack", acks::run)?;
@@ -159,12 +146,7 @@ impl Sender {
     /// waits.
     pub fn offer(&self, batch: &Batch<'_>) -> Offer {
         let shared = &*self.shared;
-        if let Some(last) = batch.pieces.last() {
-            shared.offered.store(last.end().0, SeqCst);
-        }
-        // Compression takes time too: the log writer does not do it.
-        let unpacked = shared.config.shape.compression == Compression::None;
-        if shared.config.destination.mode == TransportMode::Async || !unpacked {
+        if !shared.note_offered(batch) {
             shared.wake_feeder();
             return Offer::Deferred;
         }
@@ -177,52 +159,18 @@ impl Sender {
             }
         };
         let Some(wire) = wire.as_mut() else { return Offer::Disconnected };
-        match self.send_directly(wire, batch) {
-            Ok(offer) => offer,
+        match shared.offer(wire, batch) {
+            Ok(offered) => {
+                if offered.wake {
+                    shared.wake_feeder();
+                }
+                offered.offer
+            }
             Err(error) => {
                 shared.close(Ended::Lost(format!("sending failed: {error}")));
                 Offer::Disconnected
             }
         }
-    }
-
-    /// Sends a batch if it continues exactly what the wire has taken.
-    fn send_directly(&self, wire: &mut Wire, batch: &Batch<'_>) -> std::io::Result<Offer> {
-        let shared = &*self.shared;
-        let (Some(first), Some(last)) = (batch.pieces.first(), batch.pieces.last()) else {
-            return Ok(Offer::Sent);
-        };
-        if last.end() <= wire.sent {
-            return Ok(Offer::Sent);
-        }
-        let bytes = last.end().bytes_since(first.first());
-        let continues = wire.sent == first.first()
-            && wire.announced == batch.log_first
-            && wire.epoch == shared.source.epoch()
-            && wire.is_clear();
-        if !continues || bytes > wire.payload_bytes_max as u64 {
-            shared.wake_feeder();
-            return Ok(Offer::Deferred);
-        }
-        fault::check(Fault::Send)?;
-        let told =
-            Told { durable: batch.durable, captured: batch.captured, time_us: now_us(), wait: shared.wait() };
-        let (sent, whole) = wire.send_redo(batch.pieces, told)?;
-        shared.stats.wire_bytes.fetch_add(sent as u64, Relaxed);
-        shared.stats.frames_direct.fetch_add(1, Relaxed);
-        shared.stats.redo_bytes.fetch_add(bytes, Relaxed);
-        count(Statistic::RedoReadMemoryForTransport, bytes);
-        // Wake the feeder to send the rest, or to have this redo confirmed later. A feeder with an armed confirmation
-        // polls by itself.
-        let armed = std::mem::replace(&mut wire.confirm_armed, true);
-        if !whole || !armed {
-            shared.wake_feeder();
-        }
-        if whole {
-            return Ok(Offer::Sent);
-        }
-        shared.stats.frames_partial.fetch_add(1, Relaxed);
-        Ok(Offer::Deferred)
     }
 
     /// Wakes the feeder: the source has more to send or has changed, see [`RedoSource::sendable`],
@@ -241,12 +189,12 @@ impl Sender {
     }
 
     pub fn is_required(&self) -> bool {
-        self.shared.required.load(SeqCst)
+        self.shared.is_required()
     }
 
     /// Newest position acknowledged, received or hardened depending on the mode.
     pub fn acknowledged(&self) -> Scn {
-        Scn(self.shared.acknowledged.load(SeqCst))
+        self.shared.acknowledged()
     }
 
     /// Newest position acknowledged of the redo that the source has now; zero when that may differ from the redo that
@@ -285,7 +233,7 @@ impl Sender {
             log_write_us: shared.stats.standby_write.counts().percentile_us(0.1).map(|us| us as u64),
             delay: shared.config.delay,
             last_heard_us: destination.last_heard().map(|heard| {
-                let ago = shared.began.elapsed().saturating_sub(heard);
+                let ago = shared.elapsed().saturating_sub(heard);
                 now_us().saturating_sub(u64::try_from(ago.as_micros()).unwrap_or(u64::MAX))
             }),
             last_trouble: lock(&shared.last_trouble).clone(),
@@ -306,7 +254,7 @@ impl Sender {
 
     /// Attempts to connect now, even after the destination was abandoned.
     pub fn enable(&self) {
-        self.shared.with_destination(|destination, now| destination.enable(now));
+        self.shared.enable();
         self.shared.wake_feeder();
     }
 
@@ -325,7 +273,7 @@ impl Sender {
     pub fn stop_waiting_for(&self) {
         let shared = &*self.shared;
         if let Some(wire) = lock(&shared.wire).as_mut()
-            && let Ok(told) = feed::told(shared, wire)
+            && let Ok(told) = shared.told(wire)
         {
             // The stream ends now, whether or not this is sent.
             let _ = wire.send_confirm(Told { wait: Duration::ZERO, ..told });

@@ -1,7 +1,8 @@
-//! The sending half of a stream: the redo sent so far, and the bytes that the socket has not taken yet.
+//! The sending half of a stream: the redo sent so far, and the bytes that the socket has not taken yet. What takes the
+//! bytes is an [`Outlet`], without a copy: a socket, or the pipe of a simulation.
 
 use crate::framing::encode_header;
-use crate::link::LinkEnd;
+use crate::link::{Link, LinkEnd};
 use crate::packing::Packer;
 use crate::redo::{LogSwitch, Piece};
 use crate::sys::SLICES_MAX;
@@ -12,12 +13,47 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, Result};
 use std::time::{Duration, Instant};
 
+/// Takes bytes without waiting.
+pub trait Outlet {
+    /// Takes as many bytes of `slices` as it can without waiting, and returns how many. Bytes taken may still be on
+    /// their way: see [`Outlet::flush_now`].
+    ///
+    /// # Errors
+    /// The connection is lost.
+    fn send_now(&self, slices: &[IoSlice<'_>]) -> Result<usize>;
+
+    /// Hands over bytes taken earlier, as far as possible without waiting. Returns whether none are left.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    fn flush_now(&self) -> Result<bool>;
+
+    /// Whether it has handed over all bytes taken.
+    fn is_flushed(&self) -> bool;
+}
+
+impl Outlet for LinkEnd {
+    fn send_now(&self, slices: &[IoSlice<'_>]) -> Result<usize> {
+        Link::send_now(self, slices)
+    }
+
+    fn flush_now(&self) -> Result<bool> {
+        Link::flush_now(self)
+    }
+
+    fn is_flushed(&self) -> bool {
+        Link::is_flushed(self)
+    }
+}
+
 /// Values that every `Redo` and `Confirm` frame carries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub durable: Scn,
     pub captured: Scn,
     pub time_us: u64,
+    /// The same moment on the clock of this process.
+    pub at: Instant,
     /// For this long after `time_us`, no commit is acknowledged without this destination.
     pub wait: Duration,
 }
@@ -31,23 +67,23 @@ impl Told {
 
 /// An open stream, guarded by one lock. The holder of the lock may send. Frames never mix, because a frame that the
 /// socket took only in part stays first in `outbox`.
-pub(crate) struct Wire {
-    stream: LinkEnd,
+pub struct Wire<O = LinkEnd> {
+    outlet: O,
     /// Bytes that must be sent before anything else.
     outbox: VecDeque<Chunk>,
     /// End of the redo handed to the socket or the outbox.
-    pub sent: Scn,
+    pub(crate) sent: Scn,
     /// First position of the newest log announced.
-    pub announced: Scn,
+    pub(crate) announced: Scn,
     /// [`crate::RedoSource::epoch`] when the stream was begun.
-    pub epoch: u64,
+    pub(crate) epoch: u64,
     /// Newest position that the standby can treat as confirmed.
-    pub reported_durable: Scn,
-    pub last_sent: Instant,
+    pub(crate) reported_durable: Scn,
+    pub(crate) last_sent: Instant,
     /// The sender's thread will soon check for a durable position to confirm.
-    pub confirm_armed: bool,
+    pub(crate) confirm_armed: bool,
     /// Largest payload of a frame before compression.
-    pub payload_bytes_max: usize,
+    pub(crate) payload_bytes_max: usize,
     packer: Option<Packer>,
 }
 
@@ -72,17 +108,17 @@ impl Chunk {
     }
 }
 
-impl Wire {
+impl<O: Outlet> Wire<O> {
     /// Creates a stream that begins at `from`; logs up to `announced` have been announced.
-    pub fn new(stream: LinkEnd, from: Scn, announced: Scn, epoch: u64) -> Wire {
+    pub(crate) fn new(outlet: O, from: Scn, announced: Scn, epoch: u64, now: Instant) -> Wire<O> {
         Wire {
-            stream,
+            outlet,
             outbox: VecDeque::new(),
             sent: from,
             announced,
             epoch,
             reported_durable: Scn::ZERO,
-            last_sent: Instant::now(),
+            last_sent: now,
             confirm_armed: false,
             payload_bytes_max: BATCH_BYTES_MAX,
             packer: None,
@@ -90,7 +126,7 @@ impl Wire {
     }
 
     /// Sets the largest payload of a frame and the compression.
-    pub fn with(mut self, payload_bytes_max: usize, packer: Option<Packer>) -> Wire {
+    pub(crate) fn with(mut self, payload_bytes_max: usize, packer: Option<Packer>) -> Wire<O> {
         // Compression makes incompressible redo a little longer; it must still fit into a frame.
         let room = if packer.is_some() { BATCH_BYTES_MAX / 2 } else { BATCH_BYTES_MAX };
         self.payload_bytes_max = payload_bytes_max.min(room);
@@ -98,19 +134,19 @@ impl Wire {
         self
     }
 
-    pub fn stream(&self) -> &LinkEnd {
-        &self.stream
+    pub(crate) fn outlet(&self) -> &O {
+        &self.outlet
     }
 
     /// Whether the socket has taken everything so far.
-    pub fn is_clear(&self) -> bool {
-        self.outbox.is_empty() && self.stream.is_flushed()
+    pub(crate) fn is_clear(&self) -> bool {
+        self.outbox.is_empty() && self.outlet.is_flushed()
     }
 
     /// Sends one `Redo` frame with `pieces`, which begin at `sent`; the outbox must be empty. Returns the bytes of
     /// payload, and whether the socket took the whole frame; the outbox holds the rest and shares the memory of the
     /// chunks.
-    pub fn send_redo(&mut self, pieces: &[Piece], told: Told) -> Result<(usize, bool)> {
+    pub(crate) fn send_redo(&mut self, pieces: &[Piece], told: Told) -> Result<(usize, bool)> {
         let length: usize = pieces.iter().map(|piece| piece.bytes().len()).sum();
         if let Some(packer) = &mut self.packer
             && let Some((flags, packed)) = packer.pack(pieces.iter().map(Piece::bytes))?
@@ -129,7 +165,7 @@ impl Wire {
         for (slice, piece) in slices[1..].iter_mut().zip(pieces) {
             *slice = IoSlice::new(piece.bytes());
         }
-        let mut taken = self.stream.send_now(&slices[..=in_one_call])?;
+        let mut taken = self.outlet.send_now(&slices[..=in_one_call])?;
         let whole = taken == FRAME_HEADER_BYTES + length;
         let took_all_given = taken == slices[..=in_one_call].iter().map(|slice| slice.len()).sum::<usize>();
         if !whole {
@@ -145,7 +181,7 @@ impl Wire {
             }
         }
         self.sent = self.sent + length as u64;
-        self.note_reported(told.durable);
+        self.note_reported(told);
         // The chunks may exceed the limit of one call; send the rest without waiting.
         Ok((length, if took_all_given { self.flush()? } else { false }))
     }
@@ -162,40 +198,43 @@ impl Wire {
         self.outbox.push_back(Chunk { bytes: Bytes::Header(header), done: 0 });
         self.outbox.push_back(Chunk { bytes: Bytes::Packed(packed), done: 0 });
         self.sent = self.sent + length as u64;
-        self.note_reported(told.durable);
+        self.note_reported(told);
         Ok((bytes, self.flush()?))
     }
 
     /// Sends the durable position without redo.
-    pub fn send_confirm(&mut self, told: Told) -> Result<()> {
+    pub(crate) fn send_confirm(&mut self, told: Told) -> Result<()> {
         let header = told.header(FrameKind::Confirm, self.sent, 0);
-        self.note_reported(told.durable);
-        self.send_header(header)
+        self.note_reported(told);
+        self.send_header(header, told.at)
     }
 
     /// Announces a log that begins at `sent`.
-    pub fn send_switch(&mut self, log: &LogSwitch) -> Result<()> {
+    pub(crate) fn send_switch(&mut self, log: &LogSwitch, now: Instant) -> Result<()> {
         debug_assert!(log.first_scn == self.sent);
         self.announced = log.first_scn;
         let (at, first_record) = (log.first_scn.0, u64::from(log.first_record));
-        self.send_header(FrameHeader::new(FrameKind::Switch, at, log.sequence, log.time_us, first_record))
+        self.send_header(
+            FrameHeader::new(FrameKind::Switch, at, log.sequence, log.time_us, first_record),
+            now,
+        )
     }
 
     /// Sends a whole frame that is not part of the redo.
-    pub fn send_frame(&mut self, frame: &[u8]) -> Result<()> {
+    pub(crate) fn send_frame(&mut self, frame: &[u8]) -> Result<()> {
         self.outbox.push_back(Chunk { bytes: Bytes::Packed(frame.to_vec()), done: 0 });
         self.flush().map(drop)
     }
 
     /// Sends the outbox. Returns whether the socket took all of it.
-    pub fn flush(&mut self) -> Result<bool> {
+    pub(crate) fn flush(&mut self) -> Result<bool> {
         while !self.outbox.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             for (slice, chunk) in slices.iter_mut().zip(&self.outbox) {
                 *slice = IoSlice::new(chunk.rest());
             }
             let count = self.outbox.len().min(SLICES_MAX);
-            let mut taken = self.stream.send_now(&slices[..count])?;
+            let mut taken = self.outlet.send_now(&slices[..count])?;
             if taken == 0 {
                 return Ok(false);
             }
@@ -209,20 +248,20 @@ impl Wire {
                 self.outbox.pop_front();
             }
         }
-        self.stream.flush_now()
+        self.outlet.flush_now()
     }
 
-    fn send_header(&mut self, header: FrameHeader) -> Result<()> {
+    fn send_header(&mut self, header: FrameHeader, now: Instant) -> Result<()> {
         let bytes = Bytes::Header(header.encode(&[], &[]));
         self.outbox.push_back(Chunk { bytes, done: 0 });
-        self.last_sent = Instant::now();
+        self.last_sent = now;
         self.flush().map(drop)
     }
 
-    fn note_reported(&mut self, durable: Scn) {
+    fn note_reported(&mut self, told: Told) {
         // The standby confirms no more than it has received.
-        self.reported_durable = self.reported_durable.max(durable.min(self.sent));
-        self.last_sent = Instant::now();
+        self.reported_durable = self.reported_durable.max(told.durable.min(self.sent));
+        self.last_sent = told.at;
     }
 }
 
@@ -246,8 +285,9 @@ mod tests {
                 |n: u64| Piece::new(from + n * piece_bytes as u64, Arc::new(vec![n as u8; piece_bytes]));
             (0..100).map(piece).collect()
         };
-        let told = Told { durable: Scn(5), captured: Scn(6), time_us: 7, wait: Duration::ZERO };
-        let mut wire = Wire::new(stream.clone(), Scn(4096), Scn(4096), 0);
+        let at = Instant::now();
+        let told = Told { durable: Scn(5), captured: Scn(6), time_us: 7, at, wait: Duration::ZERO };
+        let mut wire = Wire::new(stream.clone(), Scn(4096), Scn(4096), 0, at);
         let mut frames = 0;
         // Nothing reads: after some frames the socket is full.
         while wire.send_redo(&pieces(wire.sent), told).unwrap().1 {

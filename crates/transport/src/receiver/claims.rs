@@ -9,8 +9,26 @@ use crate::standby::ReceiverService;
 use standfast_tls::unhex;
 use std::cell::Cell;
 
+/// What a connection proves about its other end.
+pub trait Proved {
+    fn is_tls(&self) -> bool;
+
+    /// The name in the certificate of the other end; `None` over plain TCP, and for a host that has no certificate yet.
+    fn peer_name(&self) -> Option<&str>;
+}
+
+impl Proved for Link {
+    fn is_tls(&self) -> bool {
+        Link::is_tls(self)
+    }
+
+    fn peer_name(&self) -> Option<&str> {
+        Link::peer_name(self)
+    }
+}
+
 /// Checks that the claimed name is the one in the certificate. Plain TCP proves nothing: there every name is accepted.
-pub(super) fn is_called(link: &Link, claimed: &str) -> Result<(), Refusal> {
+pub(super) fn is_called(link: &dyn Proved, claimed: &str) -> Result<(), Refusal> {
     match link.peer_name() {
         _ if !link.is_tls() => Ok(()),
         Some(name) if name == claimed => Ok(()),
@@ -26,7 +44,11 @@ pub(super) fn is_called(link: &Link, claimed: &str) -> Result<(), Refusal> {
 }
 
 /// Checks that a sender, whose name is proved, may send redo here.
-pub(super) fn may_send(link: &Link, service: &dyn ReceiverService, claimed: &str) -> Result<(), Refusal> {
+pub(super) fn may_send(
+    link: &dyn Proved,
+    service: &dyn ReceiverService,
+    claimed: &str,
+) -> Result<(), Refusal> {
     if link.is_tls() { service.authorise(claimed, Right::Send) } else { Ok(()) }
 }
 

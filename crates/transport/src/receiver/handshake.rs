@@ -1,20 +1,19 @@
 //! The begin of every connection: a handshake with a sender, or a request.
 
+use super::agreement::{self, Agreement, give_up_gap, may_take, not_from_you, standby_log};
 use super::fetch::Fetch;
 use super::shared::Shared;
 use super::slot::Unavailable;
 use super::{archives, claims, receive};
-use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, StageError, TransportError};
+use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, TransportError};
 use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FrameWriter};
-use crate::gap::Gap;
-use crate::hello::{self, PositionSum, ReceiverHello, Request, SenderHello, StandbyPositions};
-use crate::identity::{Meeting, PeerIdentity, meet};
+use crate::hello::{self, ReceiverHello, Request, SenderHello};
 use crate::link::{self, LinkEnd};
 use crate::standby::{StandbyLog, StreamStart};
 use crate::{lock, snapshot};
 use standfast_format::FrameKind;
-use standfast_types::{Line, Scn};
+use standfast_types::Line;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -79,20 +78,7 @@ impl Greeting<'_> {
         let shared = self.shared;
         match self.first()? {
             First::Sender(hello) => {
-                let service = &*shared.service;
-                claims::is_called(self.stream, &hello.source.name)?;
-                // The first question about a sender: which end knows the newer incarnation.
-                let meeting = meet(&service.identity(), &hello.source);
-                // A primary that was replaced must learn it even if it is not on the allow-list: it gets the identity
-                // of this instance, no more.
-                if meeting != Meeting::Older {
-                    claims::may_send(self.stream, service, &hello.source.name)?;
-                }
-                if let Meeting::Newer(newer) = meeting {
-                    service.may_claim(&hello.source, &newer, self.stream.is_tls())?;
-                    // Whatever becomes of this connection, nothing of an older incarnation is acknowledged from here
-                    // on.
-                    service.superseded(&hello.source, &newer);
+                if let Some(newer) = agreement::meets(&*shared.service, &**self.stream, &hello)? {
                     shared.slot.end_older(newer.number);
                 }
                 self.let_in();
@@ -153,7 +139,7 @@ impl Greeting<'_> {
     fn take_stream(&mut self, hello: &SenderHello) -> Result<(), TransportError> {
         self.peer = format!("`{}` at {}", hello.source.name, self.peer);
         let identity = self.shared.service.identity();
-        if !may_send(&identity, &hello.source) {
+        if !may_take(&identity, &hello.source) {
             // Our log is not touched, but the sender must learn our identity: it may be fenced.
             let answer = ReceiverHello {
                 standby: identity,
@@ -188,7 +174,7 @@ impl Greeting<'_> {
     fn take_archives(&mut self, hello: &SenderHello) -> Result<(), TransportError> {
         self.peer = format!("archiver of `{}` at {}", hello.source.name, self.peer);
         let identity = self.shared.service.identity();
-        if !may_send(&identity, &hello.source) {
+        if !may_take(&identity, &hello.source) {
             return Err(TransportError::Refused(not_from_you(&identity, &hello.source)));
         }
         self.shared.service.admit(hello).map_err(TransportError::Refused)?;
@@ -202,36 +188,14 @@ impl Greeting<'_> {
         hello: &SenderHello,
         log: &mut dyn StandbyLog,
     ) -> Result<(), TransportError> {
-        // A newer incarnation may have become known since the greeting began. If one becomes known later, it ends this
-        // stream.
-        let now = self.shared.service.identity();
-        if !may_send(&now, &hello.source) {
-            return Err(TransportError::Refused(not_from_you(&now, &hello.source)));
-        }
-        log.admit(hello).inspect_err(|_| log.refuses()).map_err(TransportError::Refused)?;
-        // For a stream that ended while its gap was open; normally that stream has done this itself.
-        self.give_up_gap(log)?;
-        let positions = positions(log).map_err(|error| standby_log(&*error))?;
-        let (standby, sdu_bytes) = (self.shared.service.followed(), self.shared.config.sdu_bytes);
-        let is_tls = self.stream.is_tls();
-        let answer =
-            ReceiverHello { standby, positions: Some(positions), sdu_bytes, renews: is_tls, lists: is_tls };
+        let agreement = Agreement::open(&self.shared.service, hello, log)?;
+        let answer = agreement.answer(self.shared.config.sdu_bytes, self.stream.is_tls());
         self.writer
             .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
             .map_err(TransportError::io("greeting the primary"))?;
         // The logs of a gap make a long message; the peer is authenticated.
         self.reader.allow_redo();
-        let start: StreamStart = {
-            let frame = hello::await_frame(&mut self.reader, self.deadline)?;
-            hello::expect(&frame, FrameKind::Hello)?;
-            hello::decode(&frame)?
-        };
-        accept_start(&positions, hello, &start)?;
-        if start.keep < positions.end.scn {
-            log.cut(start.keep).map_err(|error| standby_log(&*error))?;
-            self.event(&ReceiverEvent::Cut { at: start.keep, end: positions.end.scn });
-        }
-        log.begin(&start).map_err(|error| standby_log(&*error))?;
+        let start = agreement.start(&hello::await_frame(&mut self.reader, self.deadline)?, log)?;
         if self.stream.is_tls() {
             self.shared.service.endorsed(hello, self.stream.peer_addr());
         }
@@ -255,7 +219,7 @@ impl Greeting<'_> {
             fetch.close();
         }
         // If the log can no longer be written, the next handshake or start does this.
-        let _ = self.give_up_gap(log);
+        let _ = give_up_gap(&*self.shared.service, log);
         let received = log.received_end();
         let reason = ended.to_string();
         if let TransportError::Refused(refusal) = ended {
@@ -276,13 +240,6 @@ impl Greeting<'_> {
         let fetch = Arc::new(Fetch::new(gap.clone(), start.source.clone(), opened));
         *lock(&self.shared.fetch) = Some(fetch.clone());
         Ok(Some(fetch))
-    }
-
-    fn give_up_gap(&self, log: &mut dyn StandbyLog) -> Result<(), TransportError> {
-        if let Some(given_up) = log.give_up_gap().map_err(|error| standby_log(&*error))? {
-            self.event(&ReceiverEvent::GapGivenUp(given_up));
-        }
-        Ok(())
     }
 
     fn refuse(&mut self, refusal: Refusal) {
@@ -318,24 +275,6 @@ impl Greeting<'_> {
     }
 }
 
-/// Whether the sender may use the log at all. The sender decides the rest, with both histories.
-fn may_send(mine: &PeerIdentity, source: &PeerIdentity) -> bool {
-    mine.role != crate::Role::Primary
-        && matches!(meet(mine, source), Meeting::Same | Meeting::Newer(_))
-        && mine.instance != source.instance
-}
-
-fn not_from_you(mine: &PeerIdentity, source: &PeerIdentity) -> Refusal {
-    let text = format!(
-        "`{}` takes no redo from `{}`: it is a {} of incarnation {}",
-        mine.name,
-        source.name,
-        mine.role,
-        mine.current().map_or(0, |incarnation| incarnation.number)
-    );
-    Refusal::new(RefuseCode::NotStandby, text)
-}
-
 fn leaving(mine: &str) -> Refusal {
     Refusal::new(RefuseCode::Stopping, format!("`{mine}` is being stopped"))
 }
@@ -356,58 +295,4 @@ fn unavailable_refusal(why: &Unavailable, mine: &str) -> Refusal {
             Refusal::new(RefuseCode::Busy, format!("`{mine}` is still writing what it received before"))
         }
     }
-}
-
-fn positions(log: &dyn StandbyLog) -> Result<StandbyPositions, StageError> {
-    let sum = |scn: Scn| -> Result<PositionSum, StageError> {
-        let crc =
-            log.stream_crc(scn)?.ok_or_else(|| format!("the sum of the stream at {scn} is not known"))?;
-        Ok(PositionSum { scn, crc: crc.0 })
-    };
-    let end = log.received_end();
-    Ok(StandbyPositions {
-        end: sum(end)?,
-        confirmed: sum(log.confirmed())?,
-        applied: log.applied(),
-        passed: log.passing().map(|passing| passing.limit(end)),
-        log: log.log_containing(end),
-    })
-}
-
-/// Checks that the sender's decision neither undoes apply nor leaves a gap that is not announced.
-fn accept_start(
-    held: &StandbyPositions,
-    hello: &SenderHello,
-    start: &StreamStart,
-) -> Result<(), TransportError> {
-    let sound = start.source == hello.source
-        && start.from >= held.confirmed.scn
-        && start.from <= start.keep
-        && start.keep <= held.end.scn;
-    if let Some(gap) = &start.gap {
-        accept_gap(held, start, gap)?;
-    }
-    if sound {
-        return Ok(());
-    }
-    let text = format!(
-        "a stream from {} (keeping up to {}) does not continue what is held: confirmed {}, end {}",
-        start.from, start.keep, held.confirmed.scn, held.end.scn
-    );
-    Err(TransportError::Refused(Refusal::new(RefuseCode::Protocol, text)))
-}
-
-/// Checks that a gap begins exactly where the held redo ends, and that none of the held redo is suspect.
-fn accept_gap(held: &StandbyPositions, start: &StreamStart, gap: &Gap) -> Result<(), TransportError> {
-    let in_place = start.from == held.end.scn && start.keep == held.end.scn && start.log.first_scn == gap.to;
-    let checked =
-        gap.check(held.end.scn).and(in_place.then_some(()).ok_or("the stream does not continue at its end"));
-    checked.map_err(|why| {
-        let text = format!("a gap {}..{} that cannot be: {why}", gap.from, gap.to);
-        TransportError::Refused(Refusal::new(RefuseCode::Protocol, text))
-    })
-}
-
-fn standby_log(error: &(dyn std::error::Error + Send + Sync)) -> TransportError {
-    TransportError::Refused(Refusal::new(RefuseCode::StandbyLog, format!("the standby log failed: {error}")))
 }

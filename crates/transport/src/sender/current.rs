@@ -1,27 +1,16 @@
 //! The current connection of a sender, and the segment counts of the ones before.
 
-use crate::channel::OpenChannel;
-use crate::error::Refusal;
+use super::ack_stream::AckStream;
+use super::failure::Ended;
 use crate::framing::FrameReader;
 use crate::link::LinkEnd;
 use crate::rights::MemberRights;
 use crate::sys::Segments;
-use std::time::Duration;
-
-pub(super) enum Ended {
-    Lost(String),
-    /// Nothing failed, but another stream is needed.
-    Restart(String),
-    Refused(Refusal),
-}
 
 /// The reading side of a connection, for the ack reader.
 pub(super) struct AckSide {
     pub(super) reader: FrameReader<LinkEnd>,
-    /// Time from our greeting to the peer's answer, network round trip included.
-    pub(super) greeted_in: Duration,
-    /// `None` over plain TCP.
-    pub(super) channel: Option<OpenChannel>,
+    pub(super) acks: AckStream,
     /// The members as the handshake reported them to the destination.
     pub(super) listed: Vec<MemberRights>,
     /// The destination accepts a changed list over the stream.

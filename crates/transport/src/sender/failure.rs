@@ -1,9 +1,20 @@
-//! Why there is no stream.
+//! Why there is no stream, or none any more.
 
 use crate::error::{Refusal, RefuseCode, SourceError, TransportError};
 use crate::identity::Incarnation;
 
-pub(super) enum Failure {
+/// Why a stream has ended.
+#[derive(Debug)]
+pub enum Ended {
+    Lost(String),
+    /// Nothing failed, but another stream is needed.
+    Restart(String),
+    Refused(Refusal),
+}
+
+/// Why no stream has begun.
+#[derive(Debug)]
+pub enum Failure {
     Lost(String),
     /// A failure of this instance, not of the destination.
     Own(String),

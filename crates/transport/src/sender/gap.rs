@@ -3,13 +3,12 @@
 //! Archivers live as long as the stream beside them. An archiver reconnects after a lost connection; the standby then
 //! requests the units again that have not arrived.
 
-use super::failure::Failure;
 use super::open_gap::OpenGap;
 use super::shared::Shared;
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, TransportError};
 use crate::event::SenderEvent;
 use crate::framing::{FrameReader, FrameWriter, FramingError};
-use crate::gap::{ArchivedLogInfo, Gap};
+use crate::gap::ArchivedLogInfo;
 use crate::hello::{self, SenderHello};
 use crate::link::{self, LinkEnd};
 use crate::lock;
@@ -19,9 +18,8 @@ use standfast_format::{FrameHeader, FrameKind, StreamCrc};
 use standfast_instruments::{Event, Statistic, count, waiting};
 use standfast_io::behind::run_behind;
 use standfast_io::fault::{self, Fault};
-use standfast_types::Scn;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Payload bytes of one frame of a unit.
@@ -30,43 +28,14 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Returns the gap of a standby that holds redo up to `from`, if it is worth archivers.
-pub(super) fn find(shared: &Shared, from: Scn) -> Result<Option<Gap>, Failure> {
-    let settings = &shared.config.archive.settings;
-    if settings.connections == 0 || !shared.shares_logs.load(SeqCst) {
-        return Ok(None);
-    }
-    let Some((mut chain, crc)) = shared.source.archived_from(from)? else { return Ok(None) };
-    let mut end_crc = crc.0;
-    let unusable = lock(&shared.unusable);
-    let first_bad = chain.iter().position(|log| unusable.contains(&(log.incarnation_id, log.sequence)));
-    if let Some(at) = first_bad {
-        end_crc = chain[at].crc;
-        chain.truncate(at);
-    }
-    Ok(Gap::find(from, &chain, end_crc, settings))
-}
-
 /// Checks whether a standby that is fed from the logs is so far behind that archivers are faster. Returns why its
 /// stream must begin again. Called periodically.
 pub(super) fn poll(shared: &Shared) -> Option<String> {
     let behind = matches!(shared.phase(), crate::Phase::CatchingUp) && lock(&shared.gap).is_none();
     let sent = lock(&shared.wire).as_ref().map(|wire| wire.sent)?;
-    let gap = find(shared, sent).ok().flatten().filter(|_| behind)?;
+    let gap = shared.gap_from(sent).ok().flatten().filter(|_| behind)?;
     let (low, high) = (gap.low_sequence(), gap.high_sequence());
     Some(format!("logs {low} to {high} are missing there: they are sent over connections of their own"))
-}
-
-/// Reports the gap as resolved once `hardened`, the position that the standby holds without a gap, has reached its end.
-pub(super) fn hardened(shared: &Shared, hardened: Scn) {
-    let resolved = {
-        let mut open = lock(&shared.gap);
-        if open.as_ref().is_some_and(|open| hardened >= open.to()) { open.take() } else { None }
-    };
-    if let Some(open) = resolved {
-        open.end();
-        shared.report(&open.resolved());
-    }
 }
 
 /// Runs the archivers of a gap as long as `feed` runs.

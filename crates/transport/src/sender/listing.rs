@@ -1,7 +1,7 @@
 //! The rights of members as reported to the destination of an open stream, and whether that destination may still
 //! receive redo.
 
-use super::current::Ended;
+use super::failure::Ended;
 use super::shared::Shared;
 use crate::channel::encode;
 use crate::error::RefuseCode;

@@ -1,0 +1,39 @@
+//! Gaps as the machine of a sender sees them: whether there is one, and when it is filled.
+
+use super::failure::Failure;
+use super::sender_core::SenderCore;
+use crate::gap::Gap;
+use crate::lock;
+use standfast_types::Scn;
+use std::sync::atomic::Ordering::SeqCst;
+
+impl SenderCore {
+    /// Returns the gap of a standby that holds redo up to `from`, if it is worth archivers.
+    pub(super) fn gap_from(&self, from: Scn) -> Result<Option<Gap>, Failure> {
+        let settings = &self.config.archive.settings;
+        if settings.connections == 0 || !self.shares_logs.load(SeqCst) {
+            return Ok(None);
+        }
+        let Some((mut chain, crc)) = self.source.archived_from(from)? else { return Ok(None) };
+        let mut end_crc = crc.0;
+        let unusable = lock(&self.unusable);
+        let first_bad = chain.iter().position(|log| unusable.contains(&(log.incarnation_id, log.sequence)));
+        if let Some(at) = first_bad {
+            end_crc = chain[at].crc;
+            chain.truncate(at);
+        }
+        Ok(Gap::find(from, &chain, end_crc, settings))
+    }
+
+    /// Reports the gap as resolved once `hardened`, the position that the standby holds without a gap, has reached its end.
+    pub(super) fn gap_hardened(&self, hardened: Scn) {
+        let resolved = {
+            let mut open = lock(&self.gap);
+            if open.as_ref().is_some_and(|open| hardened >= open.to()) { open.take() } else { None }
+        };
+        if let Some(open) = resolved {
+            open.end();
+            self.report(&open.resolved());
+        }
+    }
+}
