@@ -3,9 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use standfast_primary::commit::primary::NoShipping;
-use standfast_simulation::link::next_redo;
 use standfast_simulation::primary::PrimaryHost;
-use standfast_simulation::rig::{commit, rows, small_primary};
+use standfast_simulation::rig::{commit, next_redo, rows, small_primary};
 use standfast_simulation::site::{Geometry, SegmentFile, paths};
 use standfast_simulation::standby::{StandbyHost, create};
 use standfast_standby::forwarding::Forwarding;

@@ -1,50 +1,73 @@
-//! The connection between primary and standby: does what sender and receiver do, one message at a time.
+//! The connection between primary and standby. Both ends are the machines that the threads of a sender and a receiver
+//! run ([`standfast_transport::machine`]), with the real frames and handshake; the bytes go over a pipe in memory, split
+//! anywhere, late, and lost from any byte on when the connection breaks. Missing logs come over the stream: the separate
+//! connections for archived logs are not simulated.
+//!
+//! ```text
+//!  log writer ── offer ──> SenderEnd ══ pipe ══> ReceiverEnd ── append ──> StandbyLog
+//!  commits <── releasable ── Destination <── Ack ════════┘
+//! ```
+
+mod pipe;
+mod receiver_end;
+mod sender_end;
 
 use crate::standby::StandbyHost;
 use crate::{Held, Outcome, lock};
-use standfast_environment::ship::identity::peer_identity;
+use pipe::Time;
+use receiver_end::ReceiverEnd;
+use sender_end::{Progress, SenderEnd};
+use standfast_environment::config::settings::{Compression, DestinationConfig, OnTimeout};
+use standfast_environment::ship::pieces::piece;
+use standfast_environment::ship::sender_settings::sender_config;
 use standfast_instruments::Cause;
 use standfast_log::RedoChunk;
 use standfast_primary::commit::primary::{PrimaryShared, Shipping};
 use standfast_primary::ship::redo_source::PrimarySource;
-use standfast_testkit::Rng;
-use standfast_transport::hello::{PositionSum, ReceiverHello, StandbyPositions};
-use standfast_transport::{
-    LogSwitch, Piece, RedoSource, Role, StageError, StandbyLog, StreamStart, Verdict, View, resolve,
-};
+use standfast_testkit::{MemoryLink, Rng};
+use standfast_transport::machine::SenderCore;
+use standfast_transport::{Archivers, Batch, DestinationSet, RedoSource, SenderConfig};
 use standfast_types::Scn;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-const MESSAGE_BYTES: usize = 64 << 10;
-
-struct Wire {
-    position: Scn,
-    /// First position of the newest log that was announced.
-    announced: Scn,
-}
-
-struct Inner {
-    wire: Option<Wire>,
-    required: bool,
-    /// Commits wait even without a connection.
-    stall: bool,
-    acknowledged: Scn,
-    rng: Rng,
-    /// Per cent of chunks that reach the standby before they are written at the primary.
-    eager: u64,
-    failure: Option<String>,
-}
+const NET_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest time that passes between two calls while there is no connection.
+const AWAY_MAX: Duration = Duration::from_millis(300);
+/// Steps of the network after which a call returns.
+const STEPS_MAX: u32 = 200;
+/// A stream that is idle for longer has nothing to send.
+const SHORT_WAIT: Duration = Duration::from_millis(20);
 
 /// All destinations of the primary: one standby.
 pub struct Link {
     source: Arc<PrimarySource>,
     shared: Arc<PrimaryShared>,
     standby: Held<StandbyHost>,
-    inner: Mutex<Inner>,
+    name: String,
+    /// The state of the destination, for releases; the same as in `network`.
+    core: Arc<SenderCore>,
+    network: Mutex<Network>,
+}
+
+struct Network {
+    rng: Rng,
+    time: Time,
+    sender: SenderEnd,
+    receiver: Option<ReceiverEnd>,
+    pipe: Option<MemoryLink>,
+    /// Whether an attempt to connect succeeds.
+    is_up: bool,
+    /// Per cent of chunks that reach the standby before they are written at the primary.
+    eager: u64,
+    /// In how many of 100,000 steps the connection breaks.
+    breaks: u64,
+    failure: Option<String>,
 }
 
 impl Link {
-    /// Creates an unconnected link. With `stall`, commits wait for the standby whether it is connected or not.
+    /// Creates a link without connection. With `stall`, commits wait for the standby whether it is connected or not;
+    /// otherwise they continue without it after the net timeout, until it has caught up.
     pub fn new(
         source: &Arc<PrimarySource>,
         shared: &Arc<PrimaryShared>,
@@ -53,254 +76,214 @@ impl Link {
         mut rng: Rng,
     ) -> Arc<Link> {
         let eager = rng.pick(&[0, 10, 50, 100]).copied().unwrap_or(0);
-        let inner =
-            Inner { wire: None, required: stall, stall, acknowledged: Scn::ZERO, rng, eager, failure: None };
+        let breaks = rng.pick(&[0, 50, 400]).copied().unwrap_or(0);
+        let config = settings(source, stall, &mut rng);
+        let name = config.destination.name.clone();
+        let time = Time::default();
+        let sender = SenderEnd::new(config, source.clone(), &time);
+        let core = sender.core().clone();
+        let network = Network {
+            rng,
+            time,
+            sender,
+            receiver: None,
+            pipe: None,
+            is_up: false,
+            eager,
+            breaks,
+            failure: None,
+        };
         Arc::new(Link {
             source: source.clone(),
             shared: shared.clone(),
             standby: standby.clone(),
-            inner: Mutex::new(inner),
+            name,
+            core,
+            network: Mutex::new(network),
         })
     }
 
+    /// Whether the network is up: the sender connects by itself.
     pub fn is_connected(&self) -> bool {
-        lock(&self.inner).wire.is_some()
+        lock(&self.network).is_up
     }
 
+    /// Whether commits wait for the standby.
     pub fn is_required(&self) -> bool {
-        lock(&self.inner).required
+        self.core.is_required()
     }
 
-    /// End of the redo that the standby has acknowledged; zero before the first acknowledgement.
+    /// End of the redo that the standby has acknowledged over the open stream; zero without one.
     pub fn acknowledged(&self) -> Scn {
-        lock(&self.inner).acknowledged
+        let network = lock(&self.network);
+        if network.sender.is_streaming() { self.core.acknowledged() } else { Scn::ZERO }
     }
 
+    /// Takes the network down. What was sent arrives in part.
     pub fn disconnect(&self) {
-        let mut inner = lock(&self.inner);
-        inner.wire = None;
-        inner.required = inner.stall;
-        drop(inner);
+        let mut network = lock(&self.network);
+        network.is_up = false;
+        network.cut();
+        drop(network);
         self.shared.release(Cause::Decision);
+    }
+
+    /// Ends the primary's end, as its death does. What it had sent arrives in part; whatever comes of it at the standby
+    /// is found later.
+    pub fn die(&self) {
+        let mut network = lock(&self.network);
+        network.is_up = false;
+        network.cut();
+        while let Ok(Progress::Something) = network.receive(&self.standby) {}
+        network.receiver = None;
+    }
+
+    /// Brings the network up.
+    pub fn connect(&self) {
+        lock(&self.network).is_up = true;
+        self.core.enable();
     }
 
     /// Takes the error that occurred inside the log writer.
     pub fn take_failure(&self) -> Option<String> {
-        lock(&self.inner).failure.take()
+        lock(&self.network).failure.take()
     }
 
-    /// Agrees with the standby on the position from which the stream continues.
-    pub fn connect(&self) -> Outcome<()> {
-        let standby = lock(&self.standby);
-        let Some(standby) = standby.as_ref() else { return Ok(()) };
-        let mut log = standby.log();
-        let start = self.agree(standby, &mut *log)?;
-        let announced =
-            if start.log.first_scn == start.from { Scn(start.from.0 - 1) } else { start.log.first_scn };
-        lock(&self.inner).wire = Some(Wire { position: start.from, announced });
-        Ok(())
-    }
-
-    fn agree(&self, standby: &StandbyHost, log: &mut dyn StandbyLog) -> Outcome<StreamStart> {
-        let source = &*self.source;
-        let held = positions(log).map_err(|error| error.to_string())?;
-        let known = |at: Scn| source.stream_crc(at).map_err(|error| error.to_string());
-        let view = View {
-            source: source.identity(),
-            expected_name: None,
-            durable: source.durable(),
-            oldest: source.oldest(),
-            crc_at_end: known(held.end.scn)?,
-            log_at_end: source.log_containing(held.end.scn),
-            crc_at_confirmed: known(held.confirmed.scn)?,
-        };
-        let peer = ReceiverHello {
-            lists: false,
-            standby: peer_identity(&standby.environment, Role::Standby),
-            positions: Some(held),
-            sdu_bytes: 0,
-            renews: false,
-        };
-        let (from, keep) = match resolve(&view, &peer) {
-            Verdict::Start { from, keep } => (from, keep),
-            other => {
-                return Err(format!("no way to continue with the standby: {other:?}; it holds {held:?}"));
-            }
-        };
-        let begins = source.log_containing(from).ok_or_else(|| format!("no log contains {from}"))?;
-        if from < held.confirmed.scn || from > keep || keep > held.end.scn {
-            return Err(format!("a stream from {from} keeping {keep} does not continue {held:?}"));
-        }
-        if keep < held.end.scn {
-            log.cut(keep).map_err(|error| error.to_string())?;
-        }
-        let start = StreamStart { source: view.source, from, keep, log: begins, gap: None };
-        log.begin(&start).map_err(|error| error.to_string())?;
-        Ok(start)
-    }
-
-    /// Delivers the next message, if there is one, with its acknowledgement.
+    /// Lets both ends and the network do some steps. Returns whether there may be more to do.
     ///
     /// # Errors
-    /// Errors of the standby's log or of reading the redo; they break the connection.
+    /// Why a stream ended, unless the connection was lost.
     pub fn deliver(&self) -> Outcome<bool> {
-        let delivered = self.deliver_before(self.source.captured());
-        if delivered.is_err() {
-            self.disconnect();
-        }
+        let mut network = lock(&self.network);
+        let delivered = network.run(&self.standby).inspect_err(|_| network.cut());
+        network.sender.note_events(self.source.environment(), &self.name);
+        drop(network);
         self.shared.release(Cause::Decision);
         delivered
     }
+}
 
-    fn deliver_before(&self, upto: Scn) -> Outcome<bool> {
-        let standby = lock(&self.standby);
-        let mut inner = lock(&self.inner);
-        let inner = &mut *inner;
-        let (Some(standby), Some(wire)) = (standby.as_ref(), inner.wire.as_mut()) else { return Ok(false) };
-        let mut log = standby.log();
-        let bytes = 1 + inner.rng.below(MESSAGE_BYTES as u64) as usize;
-        let delivered =
-            deliver(&self.source, wire, &mut *log, upto, bytes).map_err(|error| error.to_string())?;
-        inner.acknowledged = inner.acknowledged.max(wire.position);
-        if wire.position >= self.source.captured() {
-            inner.required = true;
+/// Settings of the sender: those of an instance, with small frames and every compression.
+fn settings(source: &PrimarySource, stall: bool, rng: &mut Rng) -> SenderConfig {
+    let environment = source.environment();
+    let on_timeout = if stall { OnTimeout::Stall } else { OnTimeout::Degrade };
+    let compressions = [Compression::None, Compression::None, Compression::Lz4, Compression::Zstd];
+    let destination = DestinationConfig {
+        on_timeout: Some(on_timeout),
+        net_timeout_ms: NET_TIMEOUT.as_millis() as u64,
+        compression: rng.pick(&compressions).copied().unwrap_or(Compression::None),
+        sdu_bytes: rng.pick(&[0, 0, 700, 5000]).copied().unwrap_or(0),
+        ..DestinationConfig::new(&environment.config.instance.name, "simulated:1")
+    };
+    let set = Arc::new(DestinationSet::default());
+    let mut config = sender_config(&destination, environment, &set, &Archivers::new(0));
+    config.counts |= stall;
+    // Missing logs come over the stream.
+    config.archive.settings.connections = 0;
+    config
+}
+
+impl Network {
+    /// Breaks the connection: each direction still delivers a part of what was sent.
+    fn cut(&mut self) {
+        if let Some(pipe) = &self.pipe {
+            pipe.cut();
         }
-        Ok(delivered)
+    }
+
+    fn run(&mut self, standby: &Held<StandbyHost>) -> Outcome<bool> {
+        let mut more = false;
+        for _ in 0..self.rng.between(2, 30) {
+            match self.step(standby)? {
+                Progress::Something => more = true,
+                Progress::Idle(wait) if wait <= SHORT_WAIT => self.time.pass(wait),
+                Progress::Idle(_) => return Ok(more),
+                Progress::Down => {
+                    let away = self.rng.below(AWAY_MAX.as_millis() as u64);
+                    self.time.pass(Duration::from_millis(away));
+                    if !self.is_up || lock(standby).is_none() {
+                        return Ok(false);
+                    }
+                    more = true;
+                }
+            }
+        }
+        Ok(more)
+    }
+
+    fn step(&mut self, standby: &Held<StandbyHost>) -> Outcome<Progress> {
+        self.time.pass(Duration::from_micros(self.rng.between(1, 300)));
+        if let Some(pipe) = &self.pipe {
+            pipe.step();
+            if self.rng.below(100_000) < self.breaks {
+                pipe.cut();
+            }
+        }
+        self.connect_if_due(standby);
+        let sent = self.sender.step()?;
+        let received = self.receive(standby)?;
+        let in_flight = self.pipe.as_ref().map_or(0, MemoryLink::in_flight);
+        Ok(match (sent, received) {
+            (Progress::Down, _) => Progress::Down,
+            (Progress::Something, _) | (_, Progress::Something) => Progress::Something,
+            _ if in_flight > 0 => Progress::Something,
+            (idle, _) => idle,
+        })
+    }
+
+    fn connect_if_due(&mut self, standby: &Held<StandbyHost>) {
+        if !self.sender.is_down() || self.sender.core().connect_due() != Some(Duration::ZERO) {
+            return;
+        }
+        let standby = lock(standby);
+        let Some(host) = standby.as_ref().filter(|_| self.is_up) else { return self.sender.unreachable() };
+        let (pipe, near, far) = pipe::connection(&mut self.rng);
+        self.pipe = Some(pipe);
+        // An older stream of the same primary ends.
+        self.receiver = Some(ReceiverEnd::accept(host, far, &self.time));
+        self.sender.connect(near);
+    }
+
+    fn receive(&mut self, standby: &Held<StandbyHost>) -> Outcome<Progress> {
+        let standby = lock(standby);
+        let host = standby.as_ref().filter(|host| self.receiver.as_ref().is_some_and(|end| end.is_of(host)));
+        let (Some(receiver), Some(host)) = (&mut self.receiver, host) else {
+            self.receiver = None;
+            return Ok(Progress::Down);
+        };
+        let stepped = receiver.step(&mut *host.log());
+        if !matches!(stepped, Ok(Progress::Something | Progress::Idle(_))) {
+            self.receiver = None;
+        }
+        stepped
     }
 }
 
 impl Shipping for Link {
-    fn offer(&self, chunk: &Arc<RedoChunk>, _: Scn) {
-        let eager = {
-            let mut inner = lock(&self.inner);
-            let eager = inner.eager;
-            inner.wire.is_some() && inner.rng.chance(eager)
-        };
-        if !eager {
-            return;
-        }
-        loop {
-            match self.deliver_before(chunk.end()) {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => {
-                    let mut inner = lock(&self.inner);
-                    inner.wire = None;
-                    inner.required = inner.stall;
-                    inner.failure = Some(error);
+    fn offer(&self, chunk: &Arc<RedoChunk>, durable: Scn) {
+        let network = &mut *lock(&self.network);
+        let pieces = [piece(chunk)];
+        let log_first = self.source.redo_log().current_first();
+        let batch = Batch { pieces: &pieces, log_first, durable, captured: self.source.captured() };
+        let offered = network.sender.offer(&batch).and_then(|()| {
+            let eager = network.eager;
+            if !network.rng.chance(eager) {
+                return Ok(());
+            }
+            for _ in 0..STEPS_MAX {
+                if !network.sender.is_streaming() || network.step(&self.standby)? != Progress::Something {
                     break;
                 }
             }
+            Ok(())
+        });
+        if let Err(error) = offered {
+            network.cut();
+            network.failure = Some(error);
         }
     }
 
     fn releasable(&self, local: Scn) -> Scn {
-        let inner = lock(&self.inner);
-        if inner.required { local.min(inner.acknowledged) } else { local }
+        if self.core.is_required() { local.min(self.core.acknowledged()) } else { local }
     }
-}
-
-fn positions(log: &dyn StandbyLog) -> Result<StandbyPositions, StageError> {
-    let sum = |scn: Scn| -> Result<PositionSum, StageError> {
-        let crc =
-            log.stream_crc(scn)?.ok_or_else(|| format!("the sum of the stream at {scn} is not known"))?;
-        Ok(PositionSum { scn, crc: crc.0 })
-    };
-    let end = log.received_end();
-    Ok(StandbyPositions {
-        end: sum(end)?,
-        confirmed: sum(log.confirmed())?,
-        applied: log.applied(),
-        passed: None,
-        log: log.log_containing(end),
-    })
-}
-
-/// Delivers what a sender would send next to the standby's log. Returns false when there was nothing.
-fn deliver(
-    source: &PrimarySource,
-    wire: &mut Wire,
-    log: &mut dyn StandbyLog,
-    upto: Scn,
-    bytes_max: usize,
-) -> Result<bool, StageError> {
-    let mut upto = upto;
-    for next in source.switches(wire.announced, upto) {
-        if next.first_scn > wire.position {
-            upto = next.first_scn;
-            break;
-        }
-        if next.first_scn < wire.position {
-            return Err(
-                format!("log {} begins at {}, behind what was sent", next.sequence, next.first_scn).into()
-            );
-        }
-        wire.announced = next.first_scn;
-        switch(wire, log, &next)?;
-    }
-    // The confirmed position travels with the redo, so it is read before the redo.
-    let durable = source.durable();
-    let redo = next_redo(source, wire.position, upto, bytes_max)?;
-    let end = wire.position + redo.len() as u64;
-    if !redo.is_empty() {
-        let confirmed = durable.min(end).max(log.confirmed());
-        let fresh = skip_held(wire.position, log, &redo)?;
-        if !fresh.is_empty() {
-            log.append(&[fresh], confirmed)?;
-        }
-        wire.position = end;
-        log.hardened_notice();
-        return Ok(true);
-    }
-    let confirmed = durable.min(wire.position).max(log.confirmed());
-    if confirmed > log.confirmed() {
-        log.confirm(confirmed)?;
-        log.hardened_notice();
-        return Ok(log.confirmed() == confirmed);
-    }
-    Ok(false)
-}
-
-/// Redo of the primary from `from` on, up to `upto` and `bytes_max` bytes.
-///
-/// # Errors
-/// When the log cannot be read.
-pub fn next_redo(
-    source: &PrimarySource,
-    from: Scn,
-    upto: Scn,
-    bytes_max: usize,
-) -> Result<Vec<u8>, StageError> {
-    if upto <= from {
-        return Ok(Vec::new());
-    }
-    let upto = upto.min(from + bytes_max as u64);
-    let pieces = match source.buffered(from, bytes_max) {
-        Some(pieces) => pieces,
-        None => vec![Piece::new(from, Arc::new(source.logged(from, bytes_max)?))],
-    };
-    Ok(pieces.iter().flat_map(|piece| piece.clip(from, upto).bytes().to_vec()).collect())
-}
-
-/// Compares redo with what the log already holds: returns the new part, and truncates the log where it differs.
-fn skip_held<'r>(at: Scn, log: &mut dyn StandbyLog, redo: &'r [u8]) -> Result<&'r [u8], StageError> {
-    let held_end = log.received_end();
-    let compared = (held_end.bytes_since(at) as usize).min(redo.len());
-    let held = log.read(at, compared)?;
-    let same = held.iter().zip(redo).take_while(|(held, new)| held == new).count();
-    if same < compared {
-        log.cut(at + same as u64)?;
-    }
-    Ok(&redo[same..])
-}
-
-fn switch(wire: &Wire, log: &mut dyn StandbyLog, next: &LogSwitch) -> Result<(), StageError> {
-    if log.received_end() > wire.position {
-        let held = log.log_containing(wire.position);
-        if held.is_some_and(|held| held.first_scn == next.first_scn && held.sequence == next.sequence) {
-            return Ok(());
-        }
-        log.cut(wire.position)?;
-    }
-    log.switch(next)
 }

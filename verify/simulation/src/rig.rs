@@ -5,8 +5,10 @@
 use crate::databases::{create_database, open_plain};
 use crate::primary::PrimaryHost;
 use crate::site::{Geometry, SegmentFile};
+use standfast_primary::ship::redo_source::PrimarySource;
 use standfast_testkit::{Rng, SimMachine};
-use standfast_types::{DatabaseId, ReleasePosition};
+use standfast_transport::{Piece, RedoSource, StageError};
+use standfast_types::{DatabaseId, ReleasePosition, Scn};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,4 +49,25 @@ pub fn try_commit(
 pub fn rows(machine: &Arc<SimMachine>, path: &Path) -> u32 {
     let connection = open_plain(machine, path).unwrap();
     connection.query_row("SELECT count(*) FROM ledger", [], |row| row.get(0)).unwrap()
+}
+
+/// Redo of the primary from `from` on, up to `upto` and `bytes_max` bytes.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn next_redo(
+    source: &PrimarySource,
+    from: Scn,
+    upto: Scn,
+    bytes_max: usize,
+) -> Result<Vec<u8>, StageError> {
+    if upto <= from {
+        return Ok(Vec::new());
+    }
+    let upto = upto.min(from + bytes_max as u64);
+    let pieces = match source.buffered(from, bytes_max) {
+        Some(pieces) => pieces,
+        None => vec![Piece::new(from, Arc::new(source.logged(from, bytes_max)?))],
+    };
+    Ok(pieces.iter().flat_map(|piece| piece.clip(from, upto).bytes().to_vec()).collect())
 }

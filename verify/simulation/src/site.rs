@@ -4,7 +4,10 @@ use crate::Outcome;
 use standfast_environment::config::settings::Config;
 use standfast_environment::context::environment::Environment;
 use standfast_environment::state::alert::AlertLog;
-use standfast_environment::state::control::{Control, DatabaseRecord, Incarnation, Role};
+use standfast_environment::state::control::{
+    Control, DatabaseRecord, Incarnation, RedoLayout, RedoLayouts, Role,
+};
+use standfast_environment::state::log_layout::configured;
 use standfast_environment::state::paths::Paths;
 use standfast_format::{LogKind, StreamCrc};
 use standfast_io::Disk;
@@ -22,6 +25,9 @@ const GROUP_BYTES_MIN: u64 = 384 << 10;
 pub const MEMBER_NAMES: [&str; 2] = ["redo", "redo2"];
 /// Maximum redo that the primary captures in one batch.
 pub const ROUND_BYTES: usize = 48 << 10;
+
+/// How much larger the groups of a primary may become: its standbys can take such logs from the start.
+pub const GROWTH_BYTES: u64 = 3 << 16;
 
 /// Configuration of both instances of a history: small, so that rare events are frequent.
 #[derive(Clone, Debug)]
@@ -70,7 +76,7 @@ impl Geometry {
             kind,
             member_directories: paths.members,
             groups: redo.groups + usize::from(kind == LogKind::Standby),
-            group_bytes: redo.group_bytes,
+            group_bytes: redo.group_bytes + if kind == LogKind::Standby { GROWTH_BYTES } else { 0 },
             block_bytes: redo.block_bytes,
             archive_directory: paths.archive,
             distrusted: Vec::new(),
@@ -108,10 +114,17 @@ impl Geometry {
         self.start_log(&disk, LogKind::Standby, start.identity, start.log, start.crc)?;
         let (instance, family) = (InstanceId([start.instance; 16]), start.identity.instance);
         let incarnations = start.incarnations.clone();
+        let layout = self.log_config(LogKind::Standby).layout();
+        let grown = RedoLayout {
+            groups: layout.groups,
+            members: layout.members,
+            configured: configured(&self.config),
+        };
         let control = Control {
             databases: start.databases.clone(),
             next_database: start.databases.iter().map(|database| database.id.0 + 1).max().unwrap_or(1),
             copied: true,
+            redo_layouts: RedoLayouts { standby: Some(grown), ..RedoLayouts::default() },
             ..Control::new(instance, family, Role::Standby, incarnations, start.log.first_scn)
         };
         control.store(disk.as_ref(), &paths().control).map_err(|error| error.to_string())

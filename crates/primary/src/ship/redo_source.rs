@@ -50,6 +50,10 @@ impl PrimarySource {
         self.membership.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    pub fn environment(&self) -> &Arc<Environment> {
+        &self.environment
+    }
+
     pub fn redo_log(&self) -> &Arc<RedoLog> {
         &self.log
     }

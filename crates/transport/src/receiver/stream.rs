@@ -50,7 +50,7 @@ pub struct StreamSite<'a> {
 }
 
 /// The gap before the begin of a stream, which archived logs fill meanwhile.
-pub trait GapBefore {
+pub trait GapBefore: Send {
     /// Why it cannot be filled.
     fn failure(&self) -> Option<Refusal>;
 

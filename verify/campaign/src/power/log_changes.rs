@@ -3,7 +3,7 @@
 use super::world::World;
 use standfast_environment::InstanceError;
 use standfast_instance::role::log_changes::{LogChange, change_log};
-use standfast_simulation::site::MEMBER_NAMES;
+use standfast_simulation::site::{GROWTH_BYTES, MEMBER_NAMES};
 use standfast_simulation::{Outcome, trace};
 use standfast_testkit::Rng;
 
@@ -12,7 +12,7 @@ impl World {
     pub(super) fn change_groups(&mut self, rng: &mut Rng) -> Outcome<()> {
         let host = self.host()?;
         let group = 1 + rng.below(5) as usize;
-        let bytes = host.source.redo_log().config().group_bytes + (rng.below(4) << 16);
+        let bytes = host.source.redo_log().config().group_bytes + (rng.between(0, GROWTH_BYTES >> 16) << 16);
         let change = match rng.below(3) {
             0 => LogChange::AddGroup { bytes: Some(bytes) },
             1 => LogChange::DropGroup { group },

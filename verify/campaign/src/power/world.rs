@@ -143,7 +143,7 @@ impl World {
         let Some(link) = self.link.clone() else { return Ok(()) };
         if !link.is_connected() && lock(&self.standby).is_some() {
             self.hardened_floor = Scn::ZERO;
-            link.connect()?;
+            link.connect();
         }
         Ok(())
     }
@@ -151,10 +151,16 @@ impl World {
     /// Kills the processes of the primary's machine; its disk stays as it is.
     pub(super) fn kill_primary(&mut self) {
         self.databases.iter_mut().for_each(AppDatabase::die);
-        self.link = None;
+        self.end_link();
         if let Some(host) = self.primary.take() {
             self.report.resynchronisations += host.resynchronisations();
             host.leave();
+        }
+    }
+
+    fn end_link(&mut self) {
+        if let Some(link) = self.link.take() {
+            link.die();
         }
     }
 
@@ -269,7 +275,7 @@ impl World {
         if !self.is_quiescent() {
             return Ok(());
         }
-        self.link = None;
+        self.end_link();
         if let Some(host) = self.primary.take() {
             self.report.resynchronisations += host.resynchronisations();
             host.leave();
