@@ -113,10 +113,9 @@ impl Link {
         self.core.is_required()
     }
 
-    /// End of the redo that the standby has acknowledged over the open stream; zero without one.
+    /// End of the redo that the standby has acknowledged; zero before the first handshake.
     pub fn acknowledged(&self) -> Scn {
-        let network = lock(&self.network);
-        if network.sender.is_streaming() { self.core.acknowledged() } else { Scn::ZERO }
+        self.core.acknowledged()
     }
 
     /// Takes the network down. What was sent arrives in part.
@@ -128,8 +127,18 @@ impl Link {
         self.shared.release(Cause::Decision);
     }
 
-    /// Ends the primary's end, as its death does. What it had sent arrives in part; whatever comes of it at the standby
-    /// is found later.
+    /// The standby has died. The acknowledgements that it had sent arrive in part.
+    pub fn lose_standby(&self) {
+        let mut network = lock(&self.network);
+        network.is_up = false;
+        network.cut();
+        network.receiver = None;
+        while let Ok(Progress::Something | Progress::Idle(_)) = network.sender.step() {}
+        drop(network);
+        self.shared.release(Cause::Decision);
+    }
+
+    /// The primary has died. The redo that it had sent arrives in part; what comes of it at the standby is found later.
     pub fn die(&self) {
         let mut network = lock(&self.network);
         network.is_up = false;

@@ -163,8 +163,10 @@ impl World {
 
     fn recover_standby(&mut self, fate: Fate) -> Outcome<()> {
         if let Some(link) = &self.link {
-            link.disconnect();
+            link.lose_standby();
         }
+        // What it had acknowledged it must still hold.
+        self.note_releases();
         *lock(&self.standby) = None;
         let Some(machine) = self.standby_machine.clone() else { return Ok(()) };
         for attempt in 0.. {

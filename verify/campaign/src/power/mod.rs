@@ -8,7 +8,8 @@
 //! ```
 //!
 //! One thread steps everything, so a seed always gives the same history. Only the network and the sessions' side of the
-//! shared memory are emulated: [`link`] does what sender and receiver do.
+//! shared memory are emulated. Both ends of the link are the machines of the transport; between them is a pipe in memory
+//! that delays and splits the bytes and loses what was in flight.
 //!
 //! Half of the histories have redo logs with two members. While the power is off, a member may be lost, be damaged or
 //! come back with its former content, and while the power is on, its device may fail (see [`members`]); no result may

@@ -165,8 +165,9 @@ impl SenderEnd {
         mut acks: AckStream,
         mut reader: FrameReader<PipeEnd>,
     ) -> Result<Progress, Ended> {
-        let came = fill(&mut reader).map_err(|error| Ended::Lost(error.to_string()))?;
-        if came {
+        let mut came = false;
+        while fill(&mut reader).map_err(|error| Ended::Lost(error.to_string()))? {
+            came = true;
             acks.take(&self.core, &mut reader)?;
         }
         if let Some(ended) = self.core.tick() {
