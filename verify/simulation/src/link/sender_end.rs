@@ -85,7 +85,7 @@ impl SenderEnd {
         }
     }
 
-    /// An attempt to connect reaches nobody.
+    /// An attempt to connect fails.
     pub fn unreachable(&self) {
         self.core.failed(Failure::Lost("no route to host".into()));
     }
