@@ -21,7 +21,7 @@ pub(super) struct SenderEnd {
 
 enum State {
     Down,
-    Greeted(Greeting, FrameReader<PipeEnd>, PipeEnd),
+    Greeted(Box<Greeting>, FrameReader<PipeEnd>, PipeEnd),
     Streaming(Box<Wire<PipeEnd>>, AckStream, FrameReader<PipeEnd>),
 }
 
@@ -80,7 +80,7 @@ impl SenderEnd {
         let sent =
             FrameWriter::new(end.clone()).write_json(FrameKind::Hello, PROTOCOL_VERSION, greeting.hello());
         match sent {
-            Ok(()) => self.state = State::Greeted(greeting, FrameReader::new(end.clone()), end),
+            Ok(()) => self.state = State::Greeted(Box::new(greeting), FrameReader::new(end.clone()), end),
             Err(error) => self.core.failed(lost(&error)),
         }
     }
@@ -132,7 +132,7 @@ impl SenderEnd {
 
     fn await_answer(
         &mut self,
-        greeting: Greeting,
+        greeting: Box<Greeting>,
         mut reader: FrameReader<PipeEnd>,
         end: PipeEnd,
     ) -> Result<Progress, Failure> {
