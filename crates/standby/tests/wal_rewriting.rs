@@ -5,8 +5,7 @@
 use standfast_apply::Limits;
 use standfast_primary::commit::primary::NoShipping;
 use standfast_simulation::databases::open_plain;
-use standfast_simulation::link::next_redo;
-use standfast_simulation::rig::small_primary;
+use standfast_simulation::rig::{next_redo, small_primary};
 use standfast_simulation::site::{SegmentFile, paths};
 use standfast_simulation::standby::create;
 use standfast_standby::applier::Applier;

@@ -46,6 +46,7 @@ impl Geometry {
         config.redo.archive_bytes_max = 256 << 10;
         config.checkpoint.passive_frames = rng.between(10, 40) as u32;
         config.checkpoint.reset_frames = config.checkpoint.passive_frames + rng.between(10, 80) as u32;
+        config.checkpoint.rewrite_wals = rng.chance(75);
         Geometry { config }
     }
 
