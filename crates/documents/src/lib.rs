@@ -22,13 +22,24 @@ pub fn or_unknown<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned + De
     Ok(lenient(from)?.unwrap_or_default())
 }
 
+/// Defines a document. An unknown field is written as null; one that only some roles have (`of_a_role`) is left out.
 macro_rules! document {
-    ($(#[doc = $doc:literal])* $name:ident { $($(#[doc = $field_doc:literal])* $field:ident: $kind:ty,)* }) => {
+    (
+        $(#[doc = $doc:literal])* $name:ident {
+            $($(#[doc = $field_doc:literal])* $field:ident: $kind:ty,)*
+        }
+        $(of_a_role { $($(#[doc = $role_doc:literal])* $role_field:ident: $role_kind:ty,)* })?
+    ) => {
         $(#[doc = $doc])*
         #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(default)]
         pub struct $name {
             $($(#[doc = $field_doc])* #[serde(deserialize_with = "crate::lenient")] pub $field: Option<$kind>,)*
+            $($(
+                $(#[doc = $role_doc])*
+                #[serde(deserialize_with = "crate::lenient", skip_serializing_if = "Option::is_none")]
+                pub $role_field: Option<$role_kind>,
+            )*)?
         }
 
         impl $name {

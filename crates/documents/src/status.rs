@@ -41,6 +41,8 @@ document! {
         moved_files: Vec<String>,
         local_destinations: Vec<LocalDestination>,
         protection: Protection,
+    }
+    of_a_role {
         /// End of the redo in the log buffer, SCN.
         captured: u64,
         /// End of the redo on disk, SCN.
@@ -133,16 +135,18 @@ document! {
     ForeignProcess {
         pid: u64,
         name: String,
+        /// `no_extension`, `no_session` or `hidden`.
+        access: String,
     }
 }
 
 document! {
     /// `[alert]` of the configuration: lags above which something is reported, seconds.
     LagThresholds {
-        transport_lag_warn_s: f64,
-        transport_lag_critical_s: f64,
-        apply_lag_warn_s: f64,
-        apply_lag_critical_s: f64,
+        transport_lag_warn_s: u64,
+        transport_lag_critical_s: u64,
+        apply_lag_warn_s: u64,
+        apply_lag_critical_s: u64,
     }
 }
 
@@ -334,8 +338,6 @@ document! {
         hardened: u64,
         /// End of the redo that is also durable at the primary, SCN.
         confirmed: u64,
-        /// End of the redo applied, SCN.
-        applied: u64,
         /// Time of the last commit applied, microseconds since the Unix epoch.
         applied_time_us: u64,
         /// Redo that is here and not applied, bytes.
@@ -352,13 +354,17 @@ document! {
         source_end: u64,
         /// What is unwise about its standby redo logs.
         log_warning: String,
+        /// When the next delayed transaction is due, microseconds since the Unix epoch.
+        next_apply_us: u64,
+    }
+    of_a_role {
+        /// End of the redo applied, SCN.
+        applied: u64,
         stopped_databases: Vec<Stopped>,
         /// Transactions applied since the start.
         transactions: u64,
         /// How long transactions are held back, seconds.
         delay_s: u64,
-        /// When the next delayed transaction is due, microseconds since the Unix epoch.
-        next_apply_us: u64,
     }
 }
 

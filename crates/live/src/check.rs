@@ -86,9 +86,11 @@ impl Thresholds {
     /// Returns the thresholds of the instance, with the default for each that it does not report.
     pub fn of(status: &Status) -> Thresholds {
         let (default, own) = (Thresholds::default(), status.thresholds.clone().unwrap_or_default());
+        let seconds = |of: Option<u64>| of.map(|seconds| seconds as f64);
+        let limits = |limits: Limits, warn_s, critical_s| limits.with(seconds(warn_s), seconds(critical_s));
         Thresholds {
-            transport: default.transport.with(own.transport_lag_warn_s, own.transport_lag_critical_s),
-            apply: default.apply.with(own.apply_lag_warn_s, own.apply_lag_critical_s),
+            transport: limits(default.transport, own.transport_lag_warn_s, own.transport_lag_critical_s),
+            apply: limits(default.apply, own.apply_lag_warn_s, own.apply_lag_critical_s),
         }
     }
 }

@@ -23,6 +23,7 @@ use standfast_instruments::{Event, Instruments, Statistic, WaitClass};
 use standfast_log::RedoLog;
 use standfast_primary::checkpoint::checkpointer::CheckpointCounts;
 use standfast_primary::commit::database::{Database, Door};
+use standfast_primary::commit::foreign_processes;
 use standfast_primary::commit::primary::PrimaryShared;
 use standfast_session::DatabaseState;
 use standfast_standby::forwarding::Forwarding;
@@ -138,10 +139,10 @@ pub(crate) fn kept_file(file: &standfast_environment::state::control::KeptFile) 
 
 fn thresholds(alert: &AlertConfig) -> LagThresholds {
     LagThresholds {
-        transport_lag_warn_s: Some(alert.transport_lag_warn_s as f64),
-        transport_lag_critical_s: Some(alert.transport_lag_critical_s as f64),
-        apply_lag_warn_s: Some(alert.apply_lag_warn_s as f64),
-        apply_lag_critical_s: Some(alert.apply_lag_critical_s as f64),
+        transport_lag_warn_s: Some(alert.transport_lag_warn_s),
+        transport_lag_critical_s: Some(alert.transport_lag_critical_s),
+        apply_lag_warn_s: Some(alert.apply_lag_warn_s),
+        apply_lag_critical_s: Some(alert.apply_lag_critical_s),
     }
 }
 
@@ -261,12 +262,14 @@ fn of_database(
         wal_frames_backfilled: Some(database.backfilled().into()),
         foreign_commits: Some(database.foreign_commits()),
         foreign_seen_us: database.foreign_seen_us(),
-        foreign_processes: Some(
-            foreign.map(|at| ForeignProcess { pid: Some(at.pid.into()), name: Some(at.name) }).collect(),
-        ),
+        foreign_processes: Some(foreign.map(foreign_process).collect()),
         foreign_writers: foreign_writers(database.door(), setting).map(str::to_owned),
         ..recorded(record, &state)
     }
+}
+
+fn foreign_process(of: foreign_processes::ForeignProcess) -> ForeignProcess {
+    ForeignProcess { pid: Some(of.pid.into()), name: Some(of.name), access: word(&of.access) }
 }
 
 /// How processes without the VFS that write are treated; `refusing`: the lock that keeps them out cannot be taken
