@@ -5,6 +5,7 @@
 //! `captured >= written >= durable` on the primary, `received >= hardened >= applied` on a standby.
 
 mod frame_run;
+pub mod hint;
 mod identity;
 mod line_budget;
 mod position;
@@ -14,6 +15,7 @@ mod utc;
 mod wal_sum;
 
 pub use frame_run::FrameRun;
+pub use hint::Hint;
 pub use identity::{DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageNo, PageSize};
 pub use line_budget::{About, Line, LineBudget, host_network};
 pub use position::{FrameRange, ReleasePosition, Scn, WalPosition, WalSalts};
