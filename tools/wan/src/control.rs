@@ -7,6 +7,7 @@ use crate::event::Event;
 use crate::settings::Change;
 use crate::{Result, WanError, place};
 use serde::{Deserialize, Serialize};
+use standfast_types::Hint;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -114,7 +115,7 @@ impl Server {
             Ok(Request::Heal { links }) => emulator.heal(&links).map(|()| Answer::Done),
             Err(error) => Ok(Answer::Refused(format!("no request of this version: {error}"))),
         };
-        let answer = done.unwrap_or_else(|error| Answer::Refused(error.to_string()));
+        let answer = done.unwrap_or_else(|error| Answer::Refused(error.for_terminal()));
         let mut text = serde_json::to_vec(&answer)?;
         text.push(b'\n');
         stream.write_all(&text)

@@ -1,23 +1,38 @@
 //! Errors, with the exit code of each.
 
+use standfast_types::{Hint, hint};
+use std::borrow::Cow;
 use std::io;
 use thiserror::Error;
 
-/// An error of the emulator or its command line. The text names cause and remedy.
+/// An error of the emulator or its command line. The text names the cause.
 #[derive(Debug, Error)]
 pub enum WanError {
-    #[error("{what} cannot be emulated\nhint: {hint}")]
+    #[error("{what} cannot be emulated")]
     Settings { what: String, hint: String },
     /// Names or options that cannot be used as given.
-    #[error("{what}\nhint: {hint}")]
+    #[error("{what}")]
     Usage { what: String, hint: String },
     /// The system does not allow it, or an emulator of this name runs or does not run.
-    #[error("{what}\nhint: {hint}")]
+    #[error("{what}")]
     Refused { what: String, hint: String },
-    #[error("the emulator refused: {0}")]
+    /// The text of an error of the emulator, with its hint.
+    #[error("the emulator refused: {}", hint::split(.0).0)]
     Answer(String),
     #[error("cannot {what}: {source}")]
     System { what: String, source: io::Error },
+}
+
+impl Hint for WanError {
+    fn hint(&self) -> Option<Cow<'_, str>> {
+        match self {
+            WanError::Settings { hint, .. }
+            | WanError::Usage { hint, .. }
+            | WanError::Refused { hint, .. } => Some(hint.into()),
+            WanError::Answer(text) => hint::split(text).1.map(Cow::Borrowed),
+            WanError::System { .. } => None,
+        }
+    }
 }
 
 impl WanError {

@@ -4,6 +4,7 @@
 use crate::error::Doing;
 use crate::{Result, WanError, namespace};
 use serde::{Deserialize, Serialize};
+use standfast_types::Hint;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
@@ -108,7 +109,7 @@ impl Drop for Place {
         // Without it a concurrent start would take the half-removed directory for remains, and fail to remove it.
         let _one_at_a_time = lock_root();
         if let Err(error) = remove(&self.directory, &self.nodes) {
-            eprintln!("wan: {error}");
+            eprintln!("wan: {}", error.for_terminal());
         }
     }
 }

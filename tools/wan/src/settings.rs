@@ -152,6 +152,7 @@ impl Change {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use standfast_types::Hint;
 
     #[test]
     fn default_queue_size_follows_rate_and_delay() {
@@ -173,7 +174,7 @@ mod tests {
             (Change { queue: Some(Queue::Bytes(2_999)), ..Change::default() }, "two packets"),
             (Change { loss: Some(WHOLE + 1), ..Change::default() }, "100 %"),
         ] {
-            let text = change.applied_to(&old).unwrap_err().to_string();
+            let text = change.applied_to(&old).unwrap_err().for_terminal();
             assert!(text.contains(part) && text.contains("hint: "), "{text}");
         }
     }

@@ -1,3 +1,5 @@
+use standfast_types::Hint;
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 /// Why a campaign could not continue. A violated promise is not an error but a finding: see
@@ -10,17 +12,14 @@ pub enum CampaignError {
     #[error("cannot {what}: {source}")]
     Sqlite { what: String, source: rusqlite::Error },
     /// A program that the campaign needs is missing.
-    #[error(
-        "{path} is missing\nhint: run `cargo build --release --workspace`, or name the directory of the programs \
-         with --bin or STANDFAST_BIN"
-    )]
+    #[error("{path} is missing")]
     Missing { path: PathBuf },
     /// The program was built for users, without fault points.
-    #[error(
-        "{path} has no fault points, so this test would prove nothing\nhint: run `cargo build --release --workspace`; a \
-         build of single packages leaves them out"
-    )]
+    #[error("{path} has no fault points, so this test would prove nothing")]
     NoFaultPoints { path: PathBuf },
+    /// The SQLites of the differential campaign are not where it looks.
+    #[error("cannot understand the SQLites in {directory}: {what} is not there")]
+    NoSqlites { directory: PathBuf, what: String },
     /// A program did not end as expected.
     #[error("{program}: {problem}{output}")]
     Program {
@@ -35,6 +34,17 @@ pub enum CampaignError {
     /// The output of a program could not be parsed.
     #[error("cannot understand {what}: {detail}")]
     Unreadable { what: String, detail: String },
+}
+
+impl Hint for CampaignError {
+    fn hint(&self) -> Option<Cow<'_, str>> {
+        Some(match self {
+            CampaignError::Missing { .. } => "run `cargo build --release --workspace`, or name the directory of the programs with --bin or STANDFAST_BIN".into(),
+            CampaignError::NoFaultPoints { .. } => "run `cargo build --release --workspace`; a build of single packages leaves them out".into(),
+            CampaignError::NoSqlites { .. } => "run `scripts/sqlites.sh`, which makes them".into(),
+            _ => return None,
+        })
+    }
 }
 
 /// Adds the name of the operation to its error.

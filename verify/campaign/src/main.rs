@@ -13,6 +13,7 @@ use standfast_campaign::power::{self, PowerConfig};
 use standfast_campaign::programs::Programs;
 use standfast_campaign::scene::ScenePlan;
 use standfast_campaign::site::Site;
+use standfast_types::Hint;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -283,7 +284,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("standfast-campaign: {error}");
+            eprintln!("standfast-campaign: {}", error.for_terminal());
             ExitCode::FAILURE
         }
     }

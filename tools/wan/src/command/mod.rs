@@ -11,6 +11,7 @@ use crate::{Result, WanError, namespace, place, wan};
 pub use arguments::WanCommand;
 use arguments::{ExecArgs, SetArgs, StatsArgs};
 use lateness::late;
+use standfast_types::Hint;
 use std::os::unix::process::CommandExt;
 
 impl WanCommand {
@@ -29,7 +30,7 @@ impl WanCommand {
             WanCommand::List => list(),
         };
         done.unwrap_or_else(|error| {
-            eprintln!("error: {error}");
+            eprintln!("error: {}", error.for_terminal());
             error.exit_code()
         })
     }

@@ -16,10 +16,8 @@ pub struct Version {
 /// # Errors
 /// When a requested one is missing, or there is none.
 pub fn find(directory: &Path, wanted: &[String]) -> Result<Vec<Version>> {
-    let missing = |what: &str| CampaignError::Unreadable {
-        what: format!("the SQLites in {}", directory.display()),
-        detail: format!("{what} is not there\nhint: run `scripts/sqlites.sh`, which makes them"),
-    };
+    let missing =
+        |what: &str| CampaignError::NoSqlites { directory: directory.to_owned(), what: what.to_owned() };
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing("the directory")),
         entries => entries.during(|| format!("list {}", directory.display()))?,
