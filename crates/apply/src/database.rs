@@ -10,7 +10,7 @@ use crate::standby_file::{Checkpointed, StandbyFile};
 use crate::{ApplyError, Limits};
 use standfast_format::{Record, Vectors, decode_record};
 use standfast_sqlite_wal::lifecycle::{Action, Look, State};
-use standfast_types::{DatabaseId, PageNo, Scn};
+use standfast_types::{DatabaseId, Hint, PageNo, Scn};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -351,7 +351,7 @@ impl Database {
         let vectors = vectors.into_iter().filter(|vector| vector.page_no != lock_page);
         self.compared.push(match compare(self.file.plan(), vectors) {
             Ok(pages) => Compared::Pages { run, scn, database_pages, pages },
-            Err(error) => Compared::Failed { run, error: error.to_string() },
+            Err(error) => Compared::Failed { run, error: error.in_one_line() },
         });
         Ok(())
     }

@@ -1,26 +1,21 @@
 use rusqlite::ErrorCode;
 use standfast_format::DecodeError;
 use standfast_sqlite_wal::guard::GuardError;
-use standfast_types::{DatabaseId, PageNo, Scn};
+use standfast_types::{DatabaseId, Hint, PageNo, Scn};
+use std::borrow::Cow;
 use std::path::PathBuf;
 
-/// Why redo is not in the database, with the remedy.
+/// Why redo is not in the database.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The apply journal could not be read or written. Nothing more is applied.
-    #[error(
-        "apply journal {path}: {source}\nhint: check the disk, then restart the standby; it resumes where the journal ends"
-    )]
+    #[error("apply journal {path}: {source}")]
     Journal { path: PathBuf, source: std::io::Error },
     /// The file is not an apply journal of this version.
-    #[error(
-        "apply journal {path}: {why}\nhint: the file was not written by this version of standfast; create the standby again"
-    )]
+    #[error("apply journal {path}: {why}")]
     ForeignJournal { path: PathBuf, why: &'static str },
     /// Redo that cannot be decoded. Nothing after it is applied.
-    #[error(
-        "redo at SCN {scn} is damaged: {source}\nhint: the standby log holds bytes that the primary did not write; make the standby again with `standfast standby create`"
-    )]
+    #[error("redo at SCN {scn} is damaged: {source}")]
     Redo { scn: Scn, source: DecodeError },
     /// The caller's source of redo failed during recovery.
     #[error("cannot read redo from SCN {from}: {source}")]
@@ -30,23 +25,17 @@ pub enum ApplyError {
         source: std::io::Error,
     },
     /// The observer could not record an event of the redo.
-    #[error(
-        "cannot record what the redo says at SCN {scn}: {source}\nhint: check the disk of the standby's own files, then restart it"
-    )]
+    #[error("cannot record what the redo says at SCN {scn}: {source}")]
     Event { scn: Scn, source: std::io::Error },
     /// The given redo starts after the SCN that a database needs next.
-    #[error(
-        "database {name}: redo from SCN {needed} on is needed, but what was given starts at {given}\nhint: register the archived logs in between with `standfast register logfile`; where they are gone, `standfast unprotect` and `standfast protect` at the primary copy it here again"
-    )]
+    #[error("database {name}: redo from SCN {needed} on is needed, but what was given starts at {given}")]
     Gap { name: String, needed: Scn, given: Scn },
     /// A record of a database that was never attached.
-    #[error(
-        "redo at SCN {scn} changes database number {database}, which this standby does not have\nhint: `standfast unprotect` and `standfast protect` at the primary copy it here again"
-    )]
+    #[error("redo at SCN {scn} changes database number {database}, which this standby does not have")]
     UnknownDatabase { database: DatabaseId, scn: Scn },
     /// A page differs from the primary's: a lost write, damaged storage or a write by another process.
     #[error(
-        "database {name}: page {page} is not what the primary has as of SCN {scn} (checksum {found:08x}, expected {expected:08x})\nhint: apply of this database has stopped, nothing was overwritten; a write was lost or another process changed the file: check the storage; then `standfast unprotect` and `standfast protect` at the primary copy it here again"
+        "database {name}: page {page} is not what the primary has as of SCN {scn} (checksum {found:08x}, expected {expected:08x})"
     )]
     Diverged {
         name: String,
@@ -58,7 +47,7 @@ pub enum ApplyError {
     },
     /// Apply of the database had stopped before this process started.
     #[error(
-        "database {name}: apply stopped at SCN {scn} because a page differed from the primary, another process wrote to it, or the storage failed\nhint: `standfast unprotect` and `standfast protect` at the primary copy it here again"
+        "database {name}: apply stopped at SCN {scn} because a page differed from the primary, another process wrote to it, or the storage failed"
     )]
     Stopped {
         name: String,
@@ -67,23 +56,19 @@ pub enum ApplyError {
     },
     /// Another process wrote to the files while this standby did not run.
     #[error(
-        "database {name}: a process that does not use Standfast wrote to it while this standby did not run: {why}\nhint: redo is not applied on top of that; `standfast unprotect {name}` and `standfast protect` at the primary copy it here again, and the file that is here stays as {name}.detached-SCN"
+        "database {name}: a process that does not use Standfast wrote to it while this standby did not run: {why}"
     )]
     WrittenTo { name: String, why: String },
-    #[error(
-        "database {name}: {doing}: {source}\nhint: apply of this database pauses; fix the cause (space, permissions, disk) and restart the standby"
-    )]
+    #[error("database {name}: {doing}: {source}")]
     Sqlite { name: String, doing: &'static str, source: rusqlite::Error },
     /// The locks that keep other processes from writing could not be taken.
     #[error("database {name}: {source}")]
     Guard { name: String, source: GuardError },
-    #[error(
-        "database {name}: {doing}: {source}\nhint: apply of this database pauses; fix the cause (space, permissions, disk) and restart the standby"
-    )]
+    #[error("database {name}: {doing}: {source}")]
     Io { name: String, doing: &'static str, source: std::io::Error },
     /// A full resync image would replace content of a database that it may lack, and that content cannot be kept.
     #[error(
-        "database {name}: an image of it that may lack redo which is here is not applied, because what it would replace cannot be kept as {path}: {source}\nhint: make room there, for instance with `standfast database kept --remove FILE` of files that are not needed any more; it is tried again by itself"
+        "database {name}: an image of it that may lack redo which is here is not applied, because what it would replace cannot be kept as {path}: {source}"
     )]
     NotKept {
         name: String,
@@ -93,24 +78,45 @@ pub enum ApplyError {
     },
     /// The storage could not make a database durable. A second attempt would prove nothing: the system may have dropped
     /// what it could not write.
-    #[error(
-        "database {name}: syncing failed: {why}\nhint: apply of this database has stopped, since what the storage lost is not known; check the storage; then `standfast unprotect` and `standfast protect` at the primary copy it here again"
-    )]
+    #[error("database {name}: syncing failed: {why}")]
     SyncFailed { name: String, why: String },
     /// A file of the database is no longer the one that its path names.
-    #[error(
-        "database {name}: {why}\nhint: apply of this database has stopped, because no program that opens it would see what is applied; find out which process removes or replaces files here, then `standfast unprotect` and `standfast protect` it at the primary: that copies it again"
-    )]
+    #[error("database {name}: {why}")]
     Moved {
         name: String,
         /// Which file, and what became of it.
         why: String,
     },
     /// The file is not the expected database.
-    #[error(
-        "database {name}: {why}\nhint: move the file away; then `standfast unprotect` and `standfast protect` at the primary copy it here again"
-    )]
+    #[error("database {name}: {why}")]
     Unusable { name: String, why: &'static str },
+}
+
+impl Hint for ApplyError {
+    fn hint(&self) -> Option<Cow<'_, str>> {
+        Some(match self {
+            ApplyError::Journal { .. } => "check the disk, then restart the standby; it resumes where the journal ends".into(),
+            ApplyError::ForeignJournal { .. } => "the file was not written by this version of standfast; create the standby again".into(),
+            ApplyError::Redo { .. } => "the standby log holds bytes that the primary did not write; make the standby again with `standfast standby create`".into(),
+            ApplyError::Event { source, .. } => {
+                let first = standfast_io::remedy(source).map_or_else(String::new, |hint| format!("{hint}; "));
+                format!("{first}check the disk of the standby's own files, then restart it").into()
+            }
+            ApplyError::Gap { .. } => "register the archived logs in between with `standfast register logfile`; where they are gone, `standfast unprotect` and `standfast protect` at the primary copy it here again".into(),
+            ApplyError::UnknownDatabase { .. } => "`standfast unprotect` and `standfast protect` at the primary copy it here again".into(),
+            ApplyError::Diverged { .. } => "apply of this database has stopped, nothing was overwritten; a write was lost or another process changed the file: check the storage; then `standfast unprotect` and `standfast protect` at the primary copy it here again".into(),
+            ApplyError::Stopped { .. } => "`standfast unprotect` and `standfast protect` at the primary copy it here again".into(),
+            ApplyError::WrittenTo { name, .. } => format!("redo is not applied on top of that; `standfast unprotect {name}` and `standfast protect` at the primary copy it here again, and the file that is here stays as {name}.detached-SCN").into(),
+            ApplyError::Sqlite { .. } => "apply of this database pauses; fix the cause (space, permissions, disk) and restart the standby".into(),
+            ApplyError::Io { .. } => "apply of this database pauses; fix the cause (space, permissions, disk) and restart the standby".into(),
+            ApplyError::NotKept { .. } => "make room there, for instance with `standfast database kept --remove FILE` of files that are not needed any more; it is tried again by itself".into(),
+            ApplyError::SyncFailed { .. } => "apply of this database has stopped, since what the storage lost is not known; check the storage; then `standfast unprotect` and `standfast protect` at the primary copy it here again".into(),
+            ApplyError::Moved { .. } => "apply of this database has stopped, because no program that opens it would see what is applied; find out which process removes or replaces files here, then `standfast unprotect` and `standfast protect` it at the primary: that copies it again".into(),
+            ApplyError::Unusable { .. } => "move the file away; then `standfast unprotect` and `standfast protect` at the primary copy it here again".into(),
+            ApplyError::Source { source, .. } => return standfast_io::remedy(source),
+            ApplyError::Guard { source, .. } => return source.hint(),
+        })
+    }
 }
 
 impl ApplyError {

@@ -15,6 +15,7 @@ use standfast_instance::server::answer::{CertificateRenewed, TokenIssued};
 use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
 use standfast_tls::{CertificateInfo, Token};
+use standfast_types::hint;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -146,7 +147,7 @@ fn no_token() -> InstanceError {
 
 pub fn tell(notes: &[String]) {
     for note in notes {
-        eprintln!("note: {}", note.replace(" | hint: ", "\nhint: "));
+        eprintln!("note: {}", hint::lines(note, ""));
     }
 }
 

@@ -9,7 +9,7 @@ use standfast_instance::server::answer::{KeptFiles, KeptRemoved};
 use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
 use standfast_primary::open::divergence::{CommitAt, Commits, Divergence};
-use standfast_types::{PageNo, utc_text};
+use standfast_types::{PageNo, hint, utc_text};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Subcommand)]
@@ -153,7 +153,7 @@ fn choices(answer: &Resolution) -> String {
     let compared = answer.compared.as_ref();
     let mut lines = vec![format!("{name} is offline: {place}")];
     if let Some(why) = &answer.why {
-        lines.push(format!("  {}", printable_lines(why.lines().next().unwrap_or_default())));
+        lines.push(format!("  {}", printable_lines(hint::split(why).0)));
     }
     lines.extend(file(&answer.file).into_iter().chain(pages(compared)).map(|found| format!("  {found}")));
     if let Some(why) = &answer.not_compared {

@@ -6,6 +6,7 @@ use standfast_instance::server::request::Request;
 use standfast_instruments::Observation;
 use standfast_io::{DirectDisk, Disk};
 use standfast_live::{Dashboard, Looks, Machine, Severity, Status, Thresholds};
+use standfast_types::Hint;
 use std::path::Path;
 use std::time::Duration;
 
@@ -71,11 +72,12 @@ pub fn top(directory: &Path, args: &TopArgs) -> Result<(), InstanceError> {
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     // Fails with the usual error if the instance does not run, before the screen is taken over.
     dashboard(directory, &mut looks)?;
-    let ask = || dashboard(directory, &mut looks).map_err(|error| error.to_string());
+    let ask = || dashboard(directory, &mut looks).map_err(|error| error.for_terminal());
     standfast_top::run(ask, args.interval, colours).map_err(|error| {
-        InstanceError::Failed(format!(
-            "the terminal cannot be used: {error}\nhint: --once prints one screen as text"
-        ))
+        InstanceError::failed(
+            format!("the terminal cannot be used: {error}"),
+            "--once prints one screen as text",
+        )
     })
 }
 
@@ -98,9 +100,7 @@ pub fn check(directory: &Path, args: &CheckArgs) -> u8 {
             // An instance that does not run protects nothing; any other error says nothing about the instance.
             let gone = matches!(error, InstanceError::NotRunning { .. });
             let severity = if gone { Severity::Critical } else { Severity::Unknown };
-            let text = error.to_string();
-            let what = text.lines().next().unwrap_or_default();
-            (severity, format!("STANDFAST {} - {what}", severity.word()))
+            (severity, format!("STANDFAST {} - {error}", severity.word()))
         }
     };
     println!("{line}");

@@ -42,6 +42,7 @@ use standfast_instance::server::answer::{
 use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
 use standfast_instance::server::run;
+use standfast_types::{Hint, hint};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -82,7 +83,7 @@ fn main() -> ExitCode {
         Err(error) => {
             if !matches!(error, InstanceError::Reported { .. }) {
                 // The reader may have closed stderr; that does not change the exit code.
-                let _ = writeln!(std::io::stderr(), "error: {}", printable_lines(&error.to_string()));
+                let _ = writeln!(std::io::stderr(), "error: {}", printable_lines(&error.for_terminal()));
             }
             ExitCode::from(error.exit_code())
         }
@@ -102,13 +103,14 @@ fn failover(directory: &Path, wait: u64, force: bool, json: bool) -> Result<Exit
     let mut say = |is_well: bool, text: &str| {
         complete &= is_well;
         let word = if is_well { "" } else { "warning: " };
-        eprintln!("{word}{}", text.replace(" | hint: ", "\nhint: "));
+        eprintln!("{word}{}", hint::lines(text, ""));
     };
     for found in [&answer.drained, &answer.known].into_iter().flatten() {
         say(found.complete, &found.text);
     }
     for excluded in &answer.left_out {
-        say(false, &format!("LEFT OUT: {} | hint: {}", excluded.text, excluded.remedy));
+        let text = format!("LEFT OUT: {}", excluded.text);
+        say(false, &hint::for_terminal(text, Some(&excluded.remedy)));
     }
     for text in &answer.differing {
         say(false, &format!("PAGES DIFFER: {text}"));

@@ -7,6 +7,7 @@ use standfast_documents::status::{
     Database, Destination, Gap, KeptFile, LocalDestination, Protection, Received, Stopped,
 };
 use standfast_documents::verification::{DifferingPage, VerificationRun};
+use standfast_types::hint;
 use std::fmt::Display;
 
 /// Names of files and processes may hold anything; they are escaped for the terminal.
@@ -37,7 +38,7 @@ fn certificate(status: &Status) -> Option<String> {
     Some(match (state, &certificate.renewal_failure) {
         ("valid" | "due", None) => format!("certificate: {state}{left}"),
         (_, why) => {
-            let why = why.as_deref().unwrap_or("it was not renewed").replace(" | hint: ", "\n  hint: ");
+            let why = hint::lines(why.as_deref().unwrap_or("it was not renewed"), "  ");
             format!("CERTIFICATE {}{left}: {why}", state.to_uppercase())
         }
     })
@@ -134,7 +135,7 @@ pub fn status(status: &Status) {
         {
             let (name, why) =
                 (text(&database.name), database.why.as_deref().unwrap_or("the alert log says why"));
-            println!("OFFLINE {name}: {}", printable_lines(why.split('\n').next().unwrap_or_default()));
+            println!("OFFLINE {name}: {}", printable_lines(hint::split(why).0));
             println!(
                 "  hint: remove the cause and restart the instance, or decide what counts: `standfast database resolve {name}`"
             );
@@ -271,9 +272,7 @@ fn stopped(databases: &[Stopped], place: &str) {
             "NOT APPLIED{place} to {} since SCN {}: {}",
             text(&stopped.database),
             text(&stopped.applied),
-            printable_lines(stopped.reason.as_deref().unwrap_or("unknown"))
-                .replace(" | hint: ", "\nhint: ")
-                .replace("\nhint: ", "\n  hint: "),
+            hint::lines(&printable_lines(stopped.reason.as_deref().unwrap_or("unknown")), "  "),
         );
     }
 }

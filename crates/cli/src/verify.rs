@@ -68,7 +68,7 @@ pub fn verify(directory: &Path, args: VerifyArgs) -> Result<bool, InstanceError>
         print!("{}", report(&progress));
     }
     match &progress.failure {
-        Some(why) => Err(InstanceError::Failed(format!("the comparison has ended: {why}"))),
+        Some(why) => Err(InstanceError::of_text(&format!("the comparison has ended: {why}"))),
         None => Ok(progress.is_equal()),
     }
 }

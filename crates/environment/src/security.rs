@@ -24,6 +24,8 @@ use standfast_transport::{
     CertificateChannel, CertificateGrant, CertificateRequest, CertificateRight, Identities, MemberRights,
     Refusal, RefuseCode, Rights, Security, now_seconds,
 };
+use standfast_types::{Hint, hint};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -62,9 +64,8 @@ pub struct Shown {
 
 impl From<TlsError> for InstanceError {
     fn from(error: TlsError) -> InstanceError {
-        let text = error.to_string();
-        let (what, hint) = text.split_once("\nhint: ").unwrap_or((&text, "see docs/security.md"));
-        InstanceError::refused(what, hint)
+        let hint = error.hint().map_or("see docs/security.md".into(), Cow::into_owned);
+        InstanceError::refused(error.to_string(), hint)
     }
 }
 
@@ -200,15 +201,13 @@ impl Keeper {
         destinations: &[String],
     ) -> Result<CertificateGrant, Refusal> {
         let not_allowed = |text: String| Refusal::new(RefuseCode::NotAllowed, text);
-        let failed = |error: InstanceError| {
-            Refusal::new(RefuseCode::Source, error.to_string().replace("\nhint: ", " | hint: "))
-        };
+        let failed = |error: InstanceError| Refusal::new(RefuseCode::Source, error.in_one_line());
         let authority = self.authority().map_err(failed)?.ok_or_else(|| failed(no_issuer()))?;
         let request = unhex(&wish.request).ok_or_else(|| not_allowed("a request that is none".into()))?;
         let sign = || {
             authority
                 .sign_for(&wish.name, &request, now_seconds(), self.valid_seconds)
-                .map_err(|error| not_allowed(error.to_string()))
+                .map_err(|error| not_allowed(error.in_one_line()))
         };
         let certificate = match right {
             CertificateRight::Certificate => {
@@ -330,7 +329,8 @@ impl Keeper {
 
 impl Identities for Keeper {
     fn current(&self) -> Result<Arc<Identity>, String> {
-        let missing = || format!("this instance has no certificate | hint: {}", how_to_get_one(&self.name));
+        let missing =
+            || hint::in_one_line("this instance has no certificate", Some(&how_to_get_one(&self.name)));
         let mut loaded = locked(&self.loaded);
         let stamp = self.files.stamp().ok_or_else(missing)?;
         if let Some(loaded) = &*loaded
@@ -338,18 +338,18 @@ impl Identities for Keeper {
         {
             return Ok(loaded.identity.clone());
         }
-        let one_line = |error: InstanceError| error.to_string().replace("\nhint: ", " | hint: ");
+        let one_line = |error: InstanceError| error.in_one_line();
         let text = |path| files::read(path).map_err(one_line)?.ok_or_else(missing);
         let (identity, authorities) = (text(&self.files.identity)?, text(&self.files.authorities)?);
         let identity = Identity::from_pem(&identity, &authorities, &clock())
             .map_err(|error| one_line(InstanceError::from(error)))?;
         if identity.info().name != self.name {
-            return Err(format!(
-                "the certificate of this instance is for `{}`, and [instance] name is `{}` | hint: join again under the \
-                 new name",
+            let what = format!(
+                "the certificate of this instance is for `{}`, and [instance] name is `{}`",
                 identity.info().name,
                 self.name
-            ));
+            );
+            return Err(hint::in_one_line(what, Some("join again under the new name")));
         }
         let identity = Arc::new(identity);
         *loaded = Some(Loaded { stamp, identity: identity.clone() });
@@ -370,11 +370,17 @@ pub fn how_to_get_one(name: &str) -> String {
     )
 }
 
-/// Warning in the alert log at each start of an instance that allows plain TCP.
-pub const INSECURE: &str = "INSECURE: plain TCP is allowed, no name is proved, and every user and host that reaches the port, from this machine \
-                            too, can read and write redo and databases | hint: give each instance a certificate \
-                            (`standfast standby token` at the primary, `standfast cert join` at the others), then take \
-                            `insecure = true` out of [instance] at both ends and restart them";
+/// Returns the warning in the alert log at each start of an instance that allows plain TCP.
+pub fn insecure() -> String {
+    hint::in_one_line(
+        "INSECURE: plain TCP is allowed, no name is proved, and every user and host that reaches the port, from this machine \
+         too, can read and write redo and databases",
+        Some(
+            "give each instance a certificate (`standfast standby token` at the primary, `standfast cert join` at the \
+             others), then take `insecure = true` out of [instance] at both ends and restart them",
+        ),
+    )
+}
 
 fn told(bad: BadToken, name: &str) -> String {
     match bad {

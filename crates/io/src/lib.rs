@@ -19,7 +19,7 @@ mod remedy;
 
 pub use aligned::AlignedBuf;
 pub use direct::{DirectDisk, sync_directory_of};
-pub use remedy::{hint, remedy};
+pub use remedy::remedy;
 
 use std::io::Result;
 use std::path::{Path, PathBuf};

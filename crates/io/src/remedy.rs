@@ -1,9 +1,18 @@
 //! Remedies for errors of the operating system, as far as the kind of error tells.
 
+use standfast_types::Hint;
+use standfast_types::hint::Hinted;
+use std::borrow::Cow;
 use std::io::{Error, ErrorKind};
 
-/// A remedy in words; `None` when the kind of error has none of its own.
-pub fn remedy(error: &Error) -> Option<&'static str> {
+/// Returns what to do about the error: the hint of the error that it was made of, or what its kind tells; `None` when
+/// neither is known.
+pub fn remedy(error: &Error) -> Option<Cow<'_, str>> {
+    let hinted = error.get_ref().and_then(|inner| inner.downcast_ref::<Hinted>());
+    hinted.map_or_else(|| remedy_of_kind(error).map(Cow::Borrowed), Hint::hint)
+}
+
+fn remedy_of_kind(error: &Error) -> Option<&'static str> {
     Some(match error.kind() {
         ErrorKind::StorageFull => "make room on its file system; `df -h` and `df -i` show what is full",
         ErrorKind::QuotaExceeded => "make room within the quota of the user that runs the instance",
@@ -44,11 +53,6 @@ fn remedy_of_code(code: i32) -> Option<&'static str> {
     })
 }
 
-/// [`remedy`] as the last line of a message, `hint: ...` on a line of its own, or nothing.
-pub fn hint(error: &Error) -> String {
-    remedy(error).map_or_else(String::new, |remedy| format!("\nhint: {remedy}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,9 +69,29 @@ mod tests {
             (libc::EIO, "device"),
             (libc::EMFILE, "open files"),
         ] {
-            let said = hint(&Error::from_raw_os_error(code));
-            assert!(said.starts_with("\nhint: ") && said.contains(word), "{code}: {said}");
+            let error = Error::from_raw_os_error(code);
+            let found = remedy(&error);
+            assert!(found.as_ref().is_some_and(|found| found.contains(word)), "{code}: {found:?}");
         }
-        assert_eq!(hint(&Error::other("a wire came off")), "");
+        assert_eq!(remedy(&Error::other("a wire came off")), None);
+    }
+
+    #[test]
+    fn error_made_of_one_with_a_hint_keeps_it() {
+        #[derive(Debug)]
+        struct Unplugged;
+        impl std::fmt::Display for Unplugged {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a wire came off")
+            }
+        }
+        impl Hint for Unplugged {
+            fn hint(&self) -> Option<Cow<'_, str>> {
+                Some("plug it in".into())
+            }
+        }
+        let error = Error::other(Hinted::of(&Unplugged));
+        assert_eq!(error.to_string(), "a wire came off");
+        assert_eq!(remedy(&error).as_deref(), Some("plug it in"));
     }
 }

@@ -5,6 +5,7 @@ use crate::lags::{Lag, apply_lag, is_heard, transport_lag};
 use serde::{Deserialize, Serialize};
 use standfast_documents::Status;
 use standfast_documents::status::{Database, Destination};
+use standfast_types::hint;
 use std::collections::BTreeMap;
 
 /// Sorted by importance, the lowest first.
@@ -116,7 +117,7 @@ pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
         return vec![Finding { severity: Severity::Unknown, text: "the state is not known".into() }];
     };
     if let Some(why) = &status.failure {
-        find(Severity::Critical, format!("failed: {}", why.lines().next().unwrap_or("no cause given")));
+        find(Severity::Critical, format!("failed: {}", hint::split(why).0));
     }
     let state = status.state.as_deref().unwrap_or(figure::UNKNOWN);
     if !["open", "applying", "forwarding"].contains(&state) && status.failure.is_none() {
@@ -269,7 +270,7 @@ const NAMES: usize = 3;
 fn stopped_there(destination: &Destination, total: u64) -> String {
     let stopped = destination.stopped_databases.as_deref().unwrap_or_default();
     if let Some(all) = stopped.iter().find(|at| at.database.as_deref() == Some("(all)")) {
-        let why = all.reason.as_deref().and_then(|why| why.lines().next()).unwrap_or("no cause given");
+        let why = all.reason.as_deref().map_or("no cause given", |why| hint::split(why).0);
         return format!("any database: {why}");
     }
     let names: Vec<&str> = stopped.iter().filter_map(|at| at.database.as_deref()).take(NAMES).collect();

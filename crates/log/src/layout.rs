@@ -1,6 +1,8 @@
 //! The groups of a log, their sizes, and the directories of their members.
 
 use standfast_format::LogKind;
+use standfast_types::Hint;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -15,10 +17,16 @@ pub struct Layout {
 
 /// A change that is refused in the present state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}\nhint: {hint}")]
+#[error("{what}")]
 pub struct Refusal {
     pub what: String,
     pub hint: String,
+}
+
+impl Hint for Refusal {
+    fn hint(&self) -> Option<Cow<'_, str>> {
+        Some(self.hint.as_str().into())
+    }
 }
 
 impl Refusal {

@@ -79,8 +79,8 @@ impl OpenGroup {
         let mut dropped: Vec<_> = distrusted.into_iter().map(|open| open.member.path).collect();
         for (path, cause) in self.dropped {
             dropped.push(path.clone());
-            // The hint of the cause is for a log that cannot be opened; this one can.
-            let cause = cause.to_string().lines().next().unwrap_or_default().to_owned();
+            // Without the hint of the cause, which is for a log that cannot be opened; this one can.
+            let cause = cause.to_string();
             notices.push(MemberNotice::Dropped { path, cause, living: living.clone() });
         }
         let members = members.into_iter().map(|open| open.member).collect();

@@ -1,44 +1,45 @@
 //! Why snapshots cannot be written or read.
 
+use standfast_types::Hint;
+use std::borrow::Cow;
 use std::path::PathBuf;
 
-/// The remedy follows `hint:` in the text.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    #[error(
-        "cannot {doing} {path}: {source}\nhint: see to the room and the permissions of its directory; a damaged \
-             repository can be moved away, a new one is begun"
-    )]
+    #[error("cannot {doing} {path}: {source}")]
     Repository { doing: &'static str, path: PathBuf, source: rusqlite::Error },
-    #[error(
-        "there are no snapshots: {path} does not exist\nhint: a running instance takes one every \
-             snapshot.interval_s seconds; `standfast snapshot` takes one now"
-    )]
+    #[error("there are no snapshots: {path} does not exist")]
     Missing { path: PathBuf },
     /// Another version of this program wrote the repository.
-    #[error(
-        "{path} has schema version {found}, this program knows {known}\nhint: use the version of standfast that \
-             wrote it, or move it away"
-    )]
+    #[error("{path} has schema version {found}, this program knows {known}")]
     Version { path: PathBuf, found: i64, known: i64 },
-    #[error(
-        "snapshot {id} in {path} is damaged: {why}\nhint: choose others; `standfast snapshot list` shows them"
-    )]
+    #[error("snapshot {id} in {path} is damaged: {why}")]
     Damaged { id: i64, path: PathBuf, why: String },
-    #[error("there is no snapshot {id}\nhint: `standfast snapshot list` shows those that there are")]
+    #[error("there is no snapshot {id}")]
     Unknown { id: i64 },
-    #[error(
-        "an interval needs two snapshots, there are {found}\nhint: `standfast snapshot` takes one now, the \
-             instance one every snapshot.interval_s seconds"
-    )]
+    #[error("an interval needs two snapshots, there are {found}")]
     TooFew { found: usize },
-    #[error("snapshot {to} is not later than snapshot {from}\nhint: name the earlier one first")]
+    #[error("snapshot {to} is not later than snapshot {from}")]
     Order {
         /// The snapshot that was named first.
         from: i64,
         /// The snapshot that was named second.
         to: i64,
     },
+}
+
+impl Hint for ReportError {
+    fn hint(&self) -> Option<Cow<'_, str>> {
+        Some(match self {
+            ReportError::Repository { .. } => "see to the room and the permissions of its directory; a damaged repository can be moved away, a new one is begun".into(),
+            ReportError::Missing { .. } => "a running instance takes one every snapshot.interval_s seconds; `standfast snapshot` takes one now".into(),
+            ReportError::Version { .. } => "use the version of standfast that wrote it, or move it away".into(),
+            ReportError::Damaged { .. } => "choose others; `standfast snapshot list` shows them".into(),
+            ReportError::Unknown { .. } => "`standfast snapshot list` shows those that there are".into(),
+            ReportError::TooFew { .. } => "`standfast snapshot` takes one now, the instance one every snapshot.interval_s seconds".into(),
+            ReportError::Order { .. } => "name the earlier one first".into(),
+        })
+    }
 }
 
 impl ReportError {

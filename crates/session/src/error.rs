@@ -1,6 +1,8 @@
 //! Errors of the shared memory.
 
 use crate::layout::VERSION;
+use standfast_types::Hint;
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
@@ -55,17 +57,12 @@ impl std::fmt::Display for SegmentError {
                  others may have written to it. Restart the instance, which makes it again",
                 path.display()
             ),
-            SegmentError::Directory { path } => write!(
-                f,
-                "shared memory: others could replace files in {}\nhint: it must belong to root or to the user of the instance, \
-                 and not be writable by others unless it has the sticky bit: `chmod +t {0}`",
-                path.display()
-            ),
+            SegmentError::Directory { path } => {
+                write!(f, "shared memory: others could replace files in {}", path.display())
+            }
             SegmentError::InTheWay { path, source } => write!(
                 f,
-                "shared memory: {} is not a file of this instance, and cannot be removed: {source}\nhint: another user has made \
-                 it, or the instance ran as another user before. Remove it as root: `rm -r {0}`. `runtime_directory` in \
-                 [instance], a directory that only the user of the instance can write to, keeps others from doing so",
+                "shared memory: {} is not a file of this instance, and cannot be removed: {source}",
                 path.display()
             ),
         }
@@ -73,3 +70,28 @@ impl std::fmt::Display for SegmentError {
 }
 
 impl std::error::Error for SegmentError {}
+
+impl Hint for SegmentError {
+    fn hint(&self) -> Option<Cow<'_, str>> {
+        match self {
+            SegmentError::Directory { path } => Some(
+                format!(
+                    "it must belong to root or to the user of the instance, and not be writable by others unless it has the \
+                     sticky bit: `chmod +t {}`",
+                    path.display()
+                )
+                .into(),
+            ),
+            SegmentError::InTheWay { path, .. } => Some(
+                format!(
+                    "another user has made it, or the instance ran as another user before. Remove it as root: `rm -r {}`. \
+                     `runtime_directory` in [instance], a directory that only the user of the instance can write to, keeps \
+                     others from doing so",
+                    path.display()
+                )
+                .into(),
+            ),
+            _ => None,
+        }
+    }
+}

@@ -28,7 +28,10 @@ use crate::vfs_file::VfsFile;
 use crate::wal_index::{WalIndexHeader, WalIndexView};
 use crate::wal_layout::frame_offset;
 use standfast_io::fault::{self, Fault};
-use standfast_types::{DatabaseId, PIECE_BYTES, PageNo, PageSize, ReleasePosition, WalPosition, WalSalts};
+use standfast_types::{
+    DatabaseId, Hint, PIECE_BYTES, PageNo, PageSize, ReleasePosition, WalPosition, WalSalts,
+};
+use std::borrow::Cow;
 
 /// Why a database can no longer be captured.
 #[derive(Debug, thiserror::Error)]
@@ -36,18 +39,24 @@ pub enum CaptureError {
     #[error("cannot read the write-ahead log: {0}")]
     Io(#[from] std::io::Error),
     /// The WAL does not hold what its index says.
-    #[error(
-        "frame {frame} of the write-ahead log does not belong to its generation\nhint: a process without Standfast has reset the log; the database will be resynced in full"
-    )]
+    #[error("frame {frame} of the write-ahead log does not belong to its generation")]
     ForeignFrame { frame: u32 },
     /// A number in the wal-index, or in a frame that it publishes, is impossible.
-    #[error(
-        "the wal-index does not fit the write-ahead log: {what}\nhint: a process has written into the -shm file; end all processes that have the database open and restart the instance, so that the index is made from the log again"
-    )]
+    #[error("the wal-index does not fit the write-ahead log: {what}")]
     BadIndex {
         /// Which number, and what it should be.
         what: String,
     },
+}
+
+impl Hint for CaptureError {
+    fn hint(&self) -> Option<Cow<'_, str>> {
+        Some(match self {
+            CaptureError::ForeignFrame { .. } => "a process without Standfast has reset the log; the database will be resynced in full".into(),
+            CaptureError::BadIndex { .. } => "a process has written into the -shm file; end all processes that have the database open and restart the instance, so that the index is made from the log again".into(),
+            CaptureError::Io(_) => return None,
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

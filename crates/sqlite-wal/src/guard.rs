@@ -7,7 +7,8 @@ use crate::pace::Pace;
 use crate::wal_index::WalIndexView;
 use crate::{sqlite_code, wal_index::WalIndexHeader};
 use rusqlite::{Connection, ffi};
-use standfast_types::{PageNo, WalPosition};
+use standfast_types::{Hint, PageNo, WalPosition};
+use std::borrow::Cow;
 use std::ffi::{CString, c_int};
 use std::marker::PhantomData;
 use std::sync::Mutex;
@@ -23,14 +24,11 @@ pub enum GuardError {
     /// The connection was not opened through the guard VFS.
     #[error("the connection does not go through the guard VFS")]
     NotGuarded,
-    #[error(
-        "the {lock} lock of the database is held by another connection\nhint: a transaction or a checkpoint is in progress; let it finish"
-    )]
+    #[error("the {lock} lock of the database is held by another connection")]
     Busy { lock: &'static str },
     /// A file of the database cannot be opened.
     #[error(
-        "another process has a lease on {} (F_SETLEASE)\nhint: wait until it gives it up, or the system breaks it after the seconds \
-         in /proc/sys/fs/lease-break-time; the line with LEASE in /proc/locks has the process's number",
+        "another process has a lease on {} (F_SETLEASE)",
         .0.display()
     )]
     Leased(std::path::PathBuf),
@@ -38,7 +36,7 @@ pub enum GuardError {
     #[error("cannot take the {lock} lock: {code}")]
     Lock { lock: &'static str, code: String },
     /// The database has no wal-index: it is not in WAL mode or was not read yet.
-    #[error("the database has no write-ahead log\nhint: run `PRAGMA journal_mode=WAL` on it")]
+    #[error("the database has no write-ahead log")]
     NoWal,
     /// A journal that SQLite would roll back, or wait for, lies beside the database.
     #[error("{}", .0)]
@@ -46,6 +44,18 @@ pub enum GuardError {
     /// A writer died while publishing; SQLite's recovery has to run first.
     #[error("the wal-index is being written or was left half written")]
     Torn,
+}
+
+impl Hint for GuardError {
+    fn hint(&self) -> Option<Cow<'_, str>> {
+        Some(match self {
+            GuardError::Busy { .. } => "a transaction or a checkpoint is in progress; let it finish".into(),
+            GuardError::Leased(..) => "wait until it gives it up, or the system breaks it after the seconds in /proc/sys/fs/lease-break-time; the line with LEASE in /proc/locks has the process's number".into(),
+            GuardError::NoWal => "run `PRAGMA journal_mode=WAL` on it".into(),
+            GuardError::Journal(journal) => return journal.hint(),
+            _ => return None,
+        })
+    }
 }
 
 /// Registers the guard over the VFS `base` (`None`: the default one) and returns its name. Idempotent.

@@ -9,6 +9,8 @@
 
 use standfast_io::outside::Folder;
 use standfast_session::journal_path;
+use standfast_types::Hint;
+use std::borrow::Cow;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
@@ -20,14 +22,20 @@ pub const INTO_WAL_MODE: &str = "PRAGMA journal_mode=OFF; PRAGMA journal_mode=WA
 #[derive(Debug, thiserror::Error)]
 pub enum JournalFound {
     /// It may hold the rest of an unfinished transaction.
-    #[error(
-        "{journal} may hold a transaction that was not finished\nhint: if it belongs to the database, its owner rolls the \
-         transaction back with `sqlite3 {database} 'PRAGMA user_version'`; if not, remove it"
-    )]
+    #[error("{journal} may hold a transaction that was not finished")]
     Hot { journal: PathBuf, database: PathBuf },
     /// It is a link, a FIFO or a device, or cannot be read.
-    #[error("{journal} is no rollback journal of SQLite: {source}\nhint: remove it")]
+    #[error("{journal} is no rollback journal of SQLite: {source}")]
     Foreign { journal: PathBuf, source: std::io::Error },
+}
+
+impl Hint for JournalFound {
+    fn hint(&self) -> Option<Cow<'_, str>> {
+        Some(match self {
+            JournalFound::Hot { database, .. } => format!("if it belongs to the database, its owner rolls the transaction back with `sqlite3 {} 'PRAGMA user_version'`; if not, remove it", database.display()).into(),
+            JournalFound::Foreign { .. } => "remove it".into(),
+        })
+    }
 }
 
 /// Checks that nothing beside `database` is a rollback journal that SQLite would roll back: there is none, or an empty

@@ -17,7 +17,7 @@ use standfast_instruments::{Event, Statistic, count, waiting};
 use standfast_log::{RecordReader, RedoLog};
 use standfast_session::{DatabaseState, FileId};
 use standfast_sqlite_wal::pace::Pace;
-use standfast_types::{APPLY_BEHIND_BYTES, DatabaseId, Scn};
+use standfast_types::{APPLY_BEHIND_BYTES, DatabaseId, Hint, Scn, hint::Hinted};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -334,7 +334,9 @@ impl Applier {
         let rests = apply.rest(&mut report)?;
         for (id, error) in &report.errors {
             let name = environment.database_name(*id).unwrap_or_else(|| id.to_string());
-            environment.alert.say(format!("database {name} as it is now cannot be noted: {error}"));
+            environment
+                .alert
+                .say(format!("database {name} as it is now cannot be noted: {}", error.in_one_line()));
         }
         environment.update_control(|control| {
             control.resting_files = rests.iter().map(|(id, rest)| RestingFile::new(*id, rest)).collect();
@@ -408,7 +410,9 @@ impl Applier {
     fn keep_differing(&self) {
         let differing = self.shared.verified.differing();
         if let Err(error) = self.environment.update_control(|control| control.differing = differing) {
-            self.environment.alert.say(format!("the pages that differ cannot be recorded: {error}"));
+            self.environment
+                .alert
+                .say(format!("the pages that differ cannot be recorded: {}", error.in_one_line()));
         }
     }
 
@@ -422,8 +426,8 @@ impl Applier {
         }
         let databases = self.apply.databases();
         let applied = databases.iter().find(|database| database.database == id).map(|found| found.scn);
-        if self.shared.stopped.add(&name, applied, error.to_string()) {
-            self.environment.alert.say(format!("apply: {error}"));
+        if self.shared.stopped.add(&name, applied, error.for_terminal()) {
+            self.environment.alert.say(format!("apply: {}", error.in_one_line()));
         }
     }
 
@@ -479,8 +483,9 @@ fn open_apply(
         let attached = apply.attach_at_rest(record.id, &record.name, record.page_size, start, rest.as_ref());
         if let Err(error) = attached {
             // Apply may be opened repeatedly while it waits for redo.
-            if shared.stopped.add(&record.name, None, error.to_string()) {
-                environment.alert.say(format!("standby database {} cannot be opened: {error}", record.name));
+            if shared.stopped.add(&record.name, None, error.for_terminal()) {
+                let (name, error) = (&record.name, error.in_one_line());
+                environment.alert.say(format!("standby database {name} cannot be opened: {error}"));
             }
         }
     }
@@ -516,7 +521,7 @@ fn remember(environment: &Environment, event: &ApplyEvent) -> std::io::Result<()
             let _ = environment.write_marker(&record, FileId::of(&record.path));
         }
     }
-    changed.map_err(|error| std::io::Error::other(error.to_string()))
+    changed.map_err(|error| std::io::Error::other(Hinted::of(&error)))
 }
 
 /// Passes the complete records between two positions to `show` until `show` returns false.
@@ -550,7 +555,7 @@ impl standfast_apply::RedoSource for FromLog<'_> {
             match reader.next_record() {
                 Ok(Some((record, _))) => out.extend_from_slice(record),
                 Ok(None) => break,
-                Err(error) => return Err(std::io::Error::other(error.to_string())),
+                Err(error) => return Err(std::io::Error::other(Hinted::of(&error))),
             }
         }
         Ok(())

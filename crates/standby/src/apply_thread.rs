@@ -11,7 +11,7 @@ use standfast_apply::{ApplyError, Limits};
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
 use standfast_instruments::{Event, waiting};
-use standfast_types::APPLY_BEHIND_BYTES;
+use standfast_types::{APPLY_BEHIND_BYTES, Hint};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -49,9 +49,9 @@ pub(crate) fn run_apply(
     });
     if let Err(error) = &result {
         if !shared.is_stopping() {
-            environment.alert.say(format!("apply has ended: {error}"));
+            environment.alert.say(format!("apply has ended: {}", error.in_one_line()));
         }
-        shared.stopped.add(ALL, Some(shared.applied()), error.to_string());
+        shared.stopped.add(ALL, Some(shared.applied()), error.for_terminal());
         shared.stopped.are_known();
         // The receiver continues: what it hardens is not lost.
         while !shared.is_stopping() {
@@ -90,8 +90,8 @@ fn is_of_reading(error: &InstanceError) -> bool {
 }
 
 fn redo_is_not_read(environment: &Environment, shared: &StandbyShared, error: &InstanceError) {
-    if shared.stopped.add(ALL, Some(shared.applied()), error.to_string()) {
-        environment.alert.say(format!("apply waits for redo that cannot be read: {error}"));
+    if shared.stopped.add(ALL, Some(shared.applied()), error.for_terminal()) {
+        environment.alert.say(format!("apply waits for redo that cannot be read: {}", error.in_one_line()));
     }
 }
 
@@ -143,6 +143,7 @@ fn apply_until_stopped(
                     dirty = true;
                     if !said {
                         let alert = &environment.alert;
+                        let error = error.in_one_line();
                         alert.say(format!("standby logs stay occupied until it can be written: {error}"));
                     }
                     said = true;

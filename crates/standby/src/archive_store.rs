@@ -5,8 +5,8 @@ use standfast_environment::context::environment::Environment;
 use standfast_format::{LogKind, StreamCrc};
 use standfast_io::{Disk, LogFile};
 use standfast_log::{ArchivedLog, LogError, RedoLog, Verified, verify_archived};
-use standfast_transport::{ArchivePart, ArchiveStore, ArchivedLogInfo, Gap, StageError};
-use standfast_types::{InstanceId, Scn};
+use standfast_transport::{ArchivePart, ArchiveStore, ArchivedLogInfo, Gap, StageError, stage_error};
+use standfast_types::{InstanceId, Scn, hint};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -97,7 +97,10 @@ pub fn archive_path(log: &RedoLog, info: &ArchivedLogInfo) -> PathBuf {
 
 fn keeping(path: &Path) -> impl FnOnce(std::io::Error) -> StageError {
     let path = path.display().to_string();
-    move |error| format!("cannot write {path}: {error}{}", standfast_io::hint(&error)).into()
+    move |error| {
+        let what = format!("cannot write {path}: {error}");
+        hint::in_one_line(what, standfast_io::remedy(&error).as_deref()).into()
+    }
 }
 
 struct Part {
@@ -116,7 +119,8 @@ impl ArchivePart for Part {
 
     fn complete(&self) -> Result<bool, StageError> {
         self.file.sync().map_err(keeping(&self.part))?;
-        let Some(verified) = self.expected.is_met_by(self.disk.as_ref(), &self.part)? else {
+        let Some(verified) = self.expected.is_met_by(self.disk.as_ref(), &self.part).map_err(stage_error)?
+        else {
             self.disk.remove(&self.part).map_err(keeping(&self.part))?;
             return Ok(false);
         };

@@ -10,7 +10,7 @@
 
 use crate::source_report::SourceReport;
 use standfast_transport::TransportMode;
-use standfast_types::Scn;
+use standfast_types::{Scn, hint};
 use std::time::{Duration, Instant};
 
 /// What the streams since the start of the instance have shown. A state machine without a clock.
@@ -109,6 +109,11 @@ impl Known {
     /// Returns the message for the operator; `None` when everything is here.
     pub fn text(self, source: &str) -> Option<String> {
         let compare = "if the old primary can be reached, compare the end of its redo before applications continue here";
+        let hint = (self != Known::Asynchronous).then_some(compare);
+        Some(hint::in_one_line(self.what(source)?, hint))
+    }
+
+    fn what(self, source: &str) -> Option<String> {
         Some(match self {
             Known::Complete => return None,
             Known::Asynchronous => {
@@ -118,21 +123,21 @@ impl Known {
             }
             Known::NeverHeard => format!(
                 "NOT KNOWN whether everything is here: nothing has come from `{source}` since this instance was started. \
-                 Commits that it acknowledged meanwhile are missing | hint: {compare}"
+                 Commits that it acknowledged meanwhile are missing"
             ),
             Known::Behind(bytes) => format!(
                 "NOT SYNCHRONISED: {} of the redo of `{source}` was missing here when it was last heard, and its commits did not \
-                 wait for this standby | hint: {compare}",
+                 wait for this standby",
                 bytes.map_or("an unknown part".into(), |bytes| format!("{bytes} bytes"))
             ),
             Known::NotWaitedFor => format!(
                 "NOT KNOWN whether everything is here: commits of `{source}` did not wait for this standby when it was last heard, \
                  or continue without it as soon as the connection is lost (max_failure, a group). Those that it acknowledged alone \
-                 since are missing | hint: {compare}"
+                 since are missing"
             ),
             Known::Silent(silent) => format!(
                 "NOT KNOWN whether everything is here: `{source}` has been silent for {:.0} s, longer than its commits wait for \
-                 this standby. Commits that it acknowledged alone since are missing | hint: {compare}",
+                 this standby. Commits that it acknowledged alone since are missing",
                 silent.as_secs_f64()
             ),
         })

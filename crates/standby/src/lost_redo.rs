@@ -8,7 +8,7 @@ use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
 use standfast_environment::state::control::{Control, LostRecord, Role};
 use standfast_log::{LogError, LostRedo};
-use standfast_types::Scn;
+use standfast_types::{Hint, Scn};
 
 /// Records what the opening of the log, which ends at `end`, found missing. Returns whether some of it is still
 /// missing.
@@ -19,7 +19,7 @@ pub(crate) fn note(
 ) -> Result<bool, InstanceError> {
     if let Some(LostRedo { path, from, to }) = found {
         let error = LogError::LostEnd { path: path.clone(), from, to };
-        environment.alert.say(error.to_string().replace("\nhint: ", " | hint: "));
+        environment.alert.say(error.in_one_line());
         environment.update_control(|control| {
             let known = control.lost.take().unwrap_or(LostRecord { path, from, to });
             control.lost = Some(LostRecord { from: known.from.min(from), to: known.to.max(to), ..known });

@@ -17,9 +17,9 @@ use standfast_log::{LogBuffer, LogError, LogIdentity, LogWriter, RedoLog};
 use standfast_transport as transport;
 use standfast_transport::{
     Gap, GivenUp, OpenedGap, Passing, Refusal, RefuseCode, SenderHello, StageError, StandbyLog,
-    StoppedDatabase, StreamStart, VerifiedDatabase,
+    StoppedDatabase, StreamStart, VerifiedDatabase, stage_error,
 };
-use standfast_types::Scn;
+use standfast_types::{Hint, Scn};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -146,8 +146,9 @@ impl ReceivedLog {
     fn archive_what_can_be_read(&self, keep: Scn) -> Result<(), InstanceError> {
         match archive_all(&self.shared.log, u64::MAX, keep) {
             Err(error @ LogError::Lost { .. }) => {
-                let text = error.to_string().replace("\nhint: ", " | hint: ");
-                self.environment.alert.say(format!("failover: a log is not archived: {text}"));
+                self.environment
+                    .alert
+                    .say(format!("failover: a log is not archived: {}", error.in_one_line()));
                 Ok(())
             }
             result => Ok(result?),
@@ -178,7 +179,7 @@ impl ReceivedLog {
         match lost_redo::is_still_missing(&self.environment, end, source_end) {
             Ok(missing) => self.shared.lacks_redo.store(missing, SeqCst),
             // Checked again when more redo arrives.
-            Err(error) => self.environment.alert.say(error.to_string()),
+            Err(error) => self.environment.alert.say(error.in_one_line()),
         }
     }
 
@@ -187,7 +188,7 @@ impl ReceivedLog {
     fn write(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StageError> {
         // Recovery trusts the confirmed position in the newest block.
         let confirmed = confirmed.max(StandbyLog::confirmed(self));
-        let end = self.writer.write(slices, confirmed)?;
+        let end = self.writer.write(slices, confirmed).map_err(stage_error)?;
         let bytes = slices.concat();
         let buffer = self.shared.buffer().clone();
         buffer.append(bytes);
@@ -212,15 +213,15 @@ impl StandbyLog for ReceivedLog {
 
     fn open_gap(&mut self, gap: &Gap, log: &transport::LogSwitch) -> Result<OpenedGap, StageError> {
         let identity = self.identity_of(log);
-        Ok(self.open_gap_to(gap, &switch_of(log), identity)?)
+        self.open_gap_to(gap, &switch_of(log), identity).map_err(stage_error)
     }
 
     fn fill_gap(&mut self) -> Result<(), StageError> {
-        Ok(self.fill()?)
+        self.fill().map_err(stage_error)
     }
 
     fn give_up_gap(&mut self) -> Result<Option<GivenUp>, StageError> {
-        Ok(self.give_up()?)
+        self.give_up().map_err(stage_error)
     }
 
     fn applied(&self) -> Scn {
@@ -239,14 +240,15 @@ impl StandbyLog for ReceivedLog {
         if at == self.writer.position() {
             return Ok(Some(self.writer.stream_crc()));
         }
-        Ok(self.shared.log.stream_crc(at)?)
+        self.shared.log.stream_crc(at).map_err(stage_error)
     }
 
     fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StageError> {
         let mut out = Vec::new();
         while out.len() < bytes {
             let before = out.len();
-            self.shared.log.read(from + before as u64, self.writer.position(), bytes - before, &mut out)?;
+            let (log, end) = (&self.shared.log, self.writer.position());
+            log.read(from + before as u64, end, bytes - before, &mut out).map_err(stage_error)?;
             if out.len() == before {
                 return Err(format!("the standby log ends before SCN {}", from + bytes as u64).into());
             }
@@ -334,7 +336,7 @@ impl StandbyLog for ReceivedLog {
         }
         let shared = self.shared.clone();
         let _streams_begin_again = shared.begin_epoch();
-        self.environment.update_control(|control| {
+        let stored = self.environment.update_control(|control| {
             if !equal {
                 control.incarnations = incarnations;
             }
@@ -342,8 +344,8 @@ impl StandbyLog for ReceivedLog {
             if follows {
                 control.superseded_by = None;
             }
-        })?;
-        Ok(self.forget_foreign_logs()?)
+        });
+        stored.and_then(|()| self.forget_foreign_logs()).map_err(stage_error)
     }
 
     fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StageError> {
@@ -359,7 +361,7 @@ impl StandbyLog for ReceivedLog {
         let switch = switch_of(log);
         let mut wait: Option<Waiting> = None;
         loop {
-            match self.writer.switch_to(&switch, identity)? {
+            match self.writer.switch_to(&switch, identity).map_err(stage_error)? {
                 Ok(_) => break,
                 Err(_) if self.shared.is_stopping() => {
                     return Err("stopped while waiting for a standby log".into());
@@ -378,13 +380,13 @@ impl StandbyLog for ReceivedLog {
     }
 
     fn confirm(&mut self, confirmed: Scn) -> Result<(), StageError> {
-        self.writer.write_confirmed(confirmed)?;
+        self.writer.write_confirmed(confirmed).map_err(stage_error)?;
         self.note_end(confirmed);
         Ok(())
     }
 
     fn is_sound(&self) -> Result<(), StageError> {
-        Ok(self.writer.is_usable()?)
+        self.writer.is_usable().map_err(stage_error)
     }
 
     fn hardened_notice(&self) {

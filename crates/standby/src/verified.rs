@@ -7,7 +7,7 @@
 use standfast_apply::Compared;
 use standfast_environment::state::control::DifferingPage;
 use standfast_transport::{PageDifference, VerifiedDatabase};
-use standfast_types::{DatabaseId, PageNo, Scn};
+use standfast_types::{DatabaseId, PageNo, Scn, hint};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
@@ -147,12 +147,13 @@ impl Found {
         news.keep = now != before;
         let new: Vec<_> = now.difference(&before).collect();
         if let Some(first) = new.first() {
-            news.alert = Some(format!(
-                "DIFFERS from the primary in {} pages, page {first} as of SCN {} the first; a failover would serve them\n\
-                 hint: run `standfast verify --repair` at the primary",
+            let what = format!(
+                "DIFFERS from the primary in {} pages, page {first} as of SCN {} the first; a failover would serve them",
                 new.len(),
                 self.scn
-            ));
+            );
+            news.alert =
+                Some(hint::in_one_line(what, Some("run `standfast verify --repair` at the primary")));
         } else if now.is_empty() && !before.is_empty() {
             news.alert = Some("the pages that differed are what the primary has again".into());
         }

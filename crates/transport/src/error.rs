@@ -2,14 +2,19 @@
 
 use crate::framing::FramingError;
 use serde::{Deserialize, Serialize};
-use standfast_types::Scn;
+use standfast_types::{Hint, Scn};
 use std::fmt;
 
 /// Version of the protocol; both ends must have the same.
 pub const PROTOCOL_VERSION: u64 = 5;
 
-/// An error of a stage behind one of this crate's traits. Its text says cause and remedy.
+/// An error of a stage behind one of this crate's traits. Its text says cause and remedy, see [`stage_error`].
 pub type StageError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Makes an error of a stage of one with a hint. The text may be sent to the peer, so the hint becomes a part of it.
+pub fn stage_error(error: impl Hint) -> StageError {
+    error.in_one_line().into()
+}
 
 /// Why a redo source cannot serve a request.
 #[derive(Debug, thiserror::Error)]

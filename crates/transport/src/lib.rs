@@ -61,7 +61,7 @@ pub use destination::{Destination, Phase, Standing};
 pub use destination_config::{DestinationConfig, OnTimeout, TransportMode};
 pub use destination_set::{DestinationSet, Others};
 pub use error::{
-    PROTOCOL_VERSION, Refusal, RefusalKind, RefuseCode, SourceError, StageError, TransportError,
+    PROTOCOL_VERSION, Refusal, RefusalKind, RefuseCode, SourceError, StageError, TransportError, stage_error,
 };
 pub use event::{ReceiverEvent, SenderEvent};
 pub use fetch_certificate::fetch_certificate;

@@ -48,11 +48,12 @@ pub struct DoctorArgs {
 /// When the program cannot be run or traced.
 pub fn doctor(args: DoctorArgs) -> Result<bool, InstanceError> {
     let observed = trace::run(&args.command, args.json).map_err(|error| {
-        InstanceError::Failed(format!(
-            "cannot run and trace {}: {error}\nhint: see that it can be run by itself, and that this user may trace it \
-             (/proc/sys/kernel/yama/ptrace_scope, CAP_SYS_PTRACE in a container)",
-            args.command.first().map(|word| word.to_string_lossy()).unwrap_or_default()
-        ))
+        let command = args.command.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+        InstanceError::failed(
+            format!("cannot run and trace {command}: {error}"),
+            "see that it can be run by itself, and that this user may trace it (/proc/sys/kernel/yama/ptrace_scope, \
+             CAP_SYS_PTRACE in a container)",
+        )
     })?;
     let report = Report::of(observed);
     let text = match args.json {

@@ -2,6 +2,9 @@
 
 use rusqlite::ErrorCode;
 use standfast_sqlite_wal::guard::GuardError;
+use standfast_types::Hint;
+use standfast_types::hint;
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 /// Why an operation on an instance failed. [`InstanceError::exit_code`] gives the exit code of the command line.
@@ -23,9 +26,9 @@ pub enum InstanceError {
     Apply(#[from] standfast_apply::ApplyError),
     /// An error of a library that this crate does not know; `is_usage`: of the command line.
     #[error("{error}")]
-    Other { error: Box<dyn std::error::Error + Send + Sync>, is_usage: bool },
+    Other { error: Box<dyn std::error::Error + Send + Sync>, hint: Option<String>, is_usage: bool },
     /// A file could not be used.
-    #[error("cannot {doing} {path}: {source}{}", standfast_io::hint(source))]
+    #[error("cannot {doing} {path}: {source}")]
     Io {
         /// What was being done: a verb and its object.
         doing: &'static str,
@@ -33,36 +36,27 @@ pub enum InstanceError {
         source: std::io::Error,
     },
     /// Stopped while no log switch was possible.
-    #[error(
-        "stopped while commits waited for a log switch: {why}\nhint: these commits are in their databases; they are taken \
-         up when the instance starts again, once there is room"
-    )]
+    #[error("stopped while commits waited for a log switch: {why}")]
     StoppedWaiting { why: String },
     /// A write or a sync of a protected database failed, or it cannot be captured.
     #[error(
         "database {name} has failed: {why}; what of it is on disk is not known, so no more is moved into it and no \
-         commit to it is accepted\nhint: fix the cause (for an error of a file, check its disk), then restart the \
-         instance: it writes the write-ahead log again and applies what is missing out of the redo, which is kept"
+         commit to it is accepted"
     )]
     DatabaseFailed { name: String, why: String },
     /// A database was rebuilt, and is not served from the rebuilt file yet.
-    #[error(
-        "database {name} is still offline, though it was made again: {why}; {kept}\nhint: fix the cause, then give `standfast \
-         database resolve {name} --keep redo` again"
-    )]
+    #[error("database {name} is still offline, though it was made again: {why}; {kept}")]
     NotTaken { name: String, why: String, kept: String },
     /// The request cannot be carried out in the present state: what and why, and what to do.
-    #[error("{what}\nhint: {hint}")]
+    #[error("{what}")]
     Refused { what: String, hint: String },
     /// The instance does not run, or cannot be reached.
-    #[error("the instance in {directory} does not run\nhint: start it with `standfast start -D {directory}`")]
+    #[error("the instance in {directory} does not run")]
     NotRunning { directory: PathBuf },
-    #[error(
-        "the instance in {directory} already runs\nhint: stop it with `standfast stop -D {directory}`, or use another directory"
-    )]
+    #[error("the instance in {directory} already runs")]
     AlreadyRunning { directory: PathBuf },
-    /// The error that a running instance answered to a request.
-    #[error("{what}{}", hint.as_ref().map_or_else(String::new, |hint| format!("\nhint: {hint}")))]
+    /// An error of a running instance, or one that was stored or sent as text.
+    #[error("{what}")]
     Answered { what: String, hint: Option<String>, code: u8 },
     /// The instance has ended with an error that it has reported itself.
     #[error("the instance ended with an error; its alert log says which")]
@@ -72,10 +66,48 @@ pub enum InstanceError {
     Failed(String),
 }
 
+impl Hint for InstanceError {
+    fn hint(&self) -> Option<Cow<'_, str>> {
+        Some(match self {
+            InstanceError::Config(error) => return error.hint(),
+            InstanceError::Log(error) => return error.hint(),
+            InstanceError::Guard(error) => return error.hint(),
+            InstanceError::Capture(error) => return error.hint(),
+            InstanceError::Segment(error) => return error.hint(),
+            InstanceError::Apply(error) => return error.hint(),
+            InstanceError::Io { source, .. } => return standfast_io::remedy(source),
+            InstanceError::StoppedWaiting { .. } => "these commits are in their databases; they are taken up when the instance starts again, once there is room".into(),
+            InstanceError::DatabaseFailed { .. } => "fix the cause (for an error of a file, check its disk), then restart the instance: it writes the write-ahead log again and applies what is missing out of the redo, which is kept".into(),
+            InstanceError::NotTaken { name, .. } => format!("fix the cause, then give `standfast database resolve {name} --keep redo` again").into(),
+            InstanceError::Refused { hint, .. } => hint.as_str().into(),
+            InstanceError::NotRunning { directory } => {
+                format!("start it with `standfast start -D {}`", directory.display()).into()
+            },
+            InstanceError::AlreadyRunning { directory } => {
+                format!("stop it with `standfast stop -D {}`, or use another directory", directory.display()).into()
+            },
+            InstanceError::Answered { hint, .. } => hint.as_deref()?.into(),
+            InstanceError::Sqlite(_) | InstanceError::Reported { .. } | InstanceError::Failed(_) => return None,
+            InstanceError::Other { hint, .. } => hint.as_deref()?.into(),
+        })
+    }
+}
+
 impl InstanceError {
     /// Builds a refusal with its remedy.
     pub fn refused(what: impl Into<String>, hint: impl Into<String>) -> InstanceError {
         InstanceError::Refused { what: what.into(), hint: hint.into() }
+    }
+
+    /// Builds a failure with its remedy.
+    pub fn failed(what: impl Into<String>, hint: impl Into<String>) -> InstanceError {
+        InstanceError::Answered { what: what.into(), hint: Some(hint.into()), code: 1 }
+    }
+
+    /// Builds a failure of the text of an error, which may contain a hint.
+    pub fn of_text(text: &str) -> InstanceError {
+        let (what, hint) = hint::split(text);
+        InstanceError::Answered { what: what.to_owned(), hint: hint.map(str::to_owned), code: 1 }
     }
 
     /// For `map_err`: what was being done (a verb and its object), and the file.
@@ -99,11 +131,6 @@ impl InstanceError {
             ),
             _ => false,
         }
-    }
-
-    /// Returns the error in one line, for a text with its own hint.
-    pub fn without_hint(&self) -> String {
-        self.to_string().lines().next().unwrap_or_default().to_owned()
     }
 
     /// Returns the exit code: 1 failed, 2 usage or configuration, 3 refused in the present state, 4 instance not

@@ -6,6 +6,8 @@ use crate::config::address::{ADDRESS_RULE, NAME_RULE, is_address, is_name};
 use crate::config::alert_config::AlertConfig;
 use crate::config::destination_config::{self, BrokenRule};
 use serde::{Deserialize, Serialize};
+use standfast_types::Hint;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,12 +17,10 @@ pub use crate::config::destination_config::{Compression, DestinationConfig, OnTi
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error(
-        "cannot read {path}: {source}\nhint: make the directory with `standfast init -D DIR`, or name another with -D"
-    )]
+    #[error("cannot read {path}: {source}")]
     Read { path: PathBuf, source: std::io::Error },
     /// The text is not valid TOML, or has an unknown or mistyped setting.
-    #[error("{path}: {message}\nhint: `standfast config --defaults` prints every setting with its default")]
+    #[error("{path}: {message}")]
     Parse {
         path: PathBuf,
         /// The parser's message, with line and column.
@@ -42,6 +42,20 @@ pub enum ConfigError {
         /// Which attribute, and what is allowed.
         rule: BrokenRule,
     },
+}
+
+impl Hint for ConfigError {
+    fn hint(&self) -> Option<Cow<'_, str>> {
+        Some(match self {
+            ConfigError::Read { .. } => {
+                "make the directory with `standfast init -D DIR`, or name another with -D".into()
+            }
+            ConfigError::Parse { .. } => {
+                "`standfast config --defaults` prints every setting with its default".into()
+            }
+            _ => return None,
+        })
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use standfast_instruments::{Event, Instruments, Sample, waiting};
 use standfast_io::{Disk, outside};
 use standfast_log::{LogConfig, LogIdentity};
 use standfast_session::{DatabaseState, FileId, Marker, Segment, SegmentConfig, marker_path};
-use standfast_types::{DatabaseId, Scn};
+use standfast_types::{DatabaseId, Hint, Scn};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -248,7 +248,7 @@ impl Environment {
             access.give_again(&self.segment_path, self.paths.sockets())
         });
         if let Err(error) = given {
-            self.alert.say(format!("the group of the databases: {error}").replace("\nhint: ", " | hint: "));
+            self.alert.say(format!("the group of the databases: {}", error.in_one_line()));
         }
     }
 

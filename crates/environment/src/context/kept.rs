@@ -12,6 +12,7 @@ use crate::state::control::KeptFile;
 use crate::state::now::now_us;
 use standfast_apply::Kept;
 use standfast_session::{journal_path, wal_path};
+use standfast_types::Hint;
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
@@ -92,7 +93,7 @@ pub fn note(environment: &Environment, name: &str, kept: &Kept) {
     );
     environment.alert.say(text);
     if let Err(error) = environment.update_control(|control| control.note_kept(file)) {
-        environment.alert.say(format!("{} stays unlisted: {error}", kept.path.display()));
+        environment.alert.say(format!("{} stays unlisted: {}", kept.path.display(), error.in_one_line()));
     }
 }
 

@@ -10,6 +10,7 @@ use standfast_transport::{
     CertificateGrant, CertificateRequest, CertificateRight, Incarnation, IssuerAt, MemberRights,
     PeerIdentity, Refusal, RefuseCode, Right, Rights, SenderHello, now_seconds,
 };
+use standfast_types::{Hint, hint};
 use std::net::SocketAddr;
 
 impl Environment {
@@ -85,10 +86,13 @@ impl Environment {
         let remote =
             self.config.destinations.iter().filter(|at| !at.is_local() && !self.config.instance.insecure);
         for name in remote.map(|at| &at.name).filter(|name| members.listed_rights(name).is_none()) {
-            self.alert.say(format!(
-                "destination `{name}` is on no list here: it receives redo, and may not become primary | hint: `standfast cert \
-                 allow {name}` if it may, `standfast cert allow {name} --never-primary` if not"
-            ));
+            let what = format!(
+                "destination `{name}` is on no list here: it receives redo, and may not become primary"
+            );
+            let remedy = format!(
+                "`standfast cert allow {name}` if it may, `standfast cert allow {name} --never-primary` if not"
+            );
+            self.alert.say(hint::in_one_line(what, Some(&remedy)));
         }
     }
 
@@ -146,7 +150,10 @@ impl Environment {
             None => Ok(()),
         });
         if let Err(error) = stored {
-            self.alert.say(format!("the record of the promotion of this instance cannot be made: {error}"));
+            self.alert.say(format!(
+                "the record of the promotion of this instance cannot be made: {}",
+                error.in_one_line()
+            ));
         }
     }
 
@@ -155,14 +162,14 @@ impl Environment {
         let Some(record) = self.keeper.record_of(peer, newer).cloned() else { return };
         let stored = self.update_control(|control| control.trust.promotion = Some(record));
         if let Err(error) = stored {
-            self.alert.say(format!("the record of a promotion cannot be kept: {error}"));
+            self.alert.say(format!("the record of a promotion cannot be kept: {}", error.in_one_line()));
         }
     }
 
     /// Stores the rights of members as reported by the source of a stream.
     pub fn note_members(&self, source: &str, said: &[MemberRights]) {
         if let Err(error) = self.keeper.endorsed(source, said) {
-            self.alert.say(format!("the list of peers cannot be kept: {error}"));
+            self.alert.say(format!("the list of peers cannot be kept: {}", error.in_one_line()));
         }
     }
 
@@ -178,7 +185,7 @@ impl Environment {
             Some(issuer)
         });
         if let Some(Err(error)) = issuer.map(|issuer| self.keeper.note_issuer(issuer)) {
-            self.alert.say(format!("who renews certificates cannot be kept: {error}"));
+            self.alert.say(format!("who renews certificates cannot be kept: {}", error.in_one_line()));
         }
         if let Some(newest) = hello.source.current() {
             self.note_promotion(&hello.source, newest);
@@ -213,5 +220,5 @@ fn differs(name: &str, theirs: u64, ours: u64) -> Option<String> {
 }
 
 fn unreadable(error: InstanceError) -> Refusal {
-    Refusal::new(RefuseCode::Source, error.to_string())
+    Refusal::new(RefuseCode::Source, error.in_one_line())
 }

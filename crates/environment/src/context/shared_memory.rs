@@ -1,6 +1,7 @@
 //! Messages about shared memory that is not what this instance has written.
 
 use standfast_session::Repaired;
+use standfast_types::hint;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,20 +26,30 @@ impl MemoryReported {
 
 /// Text for the alert log; `None` if nothing was wrong. Pure.
 pub(crate) fn finding(found: &std::io::Result<Repaired>, path: &str) -> Option<String> {
-    let remedy = "hint: find out which process did it: every application that may use a database here can write into it";
+    let remedy =
+        "find out which process did it: every application that may use a database here can write into it";
     match found {
         Ok(Repaired { truncated: false, changed_words: 0 }) => None,
-        Ok(Repaired { truncated: true, .. }) => Some(format!(
-            "the shared memory {path} was truncated by another process; it is whole again, and sessions are served on. {remedy}"
+        Ok(Repaired { truncated: true, .. }) => Some(hint::in_one_line(
+            format_args!(
+                "the shared memory {path} was truncated by another process; it is whole again, and sessions are served on"
+            ),
+            Some(remedy),
         )),
-        Ok(Repaired { changed_words, .. }) => Some(format!(
-            "{changed_words} words of what this instance publishes in {path}.published were written by another process, of root \
-             or of the user of this instance; they are right again. Commits may have been acknowledged meanwhile that were not \
-             durable. hint: find out which process did it; only this instance writes there"
+        Ok(Repaired { changed_words, .. }) => Some(hint::in_one_line(
+            format_args!(
+                "{changed_words} words of what this instance publishes in {path}.published were written by another process, of \
+                 root or of the user of this instance; they are right again. Commits may have been acknowledged meanwhile that \
+                 were not durable"
+            ),
+            Some("find out which process did it; only this instance writes there"),
         )),
-        Err(error) => Some(format!(
-            "the shared memory {path} was truncated by another process and cannot be made whole: {error}; commits are released \
-             late, and new connections cannot write. {remedy}, and make room in its file system"
+        Err(error) => Some(hint::in_one_line(
+            format_args!(
+                "the shared memory {path} was truncated by another process and cannot be made whole: {error}; commits are \
+                 released late, and new connections cannot write"
+            ),
+            Some(&format!("{remedy}, and make room in its file system")),
         )),
     }
 }

@@ -4,6 +4,7 @@ use super::{Keeper, files};
 use crate::config::error::InstanceError;
 use standfast_tls::{Authority, CertificateInfo, Endorsement, TlsError, endorse, grown};
 use standfast_transport::AuthorityEndorsement;
+use standfast_types::hint;
 
 impl Keeper {
     /// Endorses the next authority with the key of the current one, if that key is here, so that members that trust the
@@ -74,12 +75,13 @@ pub(super) fn grow(
 }
 
 fn not_trusted(info: &CertificateInfo) -> String {
-    format!(
-        "the authority `{}` ({}) is not trusted here: none that is trusted has signed it | hint: if it is one of this family, \
-         `standfast cert join` with a token that was made under it",
+    let what = format!(
+        "the authority `{}` ({}) is not trusted here: none that is trusted has signed it",
         info.name,
         info.fingerprint_text()
-    )
+    );
+    let remedy = "if it is one of this family, `standfast cert join` with a token that was made under it";
+    hint::in_one_line(what, Some(remedy))
 }
 
 fn on_wire(endorsement: Endorsement) -> AuthorityEndorsement {

@@ -15,6 +15,7 @@ use standfast_transport::{
     CertificateChannel, CertificateGrant, CertificateRequest, Identities, IssuerAt, Security, TransportError,
     fetch_certificate, now_seconds,
 };
+use standfast_types::{Hint, hint};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -119,7 +120,8 @@ impl Keeper {
         }
         renewal.failed = None;
         told.extend(
-            differs.map(|differs| format!("{differs} | hint: set the one that is wrong (`timedatectl`)")),
+            differs
+                .map(|differs| hint::in_one_line(differs, Some("set the one that is wrong (`timedatectl`)"))),
         );
         Ok(told)
     }
@@ -192,9 +194,12 @@ impl Keeper {
             trusted = each(&before).chain(news).collect();
         }
         Identity::from_pem(&identity, &trusted, &clock()).map_err(|error| {
-            let why = told.first().cloned().unwrap_or_else(|| error.to_string().replace('\n', " | "));
-            let (what, hint) = why.split_once(" | hint: ").unwrap_or((&why, "see docs/security.md"));
-            InstanceError::refused(format!("the certificate from {address} is of no use: {what}"), hint)
+            let why = told.first().cloned().unwrap_or_else(|| error.in_one_line());
+            let (what, hint) = hint::split(&why);
+            InstanceError::refused(
+                format!("the certificate from {address} is of no use: {what}"),
+                hint.unwrap_or("see docs/security.md"),
+            )
         })?;
         files::replace(&self.files.authorities, &trusted)?;
         let issuer = IssuerAt { name: expected.clone(), address };
@@ -280,12 +285,13 @@ impl Keeper {
         let by = renewal.watch.moved(Instant::now(), now_seconds())?;
         // A certificate that was not valid may be valid now, or a better one may be available.
         renewal.got.iter_mut().for_each(|got| got.unfit = false);
-        Some(format!(
+        let what = format!(
             "THE CLOCK OF THIS HOST WAS SET {} by {}, or the host was suspended: certificates are valid by it, here and at the \
-             others of the family | hint: compare it with those of the other hosts (`timedatectl`)",
+             others of the family",
             if by > 0 { "AHEAD" } else { "BACK" },
             clocks::rough(by)
-        ))
+        );
+        Some(hint::in_one_line(what, Some("compare it with those of the other hosts (`timedatectl`)")))
     }
 
     /// Renews the certificate when due. Returns a message for the operator: success, and each failure once a day.
@@ -309,7 +315,7 @@ impl Keeper {
                 format!("the certificate was renewed automatically, valid until {}{told}", date(until))
             }
             Err(error) => {
-                let why = error.to_string().replace("\nhint: ", " | hint: ");
+                let why = error.in_one_line();
                 let what = match state(&shown.info, now, Some(&why)) {
                     RenewalState::Expired => {
                         "THE CERTIFICATE HAS EXPIRED by the clock of this host: new connections are refused, those that are open \

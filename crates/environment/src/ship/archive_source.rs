@@ -6,7 +6,7 @@ use standfast_format::{LogFileHeader, StreamCrc, decode_block, incarnation_tag};
 use standfast_io::{Disk, LogFile};
 use standfast_log::RedoLog;
 use standfast_transport::{ArchivedFile, ArchivedLogInfo, SourceError, StageError};
-use standfast_types::{IncarnationId, Scn};
+use standfast_types::{IncarnationId, Scn, hint};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -76,8 +76,8 @@ pub fn open(
         return Err(SourceError::Gone { wanted: wanted.first_scn, oldest: log.oldest() });
     };
     let cannot = |error: std::io::Error| {
-        let text = format!("cannot open {}: {error}{}", found.path.display(), standfast_io::hint(&error));
-        SourceError::Failed(text.into())
+        let what = format!("cannot open {}: {error}", found.path.display());
+        SourceError::Failed(hint::in_one_line(what, standfast_io::remedy(&error).as_deref()).into())
     };
     let file = disk.open(&found.path).map_err(cannot)?;
     Ok(Box::new(SentLog { file, path: found.path, header: found.header }))
@@ -92,17 +92,18 @@ struct SentLog {
 impl ArchivedFile for SentLog {
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StageError> {
         let path = self.path.display();
-        self.file
-            .read_at(out, offset)
-            .map_err(|error| format!("cannot read {path}: {error}{}", standfast_io::hint(&error)))?;
+        let cannot = |error: std::io::Error| {
+            hint::in_one_line(format!("cannot read {path}: {error}"), standfast_io::remedy(&error).as_deref())
+        };
+        self.file.read_at(out, offset).map_err(cannot)?;
         let block_bytes = self.header.block_bytes as usize;
         let first = offset / block_bytes as u64;
         for (number, block) in (first..).zip(out.chunks(block_bytes)) {
             if !self.is_right(number, block) {
-                return Err(format!(
-                    "block {number} of {path} is damaged\nhint: restore the file from a backup or from a standby that has it"
-                )
-                .into());
+                let remedy = "restore the file from a backup or from a standby that has it";
+                return Err(
+                    hint::in_one_line(format!("block {number} of {path} is damaged"), Some(remedy)).into()
+                );
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 //! can cause about as often as it connects, get a limited number of lines an hour, and a count of the omitted lines.
 
 use standfast_transport::SenderEvent;
+use standfast_types::hint;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,9 +42,13 @@ impl DestinationLines {
         }
         lines.left_out += 1;
         (lines.left_out == 1).then(|| {
-            format!(
-                "destination {name}: {event}; further events of it are left out for up to an hour | hint: `standfast \
-                 destination list` shows its state; defer it if its host does this on purpose"
+            hint::in_one_line(
+                format_args!(
+                    "destination {name}: {event}; further events of it are left out for up to an hour"
+                ),
+                Some(
+                    "`standfast destination list` shows its state; defer it if its host does this on purpose",
+                ),
             )
         })
     }

@@ -3,6 +3,7 @@
 use crate::config::error::InstanceError;
 use crate::context::environment::Environment;
 use standfast_log::{MemberKeeper, MemberNotice, RedoLog};
+use standfast_types::hint;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,17 +56,23 @@ fn alert(notice: &MemberNotice) -> String {
     match notice {
         MemberNotice::Dropped { path, cause, living } => {
             let (path, living) = (path.display(), living.display());
-            format!(
-                "REDO LOG MEMBER LOST: {path} is not used, its group continues with {living} alone: {cause} | hint: fix the \
-                 device or the directory, then `standfast log member add` brings it back while the instance runs, or a \
-                 restart (a file that is gone is then made by copying {living} to {path} while the instance is stopped); \
-                 `standfast log member drop` gives it up"
+            hint::in_one_line(
+                format_args!(
+                    "REDO LOG MEMBER LOST: {path} is not used, its group continues with {living} alone: {cause}"
+                ),
+                Some(&format!(
+                    "fix the device or the directory, then `standfast log member add` brings it back while the instance \
+                     runs, or a restart (a file that is gone is then made by copying {living} to {path} while the instance \
+                     is stopped); `standfast log member drop` gives it up"
+                )),
             )
         }
-        MemberNotice::Repaired { path, blocks, damaged: true } => format!(
-            "redo log member {} was damaged: {blocks} blocks were taken from another member | hint: nothing is lost; look \
-             after its device",
-            path.display()
+        MemberNotice::Repaired { path, blocks, damaged: true } => hint::in_one_line(
+            format_args!(
+                "redo log member {} was damaged: {blocks} blocks were taken from another member",
+                path.display()
+            ),
+            Some("nothing is lost; look after its device"),
         ),
         MemberNotice::Repaired { path, blocks, damaged: false } => {
             format!(

@@ -9,7 +9,7 @@ use standfast_transport::protection::ProtectionMode;
 use standfast_transport::{
     ArchiveTransport, Archivers, DestinationSet, GapSettings, Sender, SenderConfig, SenderEvent, StreamShape,
 };
-use standfast_types::Scn;
+use standfast_types::{Hint, Scn, hint};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,12 +29,12 @@ pub fn report_left_behind(
             LeftBehind::Yes { needs } => Some(format!("it needs redo from {needs} on")),
         };
         if let (Some(lacks), false) = (&lacks, *told) {
-            environment.alert.say(format!(
-                "destination {}: LEFT BEHIND: archived logs before {oldest} are removed (archive_bytes_max), and \
-                 {lacks} | hint: put the removed logs back from a backup, or create the standby again with \
-                 `standfast standby create`",
+            let what = format!(
+                "destination {}: LEFT BEHIND: archived logs before {oldest} are removed (archive_bytes_max), and {lacks}",
                 sender.status().name
-            ));
+            );
+            let remedy = "put the removed logs back from a backup, or create the standby again with `standfast standby create`";
+            environment.alert.say(hint::in_one_line(what, Some(remedy)));
         }
         *told = lacks.is_some();
     }
@@ -114,7 +114,8 @@ pub fn note_synchronised(environment: &Environment, name: &str, event: &SenderEv
     {
         environment.alert.say(format!(
             "destination {name}: that it has been synchronised cannot be recorded: after a restart commits wait for it \
-             only when it has caught up: {error}"
+             only when it has caught up: {}",
+            error.in_one_line()
         ));
     }
 }

@@ -10,7 +10,7 @@ use self::sink::{Put, Queue};
 use crate::config::alert_config::AlertForm;
 use crate::config::error::InstanceError;
 use crate::config::settings::Config;
-use standfast_types::printable;
+use standfast_types::{hint, printable};
 use std::fs::File;
 use std::io::Error;
 use std::os::fd::AsFd;
@@ -133,12 +133,17 @@ impl AlertLog {
             let what = panic.payload_as_str().unwrap_or("no reason is known");
             let place = panic.location().map_or_else(String::new, |place| format!(" at {place}"));
             if serves_one_page(name) {
-                alert.say(format!("a request for a page failed: panic{place}: {what}\nhint: report this; the instance continues"));
+                alert.say(hint::in_one_line(
+                    format_args!("a request for a page failed: panic{place}: {what}"),
+                    Some("report this; the instance continues"),
+                ));
                 return;
             }
-            alert.say(format!(
-                "THREAD DIED: `{name}` panicked{place}: {what}\nhint: the instance ends at once, nothing acknowledged is lost; \
-                 start it again and report this"
+            alert.say(hint::in_one_line(
+                format_args!("THREAD DIED: `{name}` panicked{place}: {what}"),
+                Some(
+                    "the instance ends at once, nothing acknowledged is lost; start it again and report this",
+                ),
             ));
             alert.flush();
             std::process::abort();
@@ -165,8 +170,9 @@ fn stderr_fails(error: &Error) -> String {
 
 fn cannot_be_written(path: &Path, error: &Error) -> String {
     let path = path.display();
-    format!(
-        "the alert log cannot be written: {error} | hint: make room at {path}; what could not be written will be counted there"
+    hint::in_one_line(
+        format_args!("the alert log cannot be written: {error}"),
+        Some(&format!("make room at {path}; what could not be written will be counted there")),
     )
 }
 
@@ -214,8 +220,7 @@ impl Lines {
 
 /// Puts the remedy (`hint`) of a message into a field of its own.
 fn json_line(time: &str, instance: &str, message: &str) -> String {
-    let cut = message.split_once(" | hint: ");
-    let (message, hint) = cut.map_or((message, None), |(message, hint)| (message, Some(hint)));
+    let (message, hint) = hint::split(message);
     serde_json::json!({ "time": time, "instance": instance, "message": message, "hint": hint }).to_string()
 }
 

@@ -8,6 +8,7 @@
 use crate::config::error::InstanceError;
 use crate::config::settings::InstanceConfig;
 use standfast_session::{Segment, SegmentError, published_mode, published_path};
+use standfast_types::hint;
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::{Metadata, OpenOptions, Permissions};
@@ -75,13 +76,15 @@ impl Access {
 
     /// Returns what an operator should know of it.
     pub fn told(&self) -> Option<String> {
-        let remedy = "hint: `group` in [instance] says it for all of them; \"none\": only root and the user of the instance";
+        let remedy =
+            "`group` in [instance] says it for all of them; \"none\": only root and the user of the instance";
         match (self.given, self.group) {
             (Given::ByDatabases, Some(group)) => Some(format!(
                 "group {group}, which may write the files of all databases, uses them and looks at the instance"
             )),
-            (Given::Differing, _) => Some(format!(
-                "the files of the databases have different groups, or only some may be written by theirs: no group uses them\n{remedy}"
+            (Given::Differing, _) => Some(hint::in_one_line(
+                "the files of the databases have different groups, or only some may be written by theirs: no group uses them",
+                Some(remedy),
             )),
             _ => None,
         }

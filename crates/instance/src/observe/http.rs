@@ -16,7 +16,7 @@ use standfast_environment::config::settings::HttpConfig;
 use standfast_environment::security::files;
 use standfast_environment::state::modes::{Readers, read_secret};
 use standfast_io::listening::lengthen_queue;
-use standfast_types::InstanceId;
+use standfast_types::{InstanceId, hint};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -71,8 +71,9 @@ impl HttpServer {
                 if let Err(error) = serving::serve(&listener, &site, &ending)
                     && let Some(running) = running.upgrade()
                 {
-                    running.environment.alert.say(format!(
-                        "the HTTP server has ended: {error} | hint: restart the instance when that is fixed"
+                    running.environment.alert.say(hint::in_one_line(
+                        format_args!("the HTTP server has ended: {error}"),
+                        Some("restart the instance when that is fixed"),
                     ));
                 }
             }

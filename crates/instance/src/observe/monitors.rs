@@ -9,6 +9,7 @@ use crate::role::running::{Mode, Running};
 use standfast_environment::context::kept;
 use standfast_log::RedoLog;
 use standfast_transport::protection::{ProtectionLevel, StallWatch, level};
+use standfast_types::Hint;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -100,7 +101,7 @@ impl Watch {
                 running
                     .environment
                     .alert
-                    .say(format!("another destination of a group cannot begin: {error}"));
+                    .say(format!("another destination of a group cannot begin: {}", error.in_one_line()));
             }
             Err(_) => {}
         }

@@ -46,9 +46,7 @@ pub fn run(
 fn explained(error: rusqlite::Error) -> InstanceError {
     let text = error.to_string();
     if text.contains("no such table") || text.contains("no such column") {
-        InstanceError::Failed(format!(
-            "{text}\nhint: `standfast sql --views` lists the views, with --json their columns"
-        ))
+        InstanceError::failed(text, "`standfast sql --views` lists the views, with --json their columns")
     } else {
         InstanceError::Sqlite(error)
     }
@@ -99,6 +97,7 @@ fn cell(value: ValueRef<'_>) -> Cell {
 mod tests {
     use super::*;
     use standfast_live::views::example;
+    use standfast_types::Hint;
 
     fn ask(query: &str) -> Result<Answer, InstanceError> {
         let mut at = example::family();
@@ -162,7 +161,7 @@ mod tests {
 
     #[test]
     fn unknown_view_error_has_a_hint_where_to_look() {
-        let error = ask("SELECT * FROM v$nothing").unwrap_err().to_string();
+        let error = ask("SELECT * FROM v$nothing").unwrap_err().for_terminal();
         assert!(error.contains("v$nothing") && error.contains("hint: "), "{error}");
         assert!(ask("SELEC").is_err());
         assert_eq!(ask("SELECT 1 AS one").unwrap().columns, ["one"]);

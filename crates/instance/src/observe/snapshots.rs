@@ -9,6 +9,8 @@ use serde_json::json;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::{Config, SnapshotConfig};
 use standfast_reports::{ReportError, Repository};
+use standfast_types::Hint;
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -101,13 +103,17 @@ impl Monitor {
     fn news_of(&mut self, taken: Result<i64, InstanceError>) -> Option<String> {
         let said = std::mem::replace(&mut self.said, taken.is_err());
         let error = taken.err().filter(|_| !said)?;
-        Some(format!("no snapshot can be taken: reports will lack this time, commits continue: {error}"))
+        Some(format!(
+            "no snapshot can be taken: reports will lack this time, commits continue: {}",
+            error.in_one_line()
+        ))
     }
 }
 
 /// Wraps an error of the repository.
 pub fn report_failed(error: ReportError) -> InstanceError {
-    InstanceError::Other { is_usage: error.is_usage(), error: Box::new(error) }
+    let hint = error.hint().map(Cow::into_owned);
+    InstanceError::Other { is_usage: error.is_usage(), hint, error: Box::new(error) }
 }
 
 #[cfg(test)]

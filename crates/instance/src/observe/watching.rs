@@ -9,6 +9,7 @@ use standfast_log::{LogError, LogWriter, RedoLog};
 use standfast_primary::commit::database::Database;
 use standfast_session::published_path;
 use standfast_standby::applier::STANDBY_DATABASES;
+use standfast_types::{Hint, hint};
 use std::sync::{Arc, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
@@ -182,9 +183,10 @@ impl Running {
 
     fn note_moved(&self, news: &[Moved]) {
         for moved in news {
-            self.environment
-                .alert
-                .say(format!("FILE NOT IN ITS PLACE: {moved} | hint: {}", remedy(moved.place.what)));
+            self.environment.alert.say(hint::in_one_line(
+                format_args!("FILE NOT IN ITS PLACE: {moved}"),
+                Some(remedy(moved.place.what)),
+            ));
         }
         let certain = || news.iter().filter(|moved| moved.finding.is_certain());
         let whole = certain().find(|moved| {
@@ -229,7 +231,9 @@ impl Running {
             }
         };
         if let Err(error) = work(received.writer()) {
-            self.environment.alert.say(format!("NOTHING IS ACKNOWLEDGED HERE ANY MORE: {error}"));
+            self.environment
+                .alert
+                .say(format!("NOTHING IS ACKNOWLEDGED HERE ANY MORE: {}", error.in_one_line()));
         }
     }
 }

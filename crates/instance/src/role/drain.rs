@@ -10,7 +10,7 @@ use crate::role::running::{Mode, Running};
 use standfast_standby::source_report::SourceReport;
 use standfast_standby::standby_shared::StandbyShared;
 use standfast_transport::Role;
-use standfast_types::Scn;
+use standfast_types::{Scn, hint};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -59,14 +59,23 @@ pub fn text(drained: Drained, source: &str, waited: Duration) -> String {
         Drained::Complete(end) => {
             format!("everything that its source, `{source}`, has is here, up to SCN {end}")
         }
-        Drained::NoStream => format!(
-            "NOT KNOWN whether its source, `{source}`, has more redo: no stream from it for {seconds:.1} s. Commits that were \
-             acknowledged may be missing here | hint: if `{source}` can be started again, look at `hardened` in its status \
-             and compare before applications continue here"
+        Drained::NoStream => hint::in_one_line(
+            format_args!(
+                "NOT KNOWN whether its source, `{source}`, has more redo: no stream from it for {seconds:.1} s. Commits that \
+                 were acknowledged may be missing here"
+            ),
+            Some(&format!(
+                "if `{source}` can be started again, look at `hardened` in its status and compare before applications \
+                 continue here"
+            )),
         ),
-        Drained::Behind(bytes) => format!(
-            "NOT EVERYTHING that its source, `{source}`, has is here: {bytes} bytes were missing after {seconds:.1} s | hint: \
-             is the primary really gone, or the link slow? Commits that were acknowledged may be missing here"
+        Drained::Behind(bytes) => hint::in_one_line(
+            format_args!(
+                "NOT EVERYTHING that its source, `{source}`, has is here: {bytes} bytes were missing after {seconds:.1} s"
+            ),
+            Some(
+                "is the primary really gone, or the link slow? Commits that were acknowledged may be missing here",
+            ),
         ),
     }
 }

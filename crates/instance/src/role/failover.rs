@@ -29,7 +29,7 @@ use standfast_standby::stopped::ALL;
 use standfast_transport as transport;
 use standfast_transport::GivenUp;
 use standfast_transport::protection::ProtectionMode;
-use standfast_types::{DatabaseId, IncarnationId, Scn};
+use standfast_types::{DatabaseId, Hint, IncarnationId, Scn, hint};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -52,8 +52,7 @@ impl LeftOut {
     /// Returns the message for the operator.
     pub fn text(&self) -> String {
         let since = self.applied.map_or("an unknown SCN".into(), |scn| format!("SCN {scn}"));
-        let (cause, _) = self.reason.split_once("\nhint: ").unwrap_or((&self.reason, ""));
-        format!("redo since {since} is not in database {}: {cause}", self.database)
+        format!("redo since {since} is not in database {}: {}", self.database, hint::split(&self.reason).0)
     }
 
     /// Returns what can be done once this instance is the primary.
@@ -94,26 +93,20 @@ pub fn failed(error: &InstanceError) -> InstanceError {
             code: error.exit_code(),
         };
     }
-    let text = error.to_string();
-    let (cause, remedy) = text.split_once("\nhint: ").unwrap_or((&text, "remove the cause"));
-    InstanceError::Answered {
-        what: format!("the failover failed: {cause}; this instance is still a standby and continues as one"),
-        hint: Some(format!("{remedy}; then run `standfast failover` again")),
-        code: 1,
-    }
+    let remedy = error.hint().unwrap_or("remove the cause".into());
+    InstanceError::failed(
+        format!("the failover failed: {error}; this instance is still a standby and continues as one"),
+        format!("{remedy}; then run `standfast failover` again"),
+    )
 }
 
 /// Returns the error for the operator when the instance is no longer in any role.
 pub fn stuck(why: &str) -> InstanceError {
-    InstanceError::Answered {
-        what: format!("the change of role failed, and this instance has no role now: {why}"),
-        hint: Some(
-            "remove the cause and restart the instance; it opens in the role that its control file says, and \
-             `standfast status` tells whether `standfast failover` is to be repeated"
-                .into(),
-        ),
-        code: 1,
-    }
+    InstanceError::failed(
+        format!("the change of role failed, and this instance has no role now: {why}"),
+        "remove the cause and restart the instance; it opens in the role that its control file says, and \
+         `standfast status` tells whether `standfast failover` is to be repeated",
+    )
 }
 
 /// Checks that the control file on disk says standby, as this process does: a replacement of the file that returned an
@@ -186,8 +179,8 @@ fn check_left_out(left_out: &[LeftOut], force: bool) -> Result<(), InstanceError
     let Some(first) = left_out.first().filter(|_| !force) else { return Ok(()) };
     let all: Vec<String> = left_out.iter().map(LeftOut::text).collect();
     let may_pass = left_out.iter().all(|left_out| left_out.redo_from.is_some());
-    let remedy = match first.reason.split_once("\nhint: ") {
-        Some((_, remedy)) if may_pass => format!("{remedy}; then run `standfast failover` again"),
+    let remedy = match hint::split(&first.reason).1 {
+        Some(remedy) if may_pass => format!("{remedy}; then run `standfast failover` again"),
         _ if may_pass => "remove the cause, then run `standfast failover` again".into(),
         _ => "if the primary still runs, `standfast unprotect` and `standfast protect` there copy the database here again".into(),
     };
@@ -216,10 +209,14 @@ pub fn take_over(
     // Recovery replays up to confirmed: it must not end before what the databases may hold.
     received.confirm_everything()?;
     if let Some(GivenUp { end, to, received }) = received.given_up() {
-        environment.alert.say(format!(
-            "a gap was open: redo {end}..{to} never came, and what had come beyond it, {to}..{received}, is not applied; \
-             commits of the old primary from SCN {end} on are not here | hint: none of them was acknowledged because of this \
-             standby; if another standby has more, fail over that one"
+        environment.alert.say(hint::in_one_line(
+            format_args!(
+                "a gap was open: redo {end}..{to} never came, and what had come beyond it, {to}..{received}, is not applied; \
+                 commits of the old primary from SCN {end} on are not here"
+            ),
+            Some(
+                "none of them was acknowledged because of this standby; if another standby has more, fail over that one",
+            ),
         ));
     }
     let (from, began) = (applier.shared().applied(), Instant::now());
@@ -243,13 +240,15 @@ pub fn take_over(
     {
         if found.differing > 0 {
             let pages: Vec<_> = found.pages.iter().take(10).map(|page| page.page.to_string()).collect();
-            differing.push(format!(
+            let what = format!(
                 "{} pages of database {} were not what the old primary had when they were last compared, and \
-                 are served from now on: {} | hint: run `PRAGMA integrity_check`, and take what they hold from a backup",
+                 are served from now on: {}",
                 found.differing,
                 found.database,
                 pages.join(", ")
-            ));
+            );
+            let remedy = "run `PRAGMA integrity_check`, and take what they hold from a backup";
+            differing.push(hint::in_one_line(what, Some(remedy)));
         }
     }
     for text in &differing {
@@ -284,7 +283,8 @@ pub fn take_over(
     check_left_out(&unopened, force)?;
     left_out.extend(unopened);
     for database in &left_out {
-        environment.alert.say(format!("failover: {} | hint: {}", database.text(), database.remedy()));
+        let text = hint::in_one_line(database.text(), Some(&database.remedy()));
+        environment.alert.say(format!("failover: {text}"));
     }
     writer.write(&[&records], branch)?;
 
@@ -294,7 +294,10 @@ pub fn take_over(
         environment.keeper.sign_promotion(family, began, incarnation.time_us).unwrap_or_else(|error| {
             // The new primary also announces the promotion itself; an instance that passes it on is not trusted without
             // the record.
-            environment.alert.say(format!("failover: the record of the promotion cannot be signed: {error}"));
+            environment.alert.say(format!(
+                "failover: the record of the promotion cannot be signed: {}",
+                error.in_one_line()
+            ));
             None
         });
     environment.update_control(|control| {
@@ -356,7 +359,10 @@ fn opening_records(
             Err(error) => unopened.push(LeftOut {
                 database: record.name.clone(),
                 applied: Some(*branch),
-                reason: format!("it cannot be opened as primary: {error}"),
+                reason: hint::for_terminal(
+                    format_args!("it cannot be opened as primary: {error}"),
+                    error.hint().as_deref(),
+                ),
                 redo_from: None,
             }),
         }

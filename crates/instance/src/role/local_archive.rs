@@ -10,7 +10,7 @@ use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
 use standfast_io::{DirectDisk, outside, sync_directory_of};
 use standfast_log::{ArchivedLog, RedoLog, verify_archived};
-use standfast_types::Scn;
+use standfast_types::{Hint, Scn, hint};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -126,9 +126,9 @@ impl LocalArchives {
             Err(error) => {
                 standing.failures += 1;
                 standing.retry_at = Some(Instant::now() + Duration::from_millis(at.reopen_ms));
-                let news =
-                    standing.trouble.as_deref() != Some(error.to_string().as_str()) || standing.failures == 1;
-                standing.trouble = Some(error.to_string());
+                let text = Some(error.for_terminal());
+                let news = standing.trouble != text || standing.failures == 1;
+                standing.trouble = text;
                 let last = at.failures_allowed() > 0 && standing.failures == at.failures_allowed();
                 if news || last {
                     let next = match (last, &at.alternate) {
@@ -139,7 +139,8 @@ impl LocalArchives {
                         }
                     };
                     let alert = &now.environment.alert;
-                    alert.say(format!("destination {}: archiving failed: {error}; {next}", at.name));
+                    let what = format!("destination {}: archiving failed: {error}; {next}", at.name);
+                    alert.say(hint::in_one_line(what, error.hint().as_deref()));
                 }
             }
         }

@@ -31,7 +31,7 @@ use standfast_primary::open::swap::{self, Settled};
 use standfast_session::{DatabaseState, wal_path};
 use standfast_sqlite_wal::guard::{Guard, GuardError, register_guard_vfs};
 use standfast_sqlite_wal::state::PageFound;
-use standfast_types::{DatabaseId, PageNo, Scn};
+use standfast_types::{DatabaseId, Hint, PageNo, Scn};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -297,7 +297,7 @@ impl Running {
         found.is_known = known.zip(identity).map(|(known, found)| known.identity.may_be(&found));
         found.is_not_in_wal_mode = protect::is_in_wal_mode(&record.path).is_ok_and(|is_in| !is_in);
         found.unusable = match protect::page_size(&record.path) {
-            Err(error) => Some(error.to_string().replace('\n', " | ")),
+            Err(error) => Some(error.in_one_line()),
             Ok(size) if size != record.page_size => Some(format!(
                 "its page size is {}, and that of the database {}",
                 size.bytes(),
@@ -317,7 +317,7 @@ impl Running {
             return Err(why.clone());
         }
         let record = &offline.record;
-        let words = |error: InstanceError| error.to_string().replace('\n', " | ");
+        let words = |error: InstanceError| error.in_one_line();
         let connection =
             open_to_compare(record, file, self.environment.vfs_base.as_deref()).map_err(words)?;
         connection.execute_batch("BEGIN").map_err(|error| error.to_string())?;
@@ -386,7 +386,7 @@ impl Running {
                 }
                 Err(error @ InstanceError::Guard(GuardError::Busy { .. })) => {
                     return Err(InstanceError::refused(
-                        format!("database {} is still offline: {}", record.name, error.without_hint()),
+                        format!("database {} is still offline: {error}", record.name),
                         "end the transaction that writes to it, and try again",
                     ));
                 }
@@ -465,8 +465,7 @@ impl Running {
                     self.environment.alert.say(format!("database {} is open: {by}", record.name));
                     return Ok((by.into(), None));
                 }
-                Err(error) => obstacles
-                    .push(format!("what is there does not lead to the redo: {}", error.without_hint())),
+                Err(error) => obstacles.push(format!("what is there does not lead to the redo: {error}")),
             }
         }
         if bases.is_empty() {
@@ -481,7 +480,6 @@ impl Running {
             let made = match made {
                 Ok(made) => made,
                 Err(error) => {
-                    let error = error.without_hint();
                     environment.alert.say(format!("database {}: not out of {base}: {error}", record.name));
                     obstacles.push(format!("not out of {base}: {error}"));
                     continue;
@@ -656,9 +654,7 @@ fn compare_from(offline: &Offline, from: Scn, connection: &Connection) -> Result
     let pages = PagesOf { connection };
     let mut comparison = Comparison::new(record.id, record.page_size, record.start_scn, pages);
     let mut reader = RecordReader::new(offline.log.clone(), from, offline.end);
-    while let Some((bytes, end)) =
-        reader.next_record().map_err(|error| error.to_string().replace('\n', " | "))?
-    {
+    while let Some((bytes, end)) = reader.next_record().map_err(|error| error.in_one_line())? {
         comparison.take(bytes, end)?;
     }
     Ok(comparison.finish(from))

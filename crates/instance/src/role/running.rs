@@ -34,7 +34,7 @@ use standfast_standby::forwarding::Forwarding;
 use standfast_standby::received_log::ReceivedLog;
 use standfast_standby::standby::Standby;
 use standfast_transport::{GapStatus, Receiver};
-use standfast_types::Scn;
+use standfast_types::{Hint, Scn};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
@@ -144,7 +144,7 @@ impl Running {
             });
         })?;
         if let Err(error) = environment.keeper.refresh_members() {
-            environment.alert.say(format!("the list of peers cannot be used: {error}"));
+            environment.alert.say(format!("the list of peers cannot be used: {}", error.in_one_line()));
         }
         let running = Arc::new_cyclic(|me| Running {
             environment,
@@ -286,7 +286,7 @@ impl Running {
             control.trust.fenced_by = Some(by);
         });
         if let Err(error) = stored {
-            self.environment.alert.say(format!("the fence cannot be recorded: {error}"));
+            self.environment.alert.say(format!("the fence cannot be recorded: {}", error.in_one_line()));
         }
         self.environment.alert.say(format!("FENCED: {why}"));
         if let Mode::Primary(primary) = before {
@@ -400,7 +400,7 @@ impl Running {
                 if let Err(error) = &rested {
                     self.environment
                         .alert
-                        .say(format!("the files of the databases cannot be noted: {error}"));
+                        .say(format!("the files of the databases cannot be noted: {}", error.in_one_line()));
                 }
                 rested
             }

@@ -133,7 +133,7 @@ pub fn ask_for_view(directory: &Path, name: &str) -> Result<Table, InstanceError
     let (_, rest) = ask_and_continue(directory, &Request::View { name: name.to_owned() })?;
     let mut bytes = Vec::new();
     let broken = |why: String| {
-        InstanceError::Failed(format!("the rows of {name} did not come whole: {why}\nhint: try again"))
+        InstanceError::failed(format!("the rows of {name} did not come whole: {why}"), "try again")
     };
     rest.take(ROWS_BYTES_MAX).read_to_end(&mut bytes).map_err(|error| broken(error.to_string()))?;
     Table::decode(bytes).map_err(|error| broken(error.to_string()))

@@ -17,6 +17,8 @@ use standfast_environment::config::error::InstanceError;
 use standfast_environment::state::control_socket;
 use standfast_environment::state::group::Access;
 use standfast_environment::state::paths::Paths;
+use standfast_types::Hint;
+use std::borrow::Cow;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -133,8 +135,9 @@ fn answer(
 }
 
 fn refusal(error: &InstanceError) -> Answer {
-    let text = error.to_string();
-    let (what, hint) =
-        text.split_once("\nhint: ").map_or((text.as_str(), None), |(what, hint)| (what, Some(hint)));
-    Answer::Error { error: what.to_owned(), hint: hint.map(str::to_owned), code: error.exit_code() }
+    Answer::Error {
+        error: error.to_string(),
+        hint: error.hint().map(Cow::into_owned),
+        code: error.exit_code(),
+    }
 }

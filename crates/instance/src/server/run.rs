@@ -21,7 +21,7 @@ use standfast_environment::state::paths::Paths;
 use standfast_environment::state::process::{block_signals, notify_service_manager, wait_for_signal};
 use standfast_environment::state::runtime;
 use standfast_io::{DirectDisk, outside};
-use standfast_types::Scn;
+use standfast_types::{Hint, Scn, hint};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub fn run(directory: &Path, until_scn: Option<Scn>, adopt: bool) -> Result<(), 
     }
     let outcome = serve(config, &paths, control, &signals, until_scn, &alert);
     if let Err(error) = &outcome {
-        alert.print(&format!("error: {error}"));
+        alert.print(&format!("error: {}", error.for_terminal()));
     }
     alert.flush();
     outcome.map_err(|error| InstanceError::Reported { code: error.exit_code() })
@@ -75,20 +75,25 @@ fn serve(
         env!("CARGO_PKG_VERSION"),
         control.role
     ));
-    let cannot_start = |error: &InstanceError| alert.say(format!("cannot start: {error}"));
+    let cannot_start = |error: &InstanceError| alert.say(format!("cannot start: {}", error.in_one_line()));
     let _runtime = runtime::open(paths, control.instance).inspect_err(cannot_start)?;
     if let Some(path) = &paths.shared_memory {
-        alert.say(format!(
-            "the shared memory is {}, because another user had made a file of its usual name | hint: a directory that only the \
-             user of the instance can write to, `runtime_directory` in [instance], keeps others from that",
-            path.display()
+        alert.say(hint::in_one_line(
+            format_args!(
+                "the shared memory is {}, because another user had made a file of its usual name",
+                path.display()
+            ),
+            Some(
+                "a directory that only the user of the instance can write to, `runtime_directory` in [instance], keeps \
+                 others from that",
+            ),
         ));
     }
     if let Some(armed) = standfast_io::fault::armed_by() {
         alert.say(format!("FAULT POINTS ARMED: {armed}; this instance fails on purpose, for tests only"));
     }
     if config.instance.insecure {
-        alert.say(standfast_environment::security::INSECURE);
+        alert.say(standfast_environment::security::insecure());
     }
     let mut environment =
         Environment::new(config, paths.clone(), Arc::new(DirectDisk), alert.clone(), control);

@@ -26,7 +26,7 @@ use standfast_sqlite_wal::guard::{Guard, GuardError};
 use standfast_sqlite_wal::lifecycle::{Action, Look, Rewrite, Rhythm, WalLifecycle};
 use standfast_sqlite_wal::log_length::{is_long, share};
 use standfast_sqlite_wal::pace::Pace;
-use standfast_types::{DatabaseId, Scn};
+use standfast_types::{DatabaseId, Hint, Scn};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -427,7 +427,7 @@ impl Checkpointer {
                 // Recovery of the other databases does not wait for this one.
                 Err(InstanceError::DatabaseFailed { .. }) => {}
                 Err(error) if is_of_the_process(&error) => return Err(error),
-                Err(error) => database.fail(error.to_string().replace('\n', " | ")),
+                Err(error) => database.fail(error.as_a_reason()),
             }
         }
         Ok(())

@@ -8,7 +8,7 @@
 use crate::commit::primary::PrimaryShared;
 use standfast_environment::context::environment::Environment;
 use standfast_session::DatabaseState;
-use standfast_types::DatabaseId;
+use standfast_types::{DatabaseId, Hint};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ impl FailedFiles {
             if self.told.insert(id) {
                 shared.segment.set_state(id.0, DatabaseState::Offline);
                 shared.segment.wake_all(id.0);
-                environment.alert.say(error.to_string());
+                environment.alert.say(error.in_one_line());
             } else if self.tried.is_some_and(|tried| tried.elapsed() < AGAIN) {
                 continue;
             }
@@ -46,8 +46,9 @@ impl FailedFiles {
                 Err(error) => {
                     if self.tried.is_none() {
                         environment.alert.say(format!(
-                            "the failure of database {} cannot be recorded and will be tried again: {error}",
-                            database.record().name
+                            "the failure of database {} cannot be recorded and will be tried again: {}",
+                            database.record().name,
+                            error.in_one_line()
                         ));
                     }
                     self.tried = Some(Instant::now());

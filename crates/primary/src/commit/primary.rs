@@ -35,7 +35,7 @@ use standfast_session::{DatabaseState, DirtySet, Segment, monotonic_ns};
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::capture::{Capture, CaptureError, CaptureOutcome, CommitMark, Epoch};
 use standfast_sqlite_wal::guard::Guard;
-use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition, WalSalts};
+use standfast_types::{DatabaseId, Hint, ReleasePosition, Scn, WalPosition, WalSalts};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -420,7 +420,7 @@ impl Primary {
             InstanceError::Capture(error @ (CaptureError::ForeignFrame { .. } | CaptureError::Io(_)))
                 if self.served.get(&id).is_some_and(|served| served.baseline.is_none()) =>
             {
-                self.resynchronise(id, error.to_string());
+                self.resynchronise(id, error.in_one_line());
             }
             error => self.take_offline(id, &error),
         }
@@ -433,7 +433,7 @@ impl Primary {
         served.is_offline = true;
         served.baseline = None;
         served.watched = None;
-        served.shared.fail(format!("it cannot be captured: {}", why.to_string().replace("\nhint: ", "; ")));
+        served.shared.fail(format!("it cannot be captured: {}", why.as_a_reason()));
         // The checkpointer reports it to the operator and the control file within half a second.
         self.shared.segment.set_state(id, DatabaseState::Failed);
         self.shared.segment.wake_all(id);

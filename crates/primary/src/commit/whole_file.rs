@@ -9,6 +9,7 @@ use crate::commit::database::Database;
 use standfast_environment::context::environment::Environment;
 use standfast_environment::state::control::{DatabaseRecord, FileStamp, WholeFile};
 use standfast_sqlite_wal::WalIndexHeader;
+use standfast_types::Hint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -42,8 +43,9 @@ pub fn note_when_all_moved(
             && !is_refused.swap(true, SeqCst)
         {
             environment.alert.say(format!(
-                "database {}: its write-ahead log is not reset while the control file cannot be written: {error}",
-                database.record().name
+                "database {}: its write-ahead log is not reset while the control file cannot be written: {}",
+                database.record().name,
+                error.in_one_line()
             ));
         }
         is_refused.store(noted.is_err(), SeqCst);

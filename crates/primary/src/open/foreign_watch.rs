@@ -9,7 +9,7 @@ use crate::open::protect;
 use standfast_environment::config::settings::ForeignWriters;
 use standfast_environment::context::environment::Environment;
 use standfast_session::{DatabaseState, OtherWriters, Segment};
-use standfast_types::DatabaseId;
+use standfast_types::{DatabaseId, hint};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -100,10 +100,14 @@ impl ForeignWatch {
         let fresh: Vec<_> = found.iter().filter(|path| !known.contains(path)).collect();
         if let Some(first) = fresh.first() {
             let more = if fresh.len() > 1 { format!(" and {} more", fresh.len() - 1) } else { String::new() };
-            environment.alert.say(format!(
-                "NOT PROTECTED: {}{more}, a database in a directory that is protected\nhint: run `standfast protect` for the \
-                 file or the directory, or `standfast unprotect` for the directory",
-                first.display()
+            environment.alert.say(hint::in_one_line(
+                format_args!(
+                    "NOT PROTECTED: {}{more}, a database in a directory that is protected",
+                    first.display()
+                ),
+                Some(
+                    "run `standfast protect` for the file or the directory, or `standfast unprotect` for the directory",
+                ),
             ));
         }
     }
@@ -181,9 +185,12 @@ fn alert(name: &str, commits: u64, processes: &[ForeignProcess]) -> String {
         (false, more) => format!("the file is open in {} and {more} more", named.join(", ")),
     };
     let commits = if commits == 1 { "1 commit".into() } else { format!("{commits} commits") };
-    format!(
-        "database {name}: COMMITS WITHOUT STANDFAST: {commits} captured that no session announced. They are in the redo, but \
-         waited for no standby; {who}\nhint: load the extension in that application before it opens the database"
+    hint::in_one_line(
+        format_args!(
+            "database {name}: COMMITS WITHOUT STANDFAST: {commits} captured that no session announced. They are in the redo, \
+             but waited for no standby; {who}"
+        ),
+        Some("load the extension in that application before it opens the database"),
     )
 }
 

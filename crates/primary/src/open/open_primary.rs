@@ -22,7 +22,7 @@ use standfast_sqlite_wal::capture::{Capture, check_index};
 use standfast_sqlite_wal::guard::{Guard, GuardError};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::{WalIndexHeader, bare_salts, cut_stale_frames, write_again};
-use standfast_types::{DatabaseId, Scn};
+use standfast_types::{DatabaseId, Hint, Scn, hint};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -92,9 +92,7 @@ pub fn open_primary(
         if environment.until_scn != Some(from) {
             return Err(error.into());
         }
-        environment
-            .alert
-            .say(format!("opened until SCN {from}: {}", error.to_string().replace("\nhint: ", " | hint: ")));
+        environment.alert.say(format!("opened until SCN {from}: {}", error.in_one_line()));
     }
     log.set_checkpoint(control.checkpoint);
     // The newest redo before the checkpoint also says what the files should hold. At a failover the files were just
@@ -184,13 +182,21 @@ fn leave_out(
 ) -> Result<(), InstanceError> {
     segment.set_state(record.id.0, DatabaseState::Offline);
     environment.update_control(|control| control.leave_out(record.id, from))?;
-    environment.note_offline(record.id, Some(error.to_string()));
+    environment.note_offline(record.id, Some(error.for_terminal()));
     let from = environment.control().left_out_from(record.id).unwrap_or(from);
-    environment.alert.say(format!("database {} cannot be opened: {error}", record.path.display()));
     environment.alert.say(format!(
-        "database {name} is left out; the redo from SCN {from} on is kept for it until a start can open it | hint: \
-         `standfast database resolve {name}` shows what is known, and decides what counts",
-        name = record.name
+        "database {} cannot be opened: {}",
+        record.path.display(),
+        error.in_one_line()
+    ));
+    let name = &record.name;
+    environment.alert.say(hint::in_one_line(
+        format_args!(
+            "database {name} is left out; the redo from SCN {from} on is kept for it until a start can open it"
+        ),
+        Some(&format!(
+            "`standfast database resolve {name}` shows what is known, and decides what counts"
+        )),
     ));
     Ok(())
 }
@@ -216,14 +222,18 @@ fn wait_for_others(
         InstanceError::Guard(GuardError::Leased(path)) => {
             format!("another process has a lease on {}", path.display())
         }
-        _ => format!("another process has it locked ({})", error.without_hint()),
+        _ => format!("another process has it locked ({error})"),
     };
     environment.note_offline(record.id, Some(why.clone()));
-    environment.alert.say(format!(
-        "database {}: {why}; it is opened when that has ended, the others are served meanwhile | hint: end the transaction, or \
-         the process that has it open; `lsof {}` names processes",
-        record.name,
-        record.path.display()
+    environment.alert.say(hint::in_one_line(
+        format_args!(
+            "database {}: {why}; it is opened when that has ended, the others are served meanwhile",
+            record.name
+        ),
+        Some(&format!(
+            "end the transaction, or the process that has it open; `lsof {}` names processes",
+            record.path.display()
+        )),
     ));
     Ok(())
 }
@@ -297,7 +307,7 @@ pub fn open_left_out(
         Ok(()) => {
             foreign_watch::let_sessions_in(environment, &shared.segment, &database);
         }
-        Err(error) => database.fail(error.to_string().replace('\n', " | ")),
+        Err(error) => database.fail(error.as_a_reason()),
     }
     Ok(())
 }
@@ -329,7 +339,7 @@ fn free_groups(
     })?;
     log.set_checkpoint(checkpoint);
     if let Err(error) = archive_all(log, u64::MAX, Scn::ZERO) {
-        environment.alert.say(format!("archiving failed and will be tried again: {error}"));
+        environment.alert.say(format!("archiving failed and will be tried again: {}", error.in_one_line()));
     }
     Ok(())
 }

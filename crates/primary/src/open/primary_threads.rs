@@ -20,7 +20,7 @@ use standfast_environment::state::control::{FileStamp, WholeFile};
 use standfast_instruments::{Event, waiting};
 use standfast_log::{LogError, LogWriter, RedoLog};
 use standfast_session::DatabaseState;
-use standfast_types::{DatabaseId, Scn};
+use standfast_types::{DatabaseId, Hint, Scn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -215,7 +215,7 @@ impl PrimaryThreads {
                 Err(RecvTimeoutError::Timeout) if self.failure().is_none() && !self.shared.ended() => {}
                 Err(_) => {
                     let why = self.failure().unwrap_or_else(|| "the log writer has ended".into());
-                    return Err(InstanceError::Failed(why));
+                    return Err(InstanceError::of_text(&why));
                 }
             }
         }
@@ -247,7 +247,7 @@ impl PrimaryThreads {
         // First: the checkpointer takes no order before its current pass is done.
         self.hurry.store(true, SeqCst);
         let mut result = match self.failure() {
-            Some(why) if clean => Err(InstanceError::Failed(why)),
+            Some(why) if clean => Err(InstanceError::of_text(&why)),
             _ => Ok(()),
         };
         if clean && result.is_ok() {
@@ -356,8 +356,8 @@ fn give_up(
     failed: &Mutex<Option<String>>,
     error: &InstanceError,
 ) {
-    environment.alert.say(error.to_string());
-    *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error.to_string());
+    environment.alert.say(error.in_one_line());
+    *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error.for_terminal());
     for database in shared.all_databases().iter().filter(|database| database.failure().is_none()) {
         shared.segment.set_state(database.id().0, DatabaseState::Stopped);
     }
@@ -372,8 +372,10 @@ fn fail(
 ) {
     let poisoned = matches!(error, InstanceError::Log(LogError::Poisoned { .. }));
     let what = if poisoned { "poisoned" } else { "failed" };
-    environment.alert.say(format!("the primary has {what}; no further commit is accepted: {error}"));
-    *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error.to_string());
+    environment
+        .alert
+        .say(format!("the primary has {what}; no further commit is accepted: {}", error.in_one_line()));
+    *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error.for_terminal());
     for database in shared.all_databases() {
         shared.segment.set_state(database.id().0, DatabaseState::Failed);
         shared.segment.wake_all(database.id().0);
@@ -427,7 +429,8 @@ fn run_checkpointer(
             hurry || checkpointer.databases_hold(*scn)
         });
         if let Some(scn) = due {
-            let result = advance(environment, &mut checkpointer, log, scn).map_err(|error| error.to_string());
+            let result =
+                advance(environment, &mut checkpointer, log, scn).map_err(|error| error.in_one_line());
             if let Some(news) = candidates.tried(scn, result, Instant::now()) {
                 environment.alert.say(news);
             }
@@ -550,7 +553,9 @@ fn run_archiver(
         // Names a destination that needs what was just removed now, not at the next log switch.
         needed_from();
         if let (Some(error), false) = (&failed, retry) {
-            environment.alert.say(format!("archiving failed and will be tried again: {error}"));
+            environment
+                .alert
+                .say(format!("archiving failed and will be tried again: {}", error.in_one_line()));
         } else if failed.is_none() && retry {
             environment.alert.say("archiving continues");
         }

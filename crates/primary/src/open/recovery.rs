@@ -17,7 +17,7 @@ use standfast_session::{FileId, Marker};
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::guard::Guard;
 use standfast_sqlite_wal::state::{Frames, StateReader, first_commit_frame};
-use standfast_types::{DatabaseId, PageNo, Scn, WalPosition, WalSalts};
+use standfast_types::{DatabaseId, Hint, PageNo, Scn, WalPosition, WalSalts};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,7 +86,11 @@ impl<'a> Recovery<'a> {
         let record = database.record();
         let mut scan = reconcile::scan(log, begin, end, Default::default()).map_err(|error| {
             InstanceError::refused(
-                format!("{} was left out and needs the redo from SCN {begin} on: {error}", record.name),
+                format!(
+                    "{} was left out and needs the redo from SCN {begin} on: {}",
+                    record.name,
+                    error.as_a_reason()
+                ),
                 format!(
                     "put the archived logs from there on back and restart the instance, or {}",
                     give_up(record)

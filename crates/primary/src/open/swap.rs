@@ -210,9 +210,9 @@ pub fn interrupted(
     swap: &FileSwap,
     error: &InstanceError,
 ) -> InstanceError {
-    let mut why = error.without_hint();
+    let mut why = error.to_string();
     if let Err(later) = settle(environment, record) {
-        why = format!("{why}; {}", later.without_hint());
+        why = format!("{why}; {later}");
     }
     InstanceError::NotTaken { name: record.name.clone(), why, kept: shown(swap) }
 }

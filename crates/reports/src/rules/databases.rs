@@ -3,6 +3,7 @@
 use super::finding::{Finding, Severity, UNPROTECTED, Unit};
 use standfast_documents::status::Database;
 use standfast_instruments::Observation;
+use standfast_types::hint;
 
 /// R30: commits without the VFS count for this many microseconds, as in `status --check`.
 const LATELY_US: u64 = 900_000_000;
@@ -34,7 +35,7 @@ fn offline(database: &Database) -> Option<Finding> {
         Unit::Count,
     );
     if let Some(why) = database.why.as_deref() {
-        finding = finding.saying(why.split('\n').next().unwrap_or_default());
+        finding = finding.saying(hint::split(why).0);
     }
     let finding = finding
         .remedy(format!(

@@ -11,8 +11,9 @@ use crate::wal_index_regions::{NewHeader, WalIndexRegions};
 use crate::wal_layout::{FrameHead, SALTS, SUMMED_HEAD, frame_offset, image_offset};
 use rusqlite::ffi;
 use standfast_io::fault::{self, Fault};
-use standfast_types::{PageNo, PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
+use standfast_types::{Hint, PageNo, PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
 use standfast_types::{WAL_MAGIC as MAGIC, WalSum as Sum};
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 /// Bytes per write: SQLite's VFS for Unix takes less than 128 KiB in one call.
@@ -35,6 +36,15 @@ pub enum RewriteError {
     /// The index could not be read or locked; nothing was changed.
     #[error(transparent)]
     Guard(#[from] GuardError),
+}
+
+impl Hint for RewriteError {
+    fn hint(&self) -> Option<Cow<'_, str>> {
+        match self {
+            RewriteError::Io(_) => None,
+            RewriteError::Guard(error) => error.hint(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

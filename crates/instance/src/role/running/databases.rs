@@ -69,7 +69,7 @@ impl Running {
                 }
                 Err(error @ InstanceError::Guard(GuardError::Busy { .. })) => {
                     return Err(InstanceError::refused(
-                        format!("{} was not protected: {}", path.display(), error.without_hint()),
+                        format!("{} was not protected: {error}", path.display()),
                         "end the transaction that writes to it, and try again",
                     ));
                 }

@@ -2,7 +2,7 @@
 
 use super::Running;
 use standfast_primary::open::open_primary::{Late, open_late};
-use standfast_types::DatabaseId;
+use standfast_types::{DatabaseId, Hint};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -41,7 +41,9 @@ impl Running {
             Ok(()) => false,
             Err(error) if error.is_held_by_others() => true,
             Err(error) => {
-                self.environment.alert.say(format!("database {id} cannot be opened: {error}"));
+                self.environment
+                    .alert
+                    .say(format!("database {id} cannot be opened: {}", error.in_one_line()));
                 false
             }
         }

@@ -15,7 +15,7 @@ use standfast_standby::forwarding::Forwarding;
 use standfast_standby::received_log::LentLog;
 use standfast_standby::standby::Standby;
 use standfast_transport::StandbyLog;
-use standfast_types::Scn;
+use standfast_types::{Hint, Scn, hint};
 use std::sync::{Arc, Mutex};
 
 impl Running {
@@ -52,10 +52,11 @@ impl Running {
             segment.set_state(record.id.0, DatabaseState::Standby);
             if let Err(error) = environment.write_marker(record, FileId::of(&record.path)) {
                 let name = &record.name;
-                environment.alert.say(format!(
+                let what = format!(
                     "database {name}: {error}; programs with the extension take its file here for an unprotected one until \
                      the next start"
-                ));
+                );
+                environment.alert.say(hint::in_one_line(what, error.hint().as_deref()));
             }
         }
         let (standby, log) = Standby::start(environment)?;
@@ -70,7 +71,7 @@ impl Running {
         }
         *self.mode() = Mode::Standby(Box::new(RunningStandby { standby, log, segment, forwarding }));
         if let Err(error) = descriptors::check_failover(control.databases.len()) {
-            environment.alert.say(format!("A FAILOVER WILL BE REFUSED: {error}"));
+            environment.alert.say(format!("A FAILOVER WILL BE REFUSED: {}", error.in_one_line()));
         }
         environment.alert.say("standby opened");
         Ok(())
@@ -124,7 +125,7 @@ impl Running {
                     foreign_watch::let_sessions_in(environment, &shared.segment, &database);
                 }
                 // The checkpointer reports it to the sessions of the database. The other databases are served.
-                Err(error) => database.fail(error.to_string().replace('\n', " | ")),
+                Err(error) => database.fail(error.as_a_reason()),
             }
         }
         shared.segment.set_running(true, &environment.segment_config());

@@ -8,7 +8,7 @@ use standfast_environment::state::control::Role;
 use standfast_environment::state::descriptors;
 use standfast_standby::known_complete;
 use standfast_transport::Right;
-use standfast_types::Scn;
+use standfast_types::{Hint, Scn};
 use std::time::{Duration, Instant};
 
 pub struct TakenOver {
@@ -104,17 +104,20 @@ impl Running {
         match failover::is_still_standby(&self.environment).and_then(|()| self.open_as_standby()) {
             Ok(()) => {
                 let told = failover::failed(error);
-                self.environment.alert.say(told.to_string().replace("\nhint: ", " | hint: "));
+                self.environment.alert.say(told.in_one_line());
                 told
             }
-            Err(second) => self.stuck(&InstanceError::Failed(format!("{error}; and as a standby: {second}"))),
+            Err(second) => {
+                let (first, second) = (error.as_a_reason(), second.as_a_reason());
+                self.stuck(&InstanceError::Failed(format!("{first}; and as a standby: {second}")))
+            }
         }
     }
 
     fn stuck(&self, error: &InstanceError) -> InstanceError {
-        let told = failover::stuck(&error.to_string().replace('\n', "; "));
-        self.environment.alert.say(told.to_string().replace("\nhint: ", " | hint: "));
-        *self.mode() = Mode::Stuck(error.to_string());
+        let told = failover::stuck(&error.as_a_reason());
+        self.environment.alert.say(told.in_one_line());
+        *self.mode() = Mode::Stuck(error.as_a_reason());
         told
     }
 }

@@ -11,6 +11,7 @@ use standfast_transport::{
     CertificateGrant, CertificateRequest, CertificateRight, MemberRights, Receiver, ReceiverConfig,
     ReceiverEvent, ReceiverService, RedoSource, Refusal, Right,
 };
+use standfast_types::hint;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
@@ -128,9 +129,8 @@ impl Running {
         });
         let receiver = Receiver::start(config, service, None).map_err(|error| {
             let text = error.to_string();
-            let (what, hint) =
-                text.split_once(" | hint: ").unwrap_or((&text, "check [instance] listen in standfast.toml"));
-            InstanceError::refused(what, hint)
+            let (what, hint) = hint::split(&text);
+            InstanceError::refused(what, hint.unwrap_or("check [instance] listen in standfast.toml"))
         })?;
         *self.receiver() = Some(receiver);
         Ok(())

@@ -9,6 +9,7 @@ use standfast_environment::state::control::{FencedBy, Incarnation, Role, Superse
 use standfast_standby::forwarding::SupersededCall;
 use standfast_transport as transport;
 use standfast_transport::{PeerIdentity, ReceiverEvent};
+use standfast_types::Hint;
 use std::sync::Arc;
 
 impl Running {
@@ -59,7 +60,7 @@ impl Running {
             }
         });
         if let Err(error) = stored {
-            environment.alert.say(format!("a newer incarnation cannot be recorded: {error}"));
+            environment.alert.say(format!("a newer incarnation cannot be recorded: {}", error.in_one_line()));
         }
         if !is_new {
             return;

@@ -10,7 +10,7 @@ use standfast_environment::state::control::{DatabaseRecord, DifferingPage};
 use standfast_format::page_sum;
 use standfast_primary::commit::database::committed_pages;
 use standfast_primary::commit::primary::{ReadPage, Recorded};
-use standfast_types::{DatabaseId, PageNo, Scn};
+use standfast_types::{DatabaseId, Hint, PageNo, Scn};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ impl Run<'_> {
     pub(super) fn read(&self, record: &DatabaseRecord, result: &mut DatabaseResult) -> Result<(), Obstacle> {
         let database = self.primary.threads.shared().database(record.id);
         let Some(database) = database else { return Err(Obstacle::Skipped("it is offline".into())) };
-        let skipped = |error: InstanceError| Obstacle::Skipped(error.to_string());
+        let skipped = |error: InstanceError| Obstacle::Skipped(error.for_terminal());
         database.believed().map_err(skipped)?;
         let mut reader = self.open(record).map_err(skipped)?;
         let known = database.header().and_then(|header| committed_pages(&reader, &header).ok());

@@ -6,7 +6,7 @@ use super::standbys::{pages_to_repair, standbys};
 use standfast_documents::verification::DatabaseResult;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::state::control::DatabaseRecord;
-use standfast_types::PageNo;
+use standfast_types::{Hint, PageNo};
 
 /// Page bytes in one repair record.
 const REPAIR_BYTES: usize = 192 << 10;
@@ -40,7 +40,7 @@ impl Run<'_> {
                 return Ok(());
             }
             Err(error) => {
-                refused(format!("the database here cannot be checked: {error}"));
+                refused(format!("the database here cannot be checked: {}", error.for_terminal()));
                 return Ok(());
             }
         };

@@ -1,6 +1,7 @@
 //! Summary of a run for the alert log.
 
 use standfast_documents::verification::{Outcome, VerificationRun};
+use standfast_types::hint;
 
 /// Summary of a run for the alert log.
 pub(super) fn summary(progress: &VerificationRun) -> String {
@@ -26,7 +27,7 @@ pub(super) fn summary(progress: &VerificationRun) -> String {
         text += &format!("; not compared: {missed}");
     }
     if differing + missed > 0 {
-        text += " | hint: `standfast status` says what";
+        return hint::in_one_line(text, Some("`standfast status` says what"));
     }
     text
 }

@@ -10,7 +10,7 @@ use standfast_environment::config::error::InstanceError;
 use standfast_environment::state::control::DatabaseRecord;
 use standfast_environment::state::now::now_us;
 use standfast_transport::DestinationStatus;
-use standfast_types::Scn;
+use standfast_types::{Hint, Scn};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,7 @@ impl Run<'_> {
     pub(super) fn end(&self, ended: Result<(), InstanceError>) {
         let alert = &self.running.environment.alert;
         let text = match &ended {
-            Err(error) => Some(format!("verification has ended: {error}")),
+            Err(error) => Some(format!("verification has ended: {}", error.in_one_line())),
             Ok(()) => self.verification().progress().map(|progress| summary(&progress)),
         };
         if let Some(text) = text {
@@ -82,7 +82,7 @@ impl Run<'_> {
         self.verification().update(|progress| {
             progress.ended_us = Some(now_us());
             progress.state = if ended.is_ok() { RunState::Done } else { RunState::Failed };
-            progress.failure = ended.err().map(|error| error.to_string());
+            progress.failure = ended.err().map(|error| error.for_terminal());
         });
     }
 
@@ -118,7 +118,7 @@ impl Run<'_> {
                 (moved, before) = (Instant::now(), positions);
             }
             if let Some(why) = self.primary.threads.failure() {
-                return Err(InstanceError::Failed(why));
+                return Err(InstanceError::of_text(&why));
             }
             std::thread::sleep(PAUSE);
         }

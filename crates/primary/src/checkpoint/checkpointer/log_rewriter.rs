@@ -10,6 +10,7 @@ use standfast_sqlite_wal::guard::Guard;
 use standfast_sqlite_wal::lifecycle::{Action, Rewrite, WalLifecycle};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::rewriting::{Prepared, RewriteError, RewrittenLog, Suffix};
+use standfast_types::Hint;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -86,7 +87,7 @@ impl Checkpointer {
             }
             Ok(None) => Rewrite::Later,
             Err(error) => {
-                database.fail(format!("a checkpoint: {error}"));
+                database.fail(format!("a checkpoint: {}", error.as_a_reason()));
                 Rewrite::Later
             }
         }

@@ -8,7 +8,7 @@ use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
 use standfast_log::{LogSwitch, SwitchBlocked};
 use standfast_sqlite_wal::capture::CaptureError;
-use standfast_types::Scn;
+use standfast_types::{Hint, Scn, hint};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
@@ -134,9 +134,11 @@ impl SwitchHelper for Helper {
         shared.await_copy(&database, true);
         let begin = move || begin_copy(&environment, &shared, &database);
         if let Err(error) = Builder::new().name("baseline".into()).spawn(begin) {
-            self.environment.alert.say(format!(
-                "database {name} cannot be copied, its commits wait: no thread can be started: {error}\nhint: restart the \
-                 instance with room for more threads"
+            self.environment.alert.say(hint::in_one_line(
+                format_args!(
+                    "database {name} cannot be copied, its commits wait: no thread can be started: {error}"
+                ),
+                Some("restart the instance with room for more threads"),
             ));
         }
     }
@@ -163,7 +165,7 @@ fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<
             Ok(job) => {
                 let captured = shared.buffer.captured();
                 if let Err(error) = note_owed_image(environment, database, job.position(), captured) {
-                    environment.alert.say(error.to_string());
+                    environment.alert.say(error.in_one_line());
                 }
                 if !told.is_empty() {
                     environment.alert.say(format!("database {name}: the full resync begins"));
@@ -175,11 +177,10 @@ fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<
                 break;
             }
             Err(InstanceError::Capture(error @ CaptureError::BadIndex { .. })) => {
-                database
-                    .fail(format!("it cannot be copied: {}", error.to_string().replace("\nhint: ", "; ")));
+                database.fail(format!("it cannot be copied: {}", error.as_a_reason()));
             }
             Err(error) => {
-                let error = error.to_string();
+                let error = error.in_one_line();
                 if told != error {
                     environment.alert.say(format!(
                         "the full resync of database {name} cannot begin and will be tried again; its commits wait: {error}"
