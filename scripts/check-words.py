@@ -3,6 +3,8 @@
 
 Checks documents, and Rust files: comments, help texts, messages and the parts of identifiers. Not checked is what is in
 backticks or code blocks of prose, and docs/reference, which is made of the program's texts.
+
+Also checked is that only the module `hint` of the crate `types` writes a text and its hint together, and takes them apart.
 """
 
 import re
@@ -90,7 +92,29 @@ found = [
     for number, line, words in lines(path)
     for match in words.finditer(line)
 ]
+# Tests may look for them, the fuzzer's examples contain them.
+HINTS = ROOT / "crates/types/src/hint.rs"
+MARK = re.compile(r"\\n *hint|\| hint: ")
+TESTS = re.compile(r"^#\[cfg\(test\)\]\nmod tests \{", re.MULTILINE)
+
+
+def without_tests(path):
+    """Returns the text of a file up to its unit tests; nothing of a file with tests only."""
+    if path == HINTS or {"tests", "examples"} & set(path.parts) or path.name == "tests.rs":
+        return ""
+    return TESTS.split(path.read_text(), maxsplit=1)[0]
+
+
+hints = [
+    (path.relative_to(ROOT), number)
+    for path in checked
+    if path.suffix == ".rs"
+    for number, line in enumerate(without_tests(path).splitlines(), 1)
+    if MARK.search(line)
+]
+for path, number in hints:
+    print(f"{path}:{number}: a hint in a text: make it the hint() of the error, or use standfast_types::hint")
 for path, number, word in found:
     print(f"{path}:{number}: `{word}`: {INSTEAD[word.lower()]}")
-print(f"{len(checked)} files, {len(found)} words that are not the field's")
-sys.exit(1 if found else 0)
+print(f"{len(checked)} files, {len(found)} words that are not the field's, {len(hints)} hints in texts")
+sys.exit(1 if found or hints else 0)

@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use standfast_apply::{Apply, ApplyError, ApplyEvent, Condition, Pace, RedoInMemory, StartPoint};
 use standfast_format::RecordBuilder;
 use standfast_testkit::{Rng, TempDir};
-use standfast_types::{IncarnationId, Scn};
+use standfast_types::{Hint, IncarnationId, Scn};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -207,7 +207,7 @@ fn apply_stops_before_damaged_redo() {
     bytes[damaged.bytes_since(from) as usize + 30] ^= 1;
     let error = pair.apply.apply(from, &bytes, pair.stream.end()).unwrap_err();
     assert!(matches!(error, ApplyError::Redo { scn, .. } if scn == damaged), "{error}");
-    assert!(error.to_string().contains("hint:"));
+    assert!(error.for_terminal().contains("hint:"));
 }
 
 #[test]

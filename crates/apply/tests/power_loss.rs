@@ -12,7 +12,7 @@ use standfast_apply::{
     StartPoint,
 };
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine, TempDir, crash_replay_line, seeds};
-use standfast_types::{DatabaseId, PageSize, Scn};
+use standfast_types::{DatabaseId, Hint, PageSize, Scn};
 use std::sync::{Arc, Mutex, OnceLock};
 
 type Catalogue = Arc<Mutex<Vec<(DatabaseId, String, PageSize, Scn)>>>;
@@ -252,7 +252,7 @@ fn full_disk_pauses_apply_until_there_is_room() {
     let rest = &story.redo[from.bytes_since(Scn::START) as usize..];
     let report = apply.apply(from, rest, story.end()).unwrap();
     assert!(matches!(&report.errors[..], [(_, ApplyError::Sqlite { .. }), ..]), "{:?}", report.errors);
-    assert!(report.errors[0].1.to_string().contains("hint:"));
+    assert!(report.errors[0].1.for_terminal().contains("hint:"));
     apply.sync(&mut Default::default()).unwrap();
     assert_eq!(apply.durable_scn(), before, "the redo of a paused database is kept");
     machine.set_capacity(1 << 40);
@@ -274,7 +274,7 @@ fn failed_journal_write_ends_apply_with_an_error() {
     machine.fail_at(1);
     let error = apply.apply(Scn::START, &story.redo, story.end()).unwrap_err();
     assert!(matches!(error, ApplyError::Journal { .. }), "{error}");
-    assert!(error.to_string().contains("hint:"));
+    assert!(error.for_terminal().contains("hint:"));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use standfast_instance::role::running::{Mode, Running};
 use standfast_io::DirectDisk;
 use standfast_testkit::{TempDir, wait_until};
 use standfast_transport::protection::{ProtectionLevel, ProtectionMode};
-use standfast_types::Scn;
+use standfast_types::{Hint, Scn};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +89,7 @@ fn destination(name: &str, address: &str) -> DestinationConfig {
 
 fn refusal<T>(result: Result<T, InstanceError>) -> String {
     let error = result.err().unwrap();
-    assert!(error.to_string().contains("\nhint: "), "{error}");
+    assert!(error.for_terminal().contains("\nhint: "), "{error}");
     error.to_string()
 }
 

@@ -88,17 +88,45 @@ impl Hint for LogError {
     fn hint(&self) -> Option<Cow<'_, str>> {
         Some(match self {
             LogError::Io { source, .. } => standfast_io::remedy(source)?,
-            LogError::Poisoned { .. } => "repair the device, then restart the instance; recovery keeps everything that was acknowledged".into(),
-            LogError::Damaged { .. } => "restore the file from another member, or start with the directory it belongs to".into(),
+            LogError::Poisoned { .. } => {
+                "repair the device, then restart the instance; recovery keeps everything that was acknowledged".into()
+            }
+            LogError::Damaged { .. } => {
+                "restore the file from another member, or start with the directory it belongs to".into()
+            }
             LogError::TooOld { .. } => "a standby that needs it must be created again".into(),
             LogError::Missing { .. } => "put it back, or a copy of it from another instance".into(),
-            LogError::OnlyDistrusted { .. } => "bring the other member back (redo.members names its directory); without it what was acknowledged since is lost here, and a standby has to take over (`standfast failover` there)".into(),
-            LogError::Geometry { setting, found, .. } => format!("set {setting} = {found} again in standfast.toml; `standfast log group` changes the groups of an instance that runs").into(),
-            LogError::NotWhole { .. } => "copy it again from the instance that archived it; `standfast log dump FILE` shows what is left of it".into(),
-            LogError::Lost { .. } => "put a whole copy of it in its place, from another member or, of an archived log, from another instance; `standfast log dump FILE` shows what is left of it".into(),
-            LogError::LostEnd { from, .. } => format!("a standby waits until its primary, or who else feeds it, has sent that again; where a primary cannot read its own log, fail over to a standby, which has the redo, or continue without it: `standfast start --until-scn {from}`").into(),
-            LogError::Foreign { .. } => "is the right volume mounted there, and does redo.members name directories that only this instance uses? What is there was not changed".into(),
-            LogError::Unlisted { .. } => "the control file is older than the redo log; bring back the one that belongs to it, or create the instance again".into(),
+            LogError::OnlyDistrusted { .. } => {
+                "bring the other member back (redo.members names its directory); without it what was \
+                 acknowledged since is lost here, and a standby has to take over (`standfast failover` there)".into()
+            }
+            LogError::Geometry { setting, found, .. } => format!(
+                "set {setting} = {found} again in standfast.toml; `standfast log group` changes the groups of an instance \
+                 that runs"
+            )
+            .into(),
+            LogError::NotWhole { .. } => {
+                "copy it again from the instance that archived it; `standfast log dump FILE` shows what is left \
+                 of it".into()
+            }
+            LogError::Lost { .. } => {
+                "put a whole copy of it in its place, from another member or, of an archived log, from another \
+                 instance; `standfast log dump FILE` shows what is left of it".into()
+            }
+            LogError::LostEnd { from, .. } => format!(
+                "a standby waits until its primary, or who else feeds it, has sent that again; where a primary cannot \
+                 read its own log, fail over to a standby, which has the redo, or continue without it: `standfast start \
+                 --until-scn {from}`"
+            )
+            .into(),
+            LogError::Foreign { .. } => {
+                "is the right volume mounted there, and does redo.members name directories that only this \
+                 instance uses? What is there was not changed".into()
+            }
+            LogError::Unlisted { .. } => {
+                "the control file is older than the redo log; bring back the one that belongs to it, or create \
+                 the instance again".into()
+            }
             LogError::NoGroups { .. } => "is this a directory made by `standfast init`?".into(),
             _ => return None,
         })

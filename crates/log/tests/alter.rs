@@ -11,7 +11,7 @@ use standfast_log::{
     Layout, LogConfig, LogError, LogWriter, MemberKeeper, MemberNotice, RedoLog, Refusal, archive_group,
 };
 use standfast_testkit::{CrashPlace, Loss, Rng, SimDisk, SimMachine};
-use standfast_types::{DatabaseId, Scn};
+use standfast_types::{DatabaseId, Hint, Scn};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -350,7 +350,10 @@ fn unsafe_layout_change_is_refused_with_a_remedy() {
     let refused = |open: &mut Open, number: usize| -> String {
         let done =
             open.writer.change_groups::<Failed>(Some(number), None, |_, _| panic!("it was remembered"));
-        done.unwrap_err().to_string()
+        match done.unwrap_err() {
+            Failed::Refused(refusal) => refusal.for_terminal(),
+            other => other.to_string(),
+        }
     };
     for (number, words) in
         [(2, "current one"), (2, "switch-logfile"), (1, "not archived"), (7, "there is no log group 7")]

@@ -10,7 +10,7 @@ use standfast_log::{
     archive_group, archived_logs, remove_archived, verify_archived,
 };
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine};
-use standfast_types::{IncarnationId, InstanceId, Scn};
+use standfast_types::{Hint, IncarnationId, InstanceId, Scn};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -278,7 +278,7 @@ fn damaged_or_truncated_archived_log_fails_verification() {
     for blocks in 0..bytes.len() / 512 - 1 {
         machine.install("/primary/wrong", &bytes[..512 * (1 + blocks)]);
         let error = verify_archived(&disk, Path::new("/primary/wrong"), Scn::ZERO).unwrap_err();
-        assert!(error.to_string().contains("copy it again"), "{error}");
+        assert!(error.for_terminal().contains("copy it again"), "{error}");
     }
 }
 

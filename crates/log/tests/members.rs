@@ -10,7 +10,7 @@ use standfast_io::DirectDisk;
 use standfast_log::{
     LogConfig, LogError, LogIdentity, MemberNotice, RedoLog, archive_group, archived_logs, remove_archived,
 };
-use standfast_types::{IncarnationId, InstanceId, Scn};
+use standfast_types::{Hint, IncarnationId, InstanceId, Scn};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -319,14 +319,14 @@ fn files_of_another_geometry_are_refused_and_named() {
 fn error_names_the_operation_the_file_and_a_remedy() {
     let rig = Rig::new("words", 1, BLOCK);
     std::fs::remove_dir_all(&rig.config.member_directories[0]).unwrap();
-    let refused = RedoLog::open(Arc::new(DirectDisk), rig.config.clone()).err().unwrap().to_string();
+    let refused = RedoLog::open(Arc::new(DirectDisk), rig.config.clone()).err().unwrap().for_terminal();
     for words in
         ["cannot open the redo log", "online_1a.log", "No such file", "\nhint: check the path", "mounted"]
     {
         assert!(refused.contains(words), "no `{words}` in: {refused}");
     }
     std::fs::write(&rig.config.member_directories[0], "a file").unwrap();
-    let refused = RedoLog::create_files(&DirectDisk, &rig.config).err().unwrap().to_string();
+    let refused = RedoLog::create_files(&DirectDisk, &rig.config).err().unwrap().for_terminal();
     for words in ["cannot create the redo log", "online_1a.log", "\nhint: ", "not a directory"] {
         assert!(refused.contains(words), "no `{words}` in: {refused}");
     }

@@ -31,12 +31,22 @@ pub enum ReportError {
 impl Hint for ReportError {
     fn hint(&self) -> Option<Cow<'_, str>> {
         Some(match self {
-            ReportError::Repository { .. } => "see to the room and the permissions of its directory; a damaged repository can be moved away, a new one is begun".into(),
-            ReportError::Missing { .. } => "a running instance takes one every snapshot.interval_s seconds; `standfast snapshot` takes one now".into(),
-            ReportError::Version { .. } => "use the version of standfast that wrote it, or move it away".into(),
+            ReportError::Repository { .. } => {
+                "see to the room and the permissions of its directory; a damaged repository can be moved away, a \
+                 new one is begun".into()
+            }
+            ReportError::Missing { .. } => {
+                "a running instance takes one every snapshot.interval_s seconds; `standfast snapshot` takes one \
+                 now".into()
+            }
+            ReportError::Version { .. } => {
+                "use the version of standfast that wrote it, or move it away".into()
+            }
             ReportError::Damaged { .. } => "choose others; `standfast snapshot list` shows them".into(),
             ReportError::Unknown { .. } => "`standfast snapshot list` shows those that there are".into(),
-            ReportError::TooFew { .. } => "`standfast snapshot` takes one now, the instance one every snapshot.interval_s seconds".into(),
+            ReportError::TooFew { .. } => {
+                "`standfast snapshot` takes one now, the instance one every snapshot.interval_s seconds".into()
+            }
             ReportError::Order { .. } => "name the earlier one first".into(),
         })
     }

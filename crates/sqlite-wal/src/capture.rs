@@ -52,8 +52,14 @@ pub enum CaptureError {
 impl Hint for CaptureError {
     fn hint(&self) -> Option<Cow<'_, str>> {
         Some(match self {
-            CaptureError::ForeignFrame { .. } => "a process without Standfast has reset the log; the database will be resynced in full".into(),
-            CaptureError::BadIndex { .. } => "a process has written into the -shm file; end all processes that have the database open and restart the instance, so that the index is made from the log again".into(),
+            CaptureError::ForeignFrame { .. } => {
+                "a process without Standfast has reset the log; the database will be resynced in full".into()
+            }
+            CaptureError::BadIndex { .. } => {
+                "a process has written into the -shm file; end all processes that have the database open and \
+                 restart the instance, so that the index is made from the log again"
+                    .into()
+            }
             CaptureError::Io(_) => return None,
         })
     }

@@ -50,7 +50,11 @@ impl Hint for GuardError {
     fn hint(&self) -> Option<Cow<'_, str>> {
         Some(match self {
             GuardError::Busy { .. } => "a transaction or a checkpoint is in progress; let it finish".into(),
-            GuardError::Leased(..) => "wait until it gives it up, or the system breaks it after the seconds in /proc/sys/fs/lease-break-time; the line with LEASE in /proc/locks has the process's number".into(),
+            GuardError::Leased(..) => {
+                "wait until it gives it up, or the system breaks it after the seconds in \
+                 /proc/sys/fs/lease-break-time; the line with LEASE in /proc/locks has the process's number"
+                    .into()
+            }
             GuardError::NoWal => "run `PRAGMA journal_mode=WAL` on it".into(),
             GuardError::Journal(journal) => return journal.hint(),
             _ => return None,

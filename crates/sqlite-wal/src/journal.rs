@@ -32,7 +32,12 @@ pub enum JournalFound {
 impl Hint for JournalFound {
     fn hint(&self) -> Option<Cow<'_, str>> {
         Some(match self {
-            JournalFound::Hot { database, .. } => format!("if it belongs to the database, its owner rolls the transaction back with `sqlite3 {} 'PRAGMA user_version'`; if not, remove it", database.display()).into(),
+            JournalFound::Hot { database, .. } => format!(
+                "if it belongs to the database, its owner rolls the transaction back with `sqlite3 {} \
+                         'PRAGMA user_version'`; if not, remove it",
+                database.display()
+            )
+            .into(),
             JournalFound::Foreign { .. } => "remove it".into(),
         })
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use standfast_net::random::Random;
+use standfast_types::Hint;
 use standfast_wan::emulator::Stats;
 use standfast_wan::link::State;
 use standfast_wan::settings::{Change, Settings, WHOLE};
@@ -259,7 +260,7 @@ fn settings_change_atomically_and_unknown_links_are_reported() {
     wan.control().set(&["a:b".parse().unwrap()], &Change { delay: Some(5_000_000), ..jitter }).unwrap();
     assert!(wan.control().set(&[], &jitter).is_err());
     assert_eq!(wan.control().stats(false).links[1].jitter, 0.0);
-    let error = wan.control().cut(&["a:z".parse().unwrap()]).unwrap_err().to_string();
+    let error = wan.control().cut(&["a:z".parse().unwrap()]).unwrap_err().for_terminal();
     assert!(error.contains("a:z") && error.contains("a, b"), "{error}");
 }
 

@@ -39,8 +39,13 @@ pub enum CampaignError {
 impl Hint for CampaignError {
     fn hint(&self) -> Option<Cow<'_, str>> {
         Some(match self {
-            CampaignError::Missing { .. } => "run `cargo build --release --workspace`, or name the directory of the programs with --bin or STANDFAST_BIN".into(),
-            CampaignError::NoFaultPoints { .. } => "run `cargo build --release --workspace`; a build of single packages leaves them out".into(),
+            CampaignError::Missing { .. } => {
+                "run `cargo build --release --workspace`, or name the directory of the programs with --bin or \
+                 STANDFAST_BIN".into()
+            }
+            CampaignError::NoFaultPoints { .. } => {
+                "run `cargo build --release --workspace`; a build of single packages leaves them out".into()
+            }
             CampaignError::NoSqlites { .. } => "run `scripts/sqlites.sh`, which makes them".into(),
             _ => return None,
         })

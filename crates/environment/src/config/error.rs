@@ -76,9 +76,18 @@ impl Hint for InstanceError {
             InstanceError::Segment(error) => return error.hint(),
             InstanceError::Apply(error) => return error.hint(),
             InstanceError::Io { source, .. } => return standfast_io::remedy(source),
-            InstanceError::StoppedWaiting { .. } => "these commits are in their databases; they are taken up when the instance starts again, once there is room".into(),
-            InstanceError::DatabaseFailed { .. } => "fix the cause (for an error of a file, check its disk), then restart the instance: it writes the write-ahead log again and applies what is missing out of the redo, which is kept".into(),
-            InstanceError::NotTaken { name, .. } => format!("fix the cause, then give `standfast database resolve {name} --keep redo` again").into(),
+            InstanceError::StoppedWaiting { .. } => {
+                "these commits are in their databases; they are taken up when the instance starts again, once \
+                 there is room".into()
+            }
+            InstanceError::DatabaseFailed { .. } => {
+                "fix the cause (for an error of a file, check its disk), then restart the instance: it writes \
+                 the write-ahead log again and applies what is missing out of the redo, which is kept".into()
+            }
+            InstanceError::NotTaken { name, .. } => format!(
+                "fix the cause, then give `standfast database resolve {name} --keep redo` again"
+            )
+            .into(),
             InstanceError::Refused { hint, .. } => hint.as_str().into(),
             InstanceError::NotRunning { directory } => {
                 format!("start it with `standfast start -D {}`", directory.display()).into()

@@ -657,7 +657,7 @@ mod tests {
             assert!(!read.instance.insecure && !read.to_toml().contains("tls ="), "{}", read.to_toml());
         }
         let both = "[instance]\ninsecure = true\n[security]\ntls = \"required\"";
-        let error = Config::parse(both, Path::new("x")).unwrap_err().to_string();
+        let error = Config::parse(both, Path::new("x")).unwrap_err().for_terminal();
         assert!(error.contains("instance.insecure = true: false, or no [security] tls"), "{error}");
     }
 
@@ -670,7 +670,7 @@ mod tests {
 
     #[test]
     fn errors_for_invalid_settings_name_the_setting() {
-        let error = |text: &str| Config::parse(text, Path::new("standfast.toml")).unwrap_err().to_string();
+        let error = |text: &str| Config::parse(text, Path::new("standfast.toml")).unwrap_err().for_terminal();
         assert!(error("[redo]\ngroups = 1").contains("redo.groups = 1: 2 to 64"));
         assert!(
             error("[redo]\nmembers = ['a', '/b/', './a/']").contains("redo.members = ./a/: each member has")

@@ -59,6 +59,7 @@ fn kind_of(path: &Path) -> Result<i64, InstanceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use standfast_types::Hint;
 
     #[test]
     fn memory_and_network_file_systems_are_refused() {
@@ -71,7 +72,7 @@ mod tests {
         for local in [0xEF53, 0x5846_5342, 0x9123_683E, 0x794C_7630, 0x2FC1_2FC1] {
             assert_eq!(refused(local), None);
         }
-        let error = check(Path::new("/dev/shm"), "the redo log").unwrap_err().to_string();
+        let error = check(Path::new("/dev/shm"), "the redo log").unwrap_err().for_terminal();
         assert!(error.contains("/dev/shm is on tmpfs") && error.contains("put the redo log on"), "{error}");
     }
 }

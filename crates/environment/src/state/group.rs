@@ -206,6 +206,7 @@ fn number_of(name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use standfast_types::Hint;
 
     fn config(group: &str) -> InstanceConfig {
         InstanceConfig { group: group.into(), ..InstanceConfig::default() }
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(of("").unwrap(), (None, 0o600));
         assert_eq!(of("60005").unwrap(), (Some(60_005), 0o660));
         assert_eq!(of("root").unwrap(), (Some(0), 0o660));
-        let said = of("no-such-group").unwrap_err().to_string();
+        let said = of("no-such-group").unwrap_err().for_terminal();
         assert!(said.contains("groupadd no-such-group"), "{said}");
     }
 
@@ -262,7 +263,7 @@ mod tests {
         let _ = std::fs::remove_file(&path);
         let access = Access { group: Some(60_005), mode: 0o660, given: Given::Configured };
         match access.segment(&path, [1; 16]) {
-            Err(error) => assert!(error.to_string().contains("member of the group"), "not root: {error}"),
+            Err(error) => assert!(error.for_terminal().contains("member of the group"), "not root: {error}"),
             Ok(_) => {
                 for _ in 0..2 {
                     let found = path.metadata().unwrap();

@@ -126,6 +126,7 @@ fn whole_lock() -> libc::flock {
 pub(crate) mod tests {
     use super::*;
     use crate::config::settings::Config;
+    use standfast_types::Hint;
     use std::sync::Mutex;
 
     /// Held by a test while it starts a process, because a child has all descriptors of its parent open until it calls
@@ -165,7 +166,7 @@ pub(crate) mod tests {
         let read_lock = libc::flock { l_type: libc::F_RDLCK as i16, ..whole_lock() };
         // SAFETY: an open descriptor and a valid lock structure.
         assert_eq!(unsafe { libc::fcntl(other.as_raw_fd(), libc::F_OFD_SETLK, &read_lock) }, 0);
-        let said = lock_directory(&paths).unwrap_err().to_string();
+        let said = lock_directory(&paths).unwrap_err().for_terminal();
         assert!(said.contains("no instance") && said.contains("rm "), "{said}");
         std::fs::remove_file(&paths.lock).unwrap();
         lock_directory(&paths).unwrap();
@@ -181,7 +182,7 @@ pub(crate) mod tests {
         std::fs::remove_file(&paths.lock).unwrap();
         std::fs::write(&paths.lock, "").unwrap();
         if std::os::unix::fs::chown(&paths.lock, Some(60_001), None).is_ok() {
-            let said = lock_directory(&paths).unwrap_err().to_string();
+            let said = lock_directory(&paths).unwrap_err().for_terminal();
             assert!(said.contains("uid 60001"), "{said}");
         }
         std::fs::remove_dir_all(&paths.directory).unwrap();

@@ -246,6 +246,7 @@ pub fn narrow_output() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use standfast_types::Hint;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn set_mode(path: &Path, mode: u32) {
@@ -305,7 +306,8 @@ mod tests {
         if std::os::unix::fs::chown(&directory, Some(60_001), Some(60_002)).is_err() {
             eprintln!("skipped: directories of other users take root");
         } else {
-            let refused = |is_start| refuse_root(&directory, "-D x start", is_start).unwrap_err().to_string();
+            let refused =
+                |is_start| refuse_root(&directory, "-D x start", is_start).unwrap_err().for_terminal();
             let run = "`setpriv --reuid=60001 --regid=60002 --clear-groups standfast -D x start`";
             assert!(refused(true).contains(run), "{}", refused(true));
             assert!(refused(true).contains("`standfast -D x start --allow-root`"), "{}", refused(true));
@@ -315,7 +317,7 @@ mod tests {
             std::fs::write(paths.directory.join(CONFIG_FILE), "").unwrap();
             assert!(tighten(&paths, &config).is_ok());
             std::os::unix::fs::chown(paths.directory.join(CONFIG_FILE), Some(60_002), None).unwrap();
-            let said = tighten(&paths, &config).unwrap_err().to_string();
+            let said = tighten(&paths, &config).unwrap_err().for_terminal();
             assert!(
                 said.contains("standfast.toml belongs to uid 60002") && said.contains("chown -h"),
                 "{said}"
@@ -341,10 +343,10 @@ mod tests {
             let for_group = read_secret(&path, Readers::Group).is_ok();
             assert_eq!(for_group, good || mode == 0o640, "{mode:o}");
         }
-        assert!(read(&path).unwrap_err().to_string().contains("chmod 600"));
+        assert!(read(&path).unwrap_err().for_terminal().contains("chmod 600"));
         set_mode(&path, 0o600);
         if std::os::unix::fs::chown(&path, Some(60_001), None).is_ok() {
-            assert!(read(&path).unwrap_err().to_string().contains("uid 60001"));
+            assert!(read(&path).unwrap_err().for_terminal().contains("uid 60001"));
         }
         std::fs::remove_dir_all(directory).unwrap();
     }
@@ -360,11 +362,11 @@ mod tests {
         // SAFETY: a C string.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         for path in [fifo.as_path(), &link, &directory, Path::new("/dev/zero")] {
-            let said = read(path).unwrap_err().to_string();
+            let said = read(path).unwrap_err().for_terminal();
             assert!(said.contains("regular file"), "{}: {said}", path.display());
         }
         std::fs::write(&path, "x".repeat(70_000)).unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("too long"));
+        assert!(read(&path).unwrap_err().for_terminal().contains("too long"));
         std::fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -148,6 +148,7 @@ mod tests {
     use super::*;
     use crate::config::settings::Config;
     use standfast_session::liveness;
+    use standfast_types::Hint;
 
     fn paths(name: &str) -> Paths {
         let directory = std::env::temp_dir().join(format!("standfast-runtime-{name}-{}", std::process::id()));
@@ -167,7 +168,7 @@ mod tests {
         let runtime = open(&paths, INSTANCE).unwrap();
         assert_eq!(directory.metadata().unwrap().mode() & 0o777, 0o711);
         assert_eq!(liveness::probe(&directory), Some(true));
-        let said = open(&paths, INSTANCE).err().unwrap().to_string();
+        let said = open(&paths, INSTANCE).err().unwrap().for_terminal();
         assert!(said.contains("runtime_directory"), "{said}");
         drop(runtime);
         assert_eq!(liveness::probe(&directory), Some(false));

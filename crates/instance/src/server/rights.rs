@@ -90,6 +90,7 @@ impl Administrators {
 mod tests {
     use super::*;
     use standfast_transport::Rights;
+    use standfast_types::Hint;
 
     fn peer(uid: u32) -> Peer {
         Peer { uid }
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn refusal_names_the_user_the_request_and_the_administrators() {
         let token = Request::IssueToken { name: "x".into(), rights: Rights::default(), ttl_s: 1 };
-        let said = Administrators { instance: 990 }.check(peer(60_001), &token).unwrap_err().to_string();
+        let said = Administrators { instance: 990 }.check(peer(60_001), &token).unwrap_err().for_terminal();
         for word in ["uid 60001", "`issue-token`", "root and uid 990", "sudo -u '#990'"] {
             assert!(said.contains(word), "{word}: {said}");
         }

@@ -3,6 +3,7 @@
 use super::serving::LIMITS;
 use super::site::PAGE;
 use super::*;
+use standfast_types::Hint;
 use std::io::{Read, Write};
 
 fn server() -> HttpServer {
@@ -130,7 +131,7 @@ fn nothing_is_served_without_the_token_even_on_loopback() {
         let config = HttpConfig { listen: listen.into(), token_file: token_file.into(), anonymous };
         HttpServer::start(&config, &directory, &Weak::new(), &Arc::default())
     };
-    let error = start("0.0.0.0:0", "", true).err().unwrap().to_string();
+    let error = start("0.0.0.0:0", "", true).err().unwrap().for_terminal();
     assert!(error.contains("not a loopback address") && error.contains("anonymous = true"), "{error}");
     let write = |name: &str, text: &str, mode: u32| {
         std::fs::write(directory.join(name), text).unwrap();
@@ -138,9 +139,9 @@ fn nothing_is_served_without_the_token_even_on_loopback() {
             .unwrap();
     };
     write("weak", "secret\n", 0o600);
-    assert!(start("127.0.0.1:0", "weak", false).err().unwrap().to_string().contains("16 or more"));
+    assert!(start("127.0.0.1:0", "weak", false).err().unwrap().for_terminal().contains("16 or more"));
     write("token", "0123456789abcdef\n", 0o644);
-    assert!(start("127.0.0.1:0", "token", false).err().unwrap().to_string().contains("chmod 600"));
+    assert!(start("127.0.0.1:0", "token", false).err().unwrap().for_terminal().contains("chmod 600"));
     write("token", "0123456789abcdef\n", 0o600);
     let own = directory.join(OWN_TOKEN);
     for (listen, token_file) in [("0.0.0.0:0", "token"), ("127.0.0.1:0", ""), ("127.0.0.1:0", "")] {
