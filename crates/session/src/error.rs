@@ -1,8 +1,6 @@
 //! Errors of the shared memory.
 
 use crate::layout::VERSION;
-use standfast_types::Hint;
-use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
@@ -71,26 +69,22 @@ impl std::fmt::Display for SegmentError {
 
 impl std::error::Error for SegmentError {}
 
-impl Hint for SegmentError {
-    fn hint(&self) -> Option<Cow<'_, str>> {
+impl SegmentError {
+    /// Returns what to do about the error, as the trait `Hint` does: this crate runs inside applications, without the
+    /// crate of that trait.
+    pub fn hint(&self) -> Option<String> {
         match self {
-            SegmentError::Directory { path } => Some(
-                format!(
-                    "it must belong to root or to the user of the instance, and not be writable by others unless it has the \
-                     sticky bit: `chmod +t {}`",
-                    path.display()
-                )
-                .into(),
-            ),
-            SegmentError::InTheWay { path, .. } => Some(
-                format!(
-                    "another user has made it, or the instance ran as another user before. Remove it as root: `rm -r {}`. \
-                     `runtime_directory` in [instance], a directory that only the user of the instance can write to, keeps \
-                     others from doing so",
-                    path.display()
-                )
-                .into(),
-            ),
+            SegmentError::Directory { path } => Some(format!(
+                "it must belong to root or to the user of the instance, and not be writable by others unless it has the \
+                 sticky bit: `chmod +t {}`",
+                path.display()
+            )),
+            SegmentError::InTheWay { path, .. } => Some(format!(
+                "another user has made it, or the instance ran as another user before. Remove it as root: `rm -r {}`. \
+                 `runtime_directory` in [instance], a directory that only the user of the instance can write to, keeps \
+                 others from doing so",
+                path.display()
+            )),
             _ => None,
         }
     }

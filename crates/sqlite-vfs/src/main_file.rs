@@ -12,7 +12,7 @@ use standfast_session::{
     AttachError, CommitMode, DatabaseState, InnerLock, Marker, Owner, Segment, SegmentError, Session,
     marker_path, monotonic_ns,
 };
-use standfast_types::{FrameRun, Hint};
+use standfast_types::{FrameRun, hint};
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::io::ErrorKind;
@@ -556,7 +556,7 @@ fn unreachable(marker: &Marker, error: SegmentError) -> Refusal {
              of its user ends, unless RemoveIPC=no), or it is still starting; if it stays away, restart the instance",
             marker.segment.display()
         ),
-        _ => error.for_terminal(),
+        _ => hint::for_terminal(&error, error.hint().as_deref()),
     })
 }
 

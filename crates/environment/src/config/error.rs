@@ -73,7 +73,7 @@ impl Hint for InstanceError {
             InstanceError::Log(error) => return error.hint(),
             InstanceError::Guard(error) => return error.hint(),
             InstanceError::Capture(error) => return error.hint(),
-            InstanceError::Segment(error) => return error.hint(),
+            InstanceError::Segment(error) => error.hint()?.into(),
             InstanceError::Apply(error) => return error.hint(),
             InstanceError::Io { source, .. } => return standfast_io::remedy(source),
             InstanceError::StoppedWaiting { .. } => {
