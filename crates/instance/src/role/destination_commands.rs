@@ -206,9 +206,10 @@ mod tests {
     use super::*;
     use serde_json::json;
     use standfast_documents::Status;
+    use standfast_types::Hint;
 
     fn refused(answer: Result<String, Unanswered>) -> String {
-        who_answers("oslo", "h:1", answer).map_or_else(|error| error.to_string(), |()| "good".into())
+        who_answers("oslo", "h:1", answer).map_or_else(|error| error.for_terminal(), |()| "good".into())
     }
 
     #[test]
