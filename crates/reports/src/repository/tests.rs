@@ -3,6 +3,7 @@ use crate::synthetic::{Load, activity, pair};
 use standfast_documents::status::Database;
 use standfast_instruments::Remote;
 use standfast_testkit::TempDir;
+use standfast_types::Hint;
 
 const DAY_US: u64 = 86_400_000_000;
 
@@ -42,7 +43,7 @@ fn snapshots_are_read_back_unchanged_during_writes() {
 #[test]
 fn unavailable_period_is_refused_with_a_remedy() {
     let directory = TempDir::new("repository").unwrap();
-    let said = |error: ReportError| error.to_string();
+    let said = |error: ReportError| error.for_terminal();
     assert!(said(Repository::read(&at(&directory)).err().unwrap()).contains("standfast snapshot"));
     let mut writer = Repository::open(&at(&directory)).unwrap();
     assert!(said(writer.last_two().unwrap_err()).contains("there are 0"));
