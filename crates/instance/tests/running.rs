@@ -90,7 +90,7 @@ fn destination(name: &str, address: &str) -> DestinationConfig {
 fn refusal<T>(result: Result<T, InstanceError>) -> String {
     let error = result.err().unwrap();
     assert!(error.for_terminal().contains("\nhint: "), "{error}");
-    error.to_string()
+    error.for_terminal()
 }
 
 fn captured(running: &Running) -> Scn {

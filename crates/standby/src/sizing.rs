@@ -68,6 +68,7 @@ pub fn check_standbys(bytes: u64, standbys: &[(String, u64)]) -> Result<(), Inst
 #[cfg(test)]
 mod tests {
     use super::*;
+    use standfast_types::Hint;
 
     const ONLINE: LogGeometry = LogGeometry { groups: 3, group_bytes: 64 << 20, block_bytes: 4096 };
 
@@ -91,7 +92,7 @@ mod tests {
     fn logs_too_large_for_a_standby_are_refused_before_creation() {
         let standbys = [("oslo".to_owned(), 64 << 20), ("rome".to_owned(), 128 << 20)];
         assert!(check_standbys(64 << 20, &standbys).is_ok());
-        let refused = check_standbys(65 << 20, &standbys).unwrap_err().to_string();
+        let refused = check_standbys(65 << 20, &standbys).unwrap_err().for_terminal();
         assert!(refused.contains("`oslo` (67108864 bytes)") && !refused.contains("rome"), "{refused}");
         assert!(refused.contains("resize GROUP --bytes 68157440"), "{refused}");
     }

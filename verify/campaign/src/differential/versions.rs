@@ -67,6 +67,7 @@ fn key(name: &str) -> (Vec<u32>, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use standfast_types::Hint;
 
     #[test]
     fn partial_version_selects_all_its_variants() {
@@ -83,6 +84,6 @@ mod tests {
         assert_eq!(names(&[]).unwrap(), ["3.9.0", "3.40.1", "3.40.1-setlk", "3.45.0"]);
         assert_eq!(names(&["3.40"]).unwrap(), ["3.40.1", "3.40.1-setlk"]);
         assert_eq!(names(&["3.40.1"]).unwrap(), ["3.40.1"]);
-        assert!(names(&["3.4"]).unwrap_err().to_string().contains("scripts/sqlites.sh"));
+        assert!(names(&["3.4"]).unwrap_err().for_terminal().contains("scripts/sqlites.sh"));
     }
 }
