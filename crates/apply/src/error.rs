@@ -94,69 +94,66 @@ pub enum ApplyError {
 
 impl Hint for ApplyError {
     fn hint(&self) -> Option<Cow<'_, str>> {
-        Some(match self {
+        let text = match self {
             ApplyError::Journal { .. } => {
-                "check the disk, then restart the standby; it resumes where the journal ends".into()
+                "check the disk, then restart the standby; it resumes where the journal ends"
             }
             ApplyError::ForeignJournal { .. } => {
-                "the file was not written by this version of standfast; create the standby again".into()
+                "the file was not written by this version of standfast; create the standby again"
             }
             ApplyError::Redo { .. } => {
                 "the standby log holds bytes that the primary did not write; make the standby again with \
-                 `standfast standby create`".into()
-            }
-            ApplyError::Event { source, .. } => {
-                let first = standfast_io::remedy(source).map_or_else(String::new, |hint| format!("{hint}; "));
-                format!("{first}check the disk of the standby's own files, then restart it").into()
+                 `standfast standby create`"
             }
             ApplyError::Gap { .. } => {
                 "register the archived logs in between with `standfast register logfile`; where they are gone, \
-                 `standfast unprotect` and `standfast protect` at the primary copy it here again".into()
+                 `standfast unprotect` and `standfast protect` at the primary copy it here again"
             }
-            ApplyError::UnknownDatabase { .. } => {
-                "`standfast unprotect` and `standfast protect` at the primary copy it here again".into()
+            ApplyError::UnknownDatabase { .. } | ApplyError::Stopped { .. } => {
+                "`standfast unprotect` and `standfast protect` at the primary copy it here again"
             }
             ApplyError::Diverged { .. } => {
                 "apply of this database has stopped, nothing was overwritten; a write was lost or another \
                  process changed the file: check the storage; then `standfast unprotect` and `standfast protect` \
-                 at the primary copy it here again".into()
+                 at the primary copy it here again"
             }
-            ApplyError::Stopped { .. } => {
-                "`standfast unprotect` and `standfast protect` at the primary copy it here again".into()
-            }
-            ApplyError::WrittenTo { name, .. } => format!(
-                "redo is not applied on top of that; `standfast unprotect {name}` and `standfast protect` at the primary \
-                 copy it here again, and the file that is here stays as {name}.detached-SCN"
-            )
-            .into(),
-            ApplyError::Sqlite { .. } => {
-                "apply of this database pauses; fix the cause (space, permissions, disk) and restart the \
-                 standby".into()
-            }
-            ApplyError::Io { .. } => {
-                "apply of this database pauses; fix the cause (space, permissions, disk) and restart the \
-                 standby".into()
+            ApplyError::Sqlite { .. } | ApplyError::Io { .. } => {
+                "apply of this database pauses; fix the cause (space, permissions, disk) and restart the standby"
             }
             ApplyError::NotKept { .. } => {
                 "make room there, for instance with `standfast database kept --remove FILE` of files that are \
-                 not needed any more; it is tried again by itself".into()
+                 not needed any more; it is tried again by itself"
             }
             ApplyError::SyncFailed { .. } => {
                 "apply of this database has stopped, since what the storage lost is not known; check the \
-                 storage; then `standfast unprotect` and `standfast protect` at the primary copy it here again".into()
+                 storage; then `standfast unprotect` and `standfast protect` at the primary copy it here again"
             }
             ApplyError::Moved { .. } => {
                 "apply of this database has stopped, because no program that opens it would see what is applied; \
                  find out which process removes or replaces files here, then `standfast unprotect` and \
-                 `standfast protect` it at the primary: that copies it again".into()
+                 `standfast protect` it at the primary: that copies it again"
             }
             ApplyError::Unusable { .. } => {
                 "move the file away; then `standfast unprotect` and `standfast protect` at the primary copy it \
-                 here again".into()
+                 here again"
+            }
+            ApplyError::Event { source, .. } => {
+                let first = standfast_io::remedy(source).map_or_else(String::new, |hint| format!("{hint}; "));
+                return Some(
+                    format!("{first}check the disk of the standby's own files, then restart it").into(),
+                );
+            }
+            ApplyError::WrittenTo { name, .. } => {
+                let text = format!(
+                    "redo is not applied on top of that; `standfast unprotect {name}` and `standfast protect` at the \
+                     primary copy it here again, and the file that is here stays as {name}.detached-SCN"
+                );
+                return Some(text.into());
             }
             ApplyError::Source { source, .. } => return standfast_io::remedy(source),
             ApplyError::Guard { source, .. } => return source.hint(),
-        })
+        };
+        Some(text.into())
     }
 }
 

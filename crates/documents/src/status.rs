@@ -528,4 +528,21 @@ mod tests {
         assert_eq!((oslo.label(), oslo.received, oslo.applied), ("oslo", None, Some(5)));
         assert_eq!(Status::of(&json!(null)), Status::default());
     }
+
+    #[test]
+    fn unknown_fields_are_null_and_those_of_other_roles_left_out() {
+        let written = json!(Status { role: Some("far sync".into()), ..Status::default() });
+        assert_eq!(written.get("listen"), Some(&json!(null)));
+        assert_eq!((written.get("databases"), written.get("captured")), (None, None));
+        let received = json!(Received::default());
+        assert_eq!((received.get("gap"), received.get("applied")), (Some(&json!(null)), None));
+    }
+
+    #[test]
+    fn malformed_status_of_another_instance_is_unknown() {
+        let status = |text: &str| Status::in_observation(text).unwrap();
+        assert_eq!(status(r#"{"name": "oslo", "status": ["primary"]}"#), Status::default());
+        assert_eq!(status(r#"{"status": {"role": "primary", "pid": -1}}"#).role.as_deref(), Some("primary"));
+        assert!(Status::in_observation("primary").is_err());
+    }
 }

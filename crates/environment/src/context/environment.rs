@@ -13,7 +13,7 @@ use crate::state::paths::Paths;
 use standfast_format::LogKind;
 use standfast_instruments::{Event, Instruments, Sample, waiting};
 use standfast_io::{Disk, outside};
-use standfast_log::{LogConfig, LogIdentity};
+use standfast_log::LogConfig;
 use standfast_session::{DatabaseState, FileId, Marker, Segment, SegmentConfig, marker_path};
 use standfast_types::{DatabaseId, Hint, Scn};
 use std::collections::BTreeMap;
@@ -187,17 +187,6 @@ impl Environment {
     /// Returns the geometry of the online or standby redo log.
     pub fn log_config(&self, kind: LogKind) -> LogConfig {
         crate::state::log_layout::log_config(&self.config, &self.paths, &self.lock(), kind)
-    }
-
-    /// Returns the identity of the redo that this instance writes in its current incarnation.
-    pub fn log_identity(&self) -> LogIdentity {
-        let control = self.lock();
-        let incarnation = control.incarnation();
-        LogIdentity {
-            instance: control.family,
-            incarnation: incarnation.number,
-            incarnation_id: incarnation.id,
-        }
     }
 
     /// Returns the settings that sessions get.

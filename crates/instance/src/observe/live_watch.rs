@@ -15,7 +15,7 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// The thread `live` and the HTTP server that serves its observations.
 pub struct LiveWatch {
-    http: Option<HttpServer>,
+    _http: Option<HttpServer>,
     _thread: Watchers,
 }
 
@@ -38,12 +38,7 @@ impl LiveWatch {
         thread
             .spawn("live", EVERY, &weak, look_again)
             .map_err(InstanceError::io("begin the thread that looks once a second in", directory))?;
-        Ok(LiveWatch { http, _thread: thread })
-    }
-
-    /// Address at which the HTTP server listens, if configured.
-    pub fn http_address(&self) -> Option<String> {
-        self.http.as_ref().map(|http| http.address().to_string())
+        Ok(LiveWatch { _http: http, _thread: thread })
     }
 }
 

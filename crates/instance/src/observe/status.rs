@@ -6,6 +6,7 @@ use crate::role::verification::differing_page;
 use serde::Serialize;
 use standfast_documents::Status;
 use standfast_documents::group::Group;
+use standfast_documents::status::Database as DatabaseStatus;
 use standfast_documents::status::{
     Certificate, Checkpoints, Destination, ForeignProcess, Gap, KeptFile, LagThresholds, Log, Protection,
     Received, Security, Source, Stopped, Superseded, VerifiedDatabase, Wait,
@@ -95,10 +96,6 @@ pub(crate) fn path(of: &Path) -> String {
     of.to_string_lossy().into_owned()
 }
 
-fn scn(of: Scn) -> Option<u64> {
-    Some(of.0)
-}
-
 /// Returns how a value is spelled in the configuration.
 pub(crate) fn word(of: &impl Serialize) -> Option<String> {
     serde_json::to_value(of).ok()?.as_str().map(str::to_owned)
@@ -131,7 +128,7 @@ pub(crate) fn kept_file(file: &standfast_environment::state::control::KeptFile) 
     KeptFile {
         name: Some(file.name.clone()),
         path: Some(path(&file.path)),
-        scn: scn(file.scn),
+        scn: Some(file.scn.0),
         bytes: Some(file.bytes),
         kept_us: Some(file.kept_us),
     }
@@ -169,11 +166,10 @@ fn with_primary(status: Status, running: &Running, primary: &RunningPrimary, con
     let shared = primary.threads.shared();
     let captured = shared.buffer.captured();
     let failure = primary.threads.failure();
-    let poisoned = failure.as_ref().is_some_and(|why| why.contains("poisoned"));
-    let state = match (&failure, poisoned) {
-        (None, _) => "open",
-        (Some(_), true) => "poisoned",
-        (Some(_), false) => "failed",
+    let state = match &failure {
+        None => "open",
+        Some(failure) if failure.is_poisoned => "poisoned",
+        Some(_) => "failed",
     };
     let served = shared.all_databases();
     let databases = served.iter().map(|database| of_database(running, shared, control, database));
@@ -183,10 +179,10 @@ fn with_primary(status: Status, running: &Running, primary: &RunningPrimary, con
     Status {
         role: Some("primary".into()),
         state: Some(state.into()),
-        failure,
-        captured: scn(captured),
-        durable: scn(shared.buffer.durable()),
-        released: scn(shared.released()),
+        failure: failure.map(|failure| failure.why),
+        captured: Some(captured.0),
+        durable: Some(shared.buffer.durable().0),
+        released: Some(shared.released().0),
         commits: Some(shared.instruments.statistic(Statistic::UserCommits)),
         waiting_commits: Some(shared.held_up_commits() as u64),
         waiting_for: Some(shared.waiting_for()),
@@ -217,8 +213,8 @@ fn checkpoints(counts: CheckpointCounts) -> Checkpoints {
 }
 
 /// What is recorded of a database in every role.
-fn recorded(record: &DatabaseRecord, state: &str) -> standfast_documents::status::Database {
-    standfast_documents::status::Database {
+fn recorded(record: &DatabaseRecord, state: &str) -> DatabaseStatus {
+    DatabaseStatus {
         id: Some(record.id.0.into()),
         name: Some(record.name.clone()),
         path: Some(path(&record.path)),
@@ -233,11 +229,11 @@ fn excluded<'a>(
     running: &'a Running,
     shared: &'a PrimaryShared,
     control: &'a Control,
-) -> impl Iterator<Item = standfast_documents::status::Database> + 'a {
+) -> impl Iterator<Item = DatabaseStatus> + 'a {
     control.databases.iter().filter(|record| shared.database(record.id).is_none()).filter_map(|record| {
         let from = control.left_out_from(record.id)?;
-        Some(standfast_documents::status::Database {
-            redo_needed_from: scn(from),
+        Some(DatabaseStatus {
+            redo_needed_from: Some(from.0),
             why: running.environment.why_offline(record.id),
             ..recorded(record, "left out")
         })
@@ -249,15 +245,15 @@ fn of_database(
     shared: &PrimaryShared,
     control: &Control,
     database: &Database,
-) -> standfast_documents::status::Database {
+) -> DatabaseStatus {
     let record = database.record();
     let state = state_name(shared.segment.state(record.id.0));
     let setting = running.environment.config.instance.foreign_writers(&record.name);
     let foreign = database.foreign_processes().into_iter();
-    standfast_documents::status::Database {
+    DatabaseStatus {
         failure: database.failure().map(str::to_owned),
-        redo_needed_from: control.left_out_from(record.id).and_then(scn),
-        scn: scn(database.last_commit()),
+        redo_needed_from: control.left_out_from(record.id).map(|scn| scn.0),
+        scn: Some(database.last_commit().0),
         wal_frames: database.header().map(|header| header.frames().into()),
         wal_frames_backfilled: Some(database.backfilled().into()),
         foreign_commits: Some(database.foreign_commits()),
@@ -345,7 +341,7 @@ fn destination(running: &Running, at: DestinationStatus, required: bool, capture
 fn stopped_database(of: &StoppedDatabase) -> Stopped {
     Stopped {
         database: Some(of.database.clone()),
-        applied: of.applied.and_then(scn),
+        applied: of.applied.map(|scn| scn.0),
         reason: Some(of.reason.clone()),
     }
 }
@@ -355,7 +351,7 @@ fn verified_database(of: &standfast_transport::VerifiedDatabase) -> VerifiedData
         database: Some(of.database.clone()),
         run: Some(of.run),
         compared: Some(of.compared),
-        scn: scn(of.scn),
+        scn: Some(of.scn.0),
         differing: Some(of.differing),
         pages: Some(of.pages.iter().map(differing_page).collect()),
     }
@@ -365,8 +361,8 @@ fn gap(of: GapStatus) -> Gap {
     Gap {
         low_sequence: Some(of.low_sequence),
         high_sequence: Some(of.high_sequence),
-        from: scn(of.from),
-        to: scn(of.to),
+        from: Some(of.from.0),
+        to: Some(of.to.0),
         bytes: Some(of.bytes),
         bytes_left: Some(of.bytes_left),
         connections: Some(of.connections.into()),
@@ -397,7 +393,7 @@ fn with_standby(status: Status, running: &Running, standby: &RunningStandby) -> 
         _ => "apply error",
     };
     let received = Received {
-        applied: scn(applied),
+        applied: Some(applied.0),
         applied_time_us: shared.applied_commit_us(),
         stopped_databases: Some(stopped.databases.iter().map(stopped_database).collect()),
         apply_lag_bytes: stopped.least(applied).map(|least| shared.confirmed().bytes_since(least)),
@@ -438,12 +434,12 @@ fn received(running: &Running, shared: &Arc<StandbyShared>) -> Received {
         superseded_by,
         connected: Some(running.is_streaming()),
         gap: running.gap().map(gap),
-        received: scn(shared.hardened()),
-        hardened: scn(shared.hardened()),
-        confirmed: scn(shared.confirmed()),
+        received: Some(shared.hardened().0),
+        hardened: Some(shared.hardened().0),
+        confirmed: Some(shared.confirmed().0),
         last_heard_us: (heard != 0).then_some(heard),
         source: source(&running.environment.control()),
-        source_end: source_end.and_then(scn),
+        source_end: source_end.map(|scn| scn.0),
         transport_lag_bytes: lags.transport_us.and(missing),
         transport_lag_s: seconds(lags.transport_us),
         apply_lag_s: seconds(lags.apply_us),
@@ -498,7 +494,7 @@ pub(crate) fn groups(log: &RedoLog) -> Vec<Group> {
         sequence: group.header.map(|header| header.sequence),
         first_scn: group.header.map(|header| header.first_scn.0),
         first_time_us: group.header.map(|header| header.first_time_us),
-        next_scn: group.next_scn.and_then(scn),
+        next_scn: group.next_scn.map(|scn| scn.0),
         archived: Some(group.archived),
         bytes: Some(group.bytes),
         members: Some(files(&group.members)),

@@ -202,11 +202,6 @@ impl Primary {
         &mut self.writer
     }
 
-    /// Ends the commit path and returns the log writer.
-    pub fn into_writer(self) -> LogWriter {
-        self.writer
-    }
-
     /// Begins to serve a database whose capture stands where the redo ends.
     ///
     /// # Errors

@@ -56,10 +56,26 @@ pub struct PrimaryThreads {
     archives: Sender<ArchiveOrder>,
     lgwr: Mutex<Option<JoinHandle<Option<Primary>>>>,
     others: Mutex<Vec<JoinHandle<()>>>,
-    failed: Arc<Mutex<Option<String>>>,
+    failed: Arc<Mutex<Option<PrimaryFailure>>>,
     counts: Arc<Mutex<CheckpointCounts>>,
     early_frames: Arc<AtomicU64>,
     hurry: Arc<AtomicBool>,
+}
+
+/// Why a primary accepts no more commits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrimaryFailure {
+    /// A write of the redo log failed: what of it is on disk is not known.
+    pub is_poisoned: bool,
+    /// The error with its hint.
+    pub why: String,
+}
+
+impl PrimaryFailure {
+    fn of(error: &InstanceError) -> PrimaryFailure {
+        let is_poisoned = matches!(error, InstanceError::Log(LogError::Poisoned { .. }));
+        PrimaryFailure { is_poisoned, why: error.for_terminal() }
+    }
 }
 
 impl PrimaryThreads {
@@ -77,7 +93,7 @@ impl PrimaryThreads {
         let shared = primary.shared().clone();
         // A helper made before the shared state existed cannot start full resyncs; replace it.
         primary.set_helper(wiring.helper_of(environment, Some(shared.clone())));
-        let failed: Arc<Mutex<Option<String>>> = Arc::default();
+        let failed: Arc<Mutex<Option<PrimaryFailure>>> = Arc::default();
         let checkpointer = Checkpointer::new(shared.clone(), environment.config.checkpoint.clone());
         let hurry = checkpointer.hurry();
         let quiet = Arc::new(AtomicBool::new(false));
@@ -169,7 +185,7 @@ impl PrimaryThreads {
     }
 
     /// Why the primary has failed; `None` if it has not.
-    pub fn failure(&self) -> Option<String> {
+    pub fn failure(&self) -> Option<PrimaryFailure> {
         self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
@@ -214,7 +230,9 @@ impl PrimaryThreads {
                 Ok(result) => return result,
                 Err(RecvTimeoutError::Timeout) if self.failure().is_none() && !self.shared.ended() => {}
                 Err(_) => {
-                    let why = self.failure().unwrap_or_else(|| "the log writer has ended".into());
+                    let failure = self.failure();
+                    let why =
+                        failure.map_or_else(|| "the log writer has ended".into(), |failure| failure.why);
                     return Err(InstanceError::of_text(&why));
                 }
             }
@@ -247,7 +265,7 @@ impl PrimaryThreads {
         // First: the checkpointer takes no order before its current pass is done.
         self.hurry.store(true, SeqCst);
         let mut result = match self.failure() {
-            Some(why) if clean => Err(InstanceError::of_text(&why)),
+            Some(failure) if clean => Err(InstanceError::of_text(&failure.why)),
             _ => Ok(()),
         };
         if clean && result.is_ok() {
@@ -285,7 +303,7 @@ fn run_log_writer(
     environment: &Environment,
     mut primary: Primary,
     stop: &AtomicBool,
-    failed: &Mutex<Option<String>>,
+    failed: &Mutex<Option<PrimaryFailure>>,
     quiet: &AtomicBool,
     wake: &Sender<CheckpointOrder>,
 ) -> Option<Primary> {
@@ -353,11 +371,11 @@ fn switch_log_past_lag_target(
 fn give_up(
     environment: &Environment,
     shared: &PrimaryShared,
-    failed: &Mutex<Option<String>>,
+    failed: &Mutex<Option<PrimaryFailure>>,
     error: &InstanceError,
 ) {
     environment.alert.say(error.in_one_line());
-    *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error.for_terminal());
+    *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(PrimaryFailure::of(error));
     for database in shared.all_databases().iter().filter(|database| database.failure().is_none()) {
         shared.segment.set_state(database.id().0, DatabaseState::Stopped);
     }
@@ -367,15 +385,15 @@ fn give_up(
 fn fail(
     environment: &Environment,
     shared: &PrimaryShared,
-    failed: &Mutex<Option<String>>,
+    failed: &Mutex<Option<PrimaryFailure>>,
     error: &InstanceError,
 ) {
-    let poisoned = matches!(error, InstanceError::Log(LogError::Poisoned { .. }));
-    let what = if poisoned { "poisoned" } else { "failed" };
+    let failure = PrimaryFailure::of(error);
+    let what = if failure.is_poisoned { "poisoned" } else { "failed" };
     environment
         .alert
         .say(format!("the primary has {what}; no further commit is accepted: {}", error.in_one_line()));
-    *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error.for_terminal());
+    *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(failure);
     for database in shared.all_databases() {
         shared.segment.set_state(database.id().0, DatabaseState::Failed);
         shared.segment.wake_all(database.id().0);

@@ -117,8 +117,8 @@ impl Run<'_> {
             if positions != before {
                 (moved, before) = (Instant::now(), positions);
             }
-            if let Some(why) = self.primary.threads.failure() {
-                return Err(InstanceError::of_text(&why));
+            if let Some(failure) = self.primary.threads.failure() {
+                return Err(InstanceError::of_text(&failure.why));
             }
             std::thread::sleep(PAUSE);
         }
