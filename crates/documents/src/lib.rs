@@ -19,7 +19,12 @@ fn lenient<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(
 pub fn or_unknown<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned + Default>(
     from: D,
 ) -> Result<T, D::Error> {
-    Ok(lenient(from)?.unwrap_or_default())
+    Ok(object(&Value::deserialize(from)?).unwrap_or_default())
+}
+
+/// Reads a document. Only an object is one: serde would take an array for the fields in their order.
+fn object<T: serde::de::DeserializeOwned>(document: &Value) -> Option<T> {
+    document.is_object().then(|| T::deserialize(document).ok()).flatten()
 }
 
 /// Defines a document. An unknown field is written as null; one that only some roles have (`of_a_role`) is left out.
@@ -45,7 +50,7 @@ macro_rules! document {
         impl $name {
             /// Reads a document; what is not a document of this kind is all unknown.
             pub fn of(document: &serde_json::Value) -> $name {
-                <$name as serde::Deserialize>::deserialize(document).unwrap_or_default()
+                crate::object(document).unwrap_or_default()
             }
         }
     };
