@@ -299,11 +299,11 @@ fn events_are_reported_in_redo_order() {
     primary.run(&mut Stream::default(), TABLE);
     primary.attach(&mut stream);
     RecordBuilder::end_of_redo(&mut stream.bytes, 6);
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let reported = Arc::new(Mutex::new(Vec::new()));
     let observer = {
-        let told = told.clone();
+        let reported = reported.clone();
         Box::new(move |event: &ApplyEvent| {
-            told.lock().unwrap().push(event.clone());
+            reported.lock().unwrap().push(event.clone());
             Ok(())
         })
     };
@@ -311,14 +311,14 @@ fn events_are_reported_in_redo_order() {
     let empty = &mut RedoInMemory { first: Scn::START, bytes: &[] };
     apply.recover(Scn::START, Scn::START, empty).unwrap();
     apply.apply(Scn::START, &stream.bytes, stream.end()).unwrap();
-    let told = told.lock().unwrap();
+    let reported = reported.lock().unwrap();
     assert!(
-        matches!(&told[..], [
+        matches!(&reported[..], [
         ApplyEvent::Incarnation { number: 3, .. },
         ApplyEvent::Attached { name, .. },
         ApplyEvent::EndOfRedo { time_us: 6, scn },
     ] if name == "app.db" && *scn == stream.end()),
-        "{told:?}"
+        "{reported:?}"
     );
 }
 

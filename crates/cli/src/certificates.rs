@@ -85,14 +85,14 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
                 }
                 _ => Err(InstanceError::NotRunning { directory: directory.into() }),
             };
-            let told = match by_instance {
+            let reported = match by_instance {
                 Err(InstanceError::NotRunning { .. }) => {
                     service_user::refuse_root(directory, false)?;
                     keeper.renew(&ask)?
                 }
                 answer => answer?.notes,
             };
-            tell(&told);
+            tell(&reported);
             renewed(&keeper)
         }
         CertCommand::Join { from, token_file } => {

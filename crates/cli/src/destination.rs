@@ -83,7 +83,7 @@ mod tests {
             panic!("refused")
         };
         assert_eq!(destination.name, "log_archive_dest_4");
-        let said = set(4, "SERVICE=oslo:7411").err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(said.contains("DB_UNIQUE_NAME is required"), "{said}");
+        let printed = set(4, "SERVICE=oslo:7411").err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(printed.contains("DB_UNIQUE_NAME is required"), "{printed}");
     }
 }

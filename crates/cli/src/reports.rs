@@ -243,7 +243,7 @@ pub fn diagnose(directory: &Path, args: &DiagnoseArgs) -> Result<ExitCode, Insta
     if args.json {
         println!("{:#}", judged(&interval, &findings));
     } else {
-        print!("{}", said(&interval, &findings));
+        print!("{}", printed(&interval, &findings));
     }
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { FOUND.into() })
 }
@@ -291,7 +291,7 @@ fn judged(interval: &Interval, findings: &[Finding]) -> Value {
     })
 }
 
-fn said(interval: &Interval, findings: &[Finding]) -> String {
+fn printed(interval: &Interval, findings: &[Finding]) -> String {
     let mut out = format!(
         "{}: {} to {}, {}\n",
         interval.name,

@@ -14,7 +14,7 @@ fn done(words: &str) -> Output {
     standfast(words).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
@@ -70,7 +70,7 @@ fn classic_client_prints_its_screen_and_stores_its_statistics() {
     let stored = server.directory.join("statistics.json");
     let words = format!("tcptest 127.0.0.1 -port={port} -length=8k -write -duration=300ms -interval=100ms");
     let output = standfast(&words).arg(format!("-output={}", stored.display())).output().unwrap();
-    let screen = said(&output);
+    let screen = printed(&output);
     assert_eq!(output.status.code(), Some(0), "{screen}");
     for part in
         ["[Requesting a test]", "The server is ready.", "Test finished.", "(including disk-write at server)"]
@@ -104,12 +104,12 @@ fn json_results_are_written_for_good_and_failed_tests() {
     let words = format!("net client 127.0.0.1 --port {} --length 0 --duration 200ms --json", server.port);
     let output = done(&words);
     assert_eq!(output.status.code(), Some(0), "{}", complained(&output));
-    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    let result: Value = serde_json::from_str(&printed(&output)).unwrap();
     assert!(result["summary"]["latency"]["p99"].as_f64().unwrap() > 0.0);
     drop(server);
     let output = done(&words);
     assert_eq!(output.status.code(), Some(1));
-    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    let result: Value = serde_json::from_str(&printed(&output)).unwrap();
     assert_eq!((&result["status"], &result["error"]["code"]), (&"failed".into(), &"connect".into()));
 }
 
@@ -118,13 +118,13 @@ fn every_row_of_a_bidirectional_test_names_its_direction() {
     let server = Server::start("both");
     let words =
         format!("net client 127.0.0.1 --port {} --mode async --duration 300ms --interval 100ms", server.port);
-    let screen = said(&done(&format!("{words} --bidir")));
+    let screen = printed(&done(&format!("{words} --bidir")));
     for way in ["total      to server", "total      from server", ") to server", ") from server"] {
         assert!(screen.contains(way), "{way}: {screen}");
     }
-    let screen = said(&done(&format!("{words} --reverse")));
+    let screen = printed(&done(&format!("{words} --reverse")));
     assert!(screen.contains("total      from server") && !screen.contains("to server"), "{screen}");
-    let table = said(&done(&format!("{words} --bidir --format csv")));
+    let table = printed(&done(&format!("{words} --bidir --format csv")));
     assert!(table.contains("0,to_server,") && table.contains("0,from_server,"), "{table}");
     // The message names the direction that meets a criterion.
     let output = done(&format!("{words} --bidir --fail-if throughput<1000gb"));
@@ -155,7 +155,7 @@ fn server_with_a_key_refuses_clients_without_it_and_hides_it() {
         let output = done(&words);
         assert_eq!(output.status.code(), Some(code), "{words}: {}", complained(&output));
         assert_eq!(code == 4, complained(&output).contains("not authorised"), "{}", complained(&output));
-        heard += &(said(&output) + &complained(&output));
+        heard += &(printed(&output) + &complained(&output));
     }
     interrupt(&server.child);
     server.out.read_to_string(&mut heard).unwrap();
@@ -169,14 +169,14 @@ fn latency_under_load_is_printed_and_in_the_document() {
     let server = Server::start("loaded");
     let words = format!("net client 127.0.0.1 --port {} --loaded --duration 300ms", server.port);
     let output = done(&words);
-    let screen = said(&output);
+    let screen = printed(&output);
     assert!(
         screen.contains("  idle ") && screen.contains("  loaded ") && screen.contains("  growth "),
         "{screen}"
     );
     let path = server.directory.join("loaded.html");
     let output = done(&format!("{words} --bidir --json --html {}", path.display()));
-    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    let result: Value = serde_json::from_str(&printed(&output)).unwrap();
     assert_eq!(result["test"]["mode"], "async");
     let loaded = result["round_trips"]["loaded"]["p99"].as_f64().unwrap();
     assert!(loaded > 0.0, "{result}");
@@ -199,7 +199,7 @@ fn sweep_and_advice_in_both_directions_name_the_direction() {
     let html = path.display();
     let target = format!("127.0.0.1 --port {} --duration 100ms --both --json --html {html}", server.port);
     let output = done(&format!("net sweep {target} --max-window 64k --max-streams 2"));
-    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    let result: Value = serde_json::from_str(&printed(&output)).unwrap();
     for direction in ["to_server", "from_server"] {
         let best = result[direction]["best"]["bytes_per_second"].as_f64().unwrap();
         assert!(best > 0.0 && page().contains(&format!("{:.3} MiB/s", best / 1_048_576.0)), "{result}");
@@ -209,7 +209,7 @@ fn sweep_and_advice_in_both_directions_name_the_direction() {
         .arg(format!("--file={}", file.display()))
         .output()
         .unwrap();
-    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    let result: Value = serde_json::from_str(&printed(&output)).unwrap();
     for direction in ["to_server", "from_server"] {
         assert!(result[direction]["affirm"]["disk"]["mean"].as_f64().unwrap() > 0.0, "{result}");
         assert_eq!(result[direction]["advice"]["verdicts"].as_array().unwrap().len(), 3);
@@ -229,7 +229,7 @@ fn html_page_covers_every_outcome_and_replaces_no_other_file() {
     let client = format!("net client 127.0.0.1 --port {port} --length 1k {html}");
     let output = done(&format!("{client} --duration 200ms --fail-if p50>1h --json"));
     assert_eq!(output.status.code(), Some(0), "{}", complained(&output));
-    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    let result: Value = serde_json::from_str(&printed(&output)).unwrap();
     let mean = result["summary"]["latency"]["mean"].as_f64().unwrap();
     assert!(page().contains(&format!("<td class=\"n\">{:.3}</td>", mean * 1e3)), "{mean} {}", page());
     assert!(page().contains("p50&gt;1h, to server: not met"));
@@ -245,7 +245,7 @@ fn html_page_covers_every_outcome_and_replaces_no_other_file() {
     let output =
         done(&format!("net sweep 127.0.0.1 --port {port} --duration 100ms --max-streams 2 {html} --json"));
     assert_eq!(output.status.code(), Some(0), "{}", complained(&output));
-    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    let result: Value = serde_json::from_str(&printed(&output)).unwrap();
     let best = result["to_server"]["best"]["bytes_per_second"].as_f64().unwrap();
     assert!(page().contains(&format!("{:.3} MiB/s", best / 1_048_576.0)));
 
@@ -321,5 +321,5 @@ fn bad_input_and_foreign_files_have_their_exit_codes() {
         assert!(complained(&output).contains(part), "{words}: {}", complained(&output));
     }
     let help = done("tcptest -help");
-    assert!(help.status.success() && said(&help).contains("-num_conn=N"));
+    assert!(help.status.success() && printed(&help).contains("-num_conn=N"));
 }

@@ -18,8 +18,8 @@ use std::process::{Command, Output, Stdio};
 fn document(command: &mut Command) -> (Value, i32) {
     let Output { stdout, stderr, status } = command.output().unwrap();
     let parsed = serde_json::from_slice(&stdout);
-    let told = || format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-    (parsed.unwrap_or_else(|error| panic!("{error}: {}", told())), status.code().unwrap())
+    let stated = || format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    (parsed.unwrap_or_else(|error| panic!("{error}: {}", stated())), status.code().unwrap())
 }
 
 /// A host on which no process listens.
@@ -147,12 +147,12 @@ fn interrupted_search_is_marked_and_keeps_its_results() {
     for (verb, words) in [("sweep", ""), ("advise", "--peak-redo 1m")] {
         let mut command = server.net(verb, &format!("{words} --duration 100ms --json"));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut printed = BufReader::new(child.stderr.take().unwrap());
         // The command announces each step before it begins.
-        said.read_line(&mut String::new()).unwrap();
+        printed.read_line(&mut String::new()).unwrap();
         let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
         assert!(status.success());
-        std::io::copy(&mut said, &mut std::io::sink()).unwrap();
+        std::io::copy(&mut printed, &mut std::io::sink()).unwrap();
         let Output { stdout, status, .. } = child.wait_with_output().unwrap();
         let result: Value = serde_json::from_slice(&stdout).unwrap();
         follows(verb, &result);

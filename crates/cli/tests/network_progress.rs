@@ -42,10 +42,10 @@ fn with_a_terminal(mut command: Command) -> (String, String) {
     drop(command);
     let mut out = child.stdout.take().unwrap();
     let looking = std::thread::spawn(move || appeared(near));
-    let mut said = String::new();
-    out.read_to_string(&mut said).unwrap();
+    let mut printed = String::new();
+    out.read_to_string(&mut printed).unwrap();
     assert!(child.wait().unwrap().success());
-    (said, looking.join().unwrap())
+    (printed, looking.join().unwrap())
 }
 
 #[test]
@@ -54,13 +54,13 @@ fn progress_is_shown_on_the_terminal_and_not_in_the_result() {
     let client =
         format!("net client 127.0.0.1 --port {} --rate 1MiB/s --length 8k --duration 3s", server.port);
     for format in ["--json", "--format ndjson", "--format csv --interval 500ms"] {
-        let (said, shown) = with_a_terminal(standfast(&format!("{client} {format}")));
+        let (printed, shown) = with_a_terminal(standfast(&format!("{client} {format}")));
         assert!(shown.contains("s of 3 s, to server: "), "{format}: {shown:?}");
         assert!(shown.ends_with("\r\x1b[K"), "the line is taken away at the end: {shown:?}");
-        assert!(!said.contains('\x1b') && !said.contains(" of 3 s"), "{format}: {said}");
+        assert!(!printed.contains('\x1b') && !printed.contains(" of 3 s"), "{format}: {printed}");
     }
-    let (said, _) = with_a_terminal(standfast(&format!("{client} --json")));
-    assert_eq!(serde_json::from_str::<Value>(&said).unwrap()["status"], "ok");
+    let (printed, _) = with_a_terminal(standfast(&format!("{client} --json")));
+    assert_eq!(serde_json::from_str::<Value>(&printed).unwrap()["status"], "ok");
 }
 
 #[test]
@@ -70,13 +70,13 @@ fn searches_and_disk_tests_show_their_current_step() {
         "net sweep 127.0.0.1 --port {} --duration 1s --max-window 64k --max-streams 1 --json",
         server.port
     );
-    let (said, shown) = with_a_terminal(standfast(&sweep));
+    let (printed, shown) = with_a_terminal(standfast(&sweep));
     assert!(shown.contains("connections to server: "), "{shown:?}");
-    assert!(serde_json::from_str::<Value>(&said).is_ok(), "{said}");
+    assert!(serde_json::from_str::<Value>(&printed).is_ok(), "{printed}");
     let disk = format!("net disk --dir {} --length 4k --duration 2500ms --json", server.directory.display());
-    let (said, shown) = with_a_terminal(standfast(&disk));
+    let (printed, shown) = with_a_terminal(standfast(&disk));
     assert!(shown.contains(" of 5 s, writes of 4 kbytes, members: "), "{shown:?}");
-    assert!(serde_json::from_str::<Value>(&said).is_ok(), "{said}");
+    assert!(serde_json::from_str::<Value>(&printed).is_ok(), "{printed}");
 }
 
 #[test]

@@ -33,9 +33,9 @@ impl Instance {
             process: start.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap(),
             directory,
         };
-        let mut told = [0; 32];
-        let length = manager.recv(&mut told).expect("it does not start");
-        assert_eq!(&told[..length], b"READY=1");
+        let mut stated = [0; 32];
+        let length = manager.recv(&mut stated).expect("it does not start");
+        assert_eq!(&stated[..length], b"READY=1");
         instance
     }
 
@@ -105,8 +105,8 @@ fn unwritable_repository_does_not_affect_the_instance() {
     std::fs::create_dir(&repository).unwrap();
     let refused = instance.run("snapshot");
     assert_eq!(refused.status.code(), Some(1));
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(said.contains("repository.db") && said.contains("hint:"), "{said}");
+    let printed = String::from_utf8(refused.stderr).unwrap();
+    assert!(printed.contains("repository.db") && printed.contains("hint:"), "{printed}");
     instance.says(0, "status");
     std::fs::remove_dir(&repository).unwrap();
     assert_eq!(instance.says(0, "snapshot"), "1\n", "it is tried again");

@@ -30,7 +30,7 @@ fn code(words: &str) -> Option<i32> {
     done(words).status.code()
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
@@ -79,18 +79,18 @@ fn running_emulator_is_changed_queried_and_stopped_by_its_name() {
     let mut emulator = Emulator::start("control", "--rtt 4ms --nodes paris,oslo");
     let name = emulator.name.clone();
     assert_eq!(emulator.ready, format!("ready {name} paris=10.77.0.1 oslo=10.77.0.2\n"));
-    assert!(said(&done("wan list")).lines().any(|line| line == name));
+    assert!(printed(&done("wan list")).lines().any(|line| line == name));
     assert_eq!(code(&format!("wan run {name}")), Some(4), "the name is taken");
     assert_eq!(code(&format!("wan set {name} paris:oslo --rate 10mbit --loss 1%")), Some(0));
     assert_eq!(code(&format!("wan cut {name} oslo:paris")), Some(0));
     let stats = done(&format!("wan stats {name} --json"));
-    let stats: Value = serde_json::from_str(&said(&stats)).unwrap();
+    let stats: Value = serde_json::from_str(&printed(&stats)).unwrap();
     let links = &stats["links"];
     assert_eq!((&links[0]["rate"], &links[0]["loss"]), (&1_250_000.0.into(), &0.01.into()));
     assert_eq!((&links[0]["state"], &links[1]["state"]), (&"up".into(), &"cut".into()));
     assert_eq!((&links[1]["rate"], &links[1]["delay"]), (&Value::Null, &0.002.into()));
     assert_eq!(code(&format!("wan heal {name}")), Some(0));
-    assert!(said(&done(&format!("wan stats {name}"))).contains("paris:oslo"));
+    assert!(printed(&done(&format!("wan stats {name}"))).contains("paris:oslo"));
     assert_eq!(code(&format!("wan stop {name}")), Some(0));
     // Everything is gone when `stop` returns.
     assert!(!emulator.namespace_exists("paris") && !emulator.namespace_exists("oslo"));
@@ -118,7 +118,8 @@ fn ready_line_and_statistics_have_the_published_format() {
     let mut states = Vec::new();
     for words in ["set NAME b:a --rate none", "cut NAME a:b", "stall NAME a:c"] {
         assert_eq!(code(&format!("wan {}", words.replace("NAME", &name))), Some(0));
-        let stats: Value = serde_json::from_str(&said(&done(&format!("wan stats {name} --json")))).unwrap();
+        let stats: Value =
+            serde_json::from_str(&printed(&done(&format!("wan stats {name} --json")))).unwrap();
         follows_in(WAN, "stats", &stats);
         states = stats["links"].as_array().unwrap().iter().map(|link| link["state"].clone()).collect();
         assert!(stats["late"]["count"].as_u64().unwrap() > 0, "{stats}");
@@ -172,7 +173,7 @@ fn command_runs_in_the_first_node_and_its_exit_code_is_returned() {
     }
     let output = done("wan run --rtt 2ms -- cat /proc/net/route");
     assert_eq!(output.status.code(), Some(0));
-    assert!(said(&output).contains("wan0") && !said(&output).contains("eth0"), "{}", said(&output));
+    assert!(printed(&output).contains("wan0") && !printed(&output).contains("eth0"), "{}", printed(&output));
     let shell = |script: &str| standfast("wan run -- sh -c").arg(script).output().unwrap().status.code();
     assert_eq!(shell("exit 7"), Some(7));
     assert_eq!(shell("kill -9 $$"), Some(137));
@@ -186,7 +187,8 @@ fn exec_reaches_every_node() {
     }
     let emulator = Emulator::start("exec", "");
     let knows = |node: &str, address: &str| {
-        said(&done(&format!("wan exec {} {node} -- cat /proc/net/fib_trie", emulator.name))).contains(address)
+        printed(&done(&format!("wan exec {} {node} -- cat /proc/net/fib_trie", emulator.name)))
+            .contains(address)
     };
     assert!(knows("a", "10.77.0.1\n") && !knows("a", "10.77.0.2\n"));
     assert!(knows("b", "10.77.0.2\n") && !knows("b", "10.77.0.1\n"));
@@ -210,7 +212,7 @@ fn next_start_removes_remains_of_a_killed_emulator() {
     assert!(killed.namespace_exists("a") && killed.namespace_exists("b"));
     killed.child.kill().unwrap();
     killed.child.wait().unwrap();
-    assert!(!said(&done("wan list")).contains(&killed.name));
+    assert!(!printed(&done("wan list")).contains(&killed.name));
     let next = Emulator::start("next", "");
     assert!(next.ready.starts_with("ready"));
     assert!(!killed.namespace_exists("a") && !killed.namespace_exists("b"));
@@ -263,9 +265,9 @@ fn readiness_is_reported_to_descriptor_and_service_manager() {
     let mut command = Command::new("sh");
     let command = command.args(["-c", &script]).env("NOTIFY_SOCKET", directory.join("notify"));
     assert!(command.status().unwrap().success());
-    let mut told = [0; 32];
-    let length = socket.recv(&mut told).unwrap();
-    assert_eq!(&told[..length], b"READY=1");
+    let mut stated = [0; 32];
+    let length = socket.recv(&mut stated).unwrap();
+    assert_eq!(&stated[..length], b"READY=1");
     assert_eq!(std::fs::read_to_string(directory.join("ready")).unwrap(), "ready\n");
     std::fs::remove_dir_all(&directory).unwrap();
 }
@@ -325,7 +327,7 @@ fn unprivileged_user_gets_the_missing_right_and_a_remedy() {
 #[test]
 fn the_help_of_every_command_of_net_and_wan_has_examples() {
     for group in ["net", "wan"] {
-        let help = said(&done(&format!("{group} --help")));
+        let help = printed(&done(&format!("{group} --help")));
         let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
         // The description of a command may continue in another line with more indentation.
         let names: Vec<&str> = listed
@@ -336,7 +338,7 @@ fn the_help_of_every_command_of_net_and_wan_has_examples() {
             .collect();
         assert!(names.len() >= 6, "{help}");
         for name in names {
-            let help = said(&done(&format!("{group} {name} --help")));
+            let help = printed(&done(&format!("{group} {name} --help")));
             let example = format!("  standfast {group} {name}");
             assert!(help.contains("Examples:\n") && help.contains(&example), "{group} {name}: {help}");
         }

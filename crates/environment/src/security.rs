@@ -224,7 +224,7 @@ impl Keeper {
                         key.accepts(proof, session, &wish.name, &request)
                     })
                 });
-                redeemed.map_err(failed)?.map_err(|bad| not_allowed(told(bad, &wish.name)))?;
+                redeemed.map_err(failed)?.map_err(|bad| not_allowed(stated(bad, &wish.name)))?;
                 certificate
             }
         };
@@ -245,8 +245,8 @@ impl Keeper {
     ///
     /// # Errors
     /// When the list cannot be written.
-    pub fn endorsed(&self, source: &str, said: &[MemberRights]) -> Result<(), InstanceError> {
-        self.change_members(|members| members.endorse_as(source, said))
+    pub fn endorsed(&self, source: &str, reported: &[MemberRights]) -> Result<(), InstanceError> {
+        self.change_members(|members| members.endorse_as(source, reported))
     }
 
     /// Reads the allow-list.
@@ -382,7 +382,7 @@ pub fn insecure() -> String {
     )
 }
 
-fn told(bad: BadToken, name: &str) -> String {
+fn stated(bad: BadToken, name: &str) -> String {
     match bad {
         BadToken::Unknown | BadToken::Proof => {
             "this token is not known here: it was used already, or is another instance's; make a new one with `standfast \

@@ -229,8 +229,8 @@ impl BlockWriter {
         block[44] = flags;
         block[45] = self.turn;
         let not_known = self.number.saturating_sub(self.durable_before).saturating_add(1);
-        let told = u16::try_from(not_known).ok().filter(|_| self.durable_before > 0).unwrap_or(0);
-        block[46..48].copy_from_slice(&told.to_le_bytes());
+        let reported = u16::try_from(not_known).ok().filter(|_| self.durable_before > 0).unwrap_or(0);
+        block[46..48].copy_from_slice(&reported.to_le_bytes());
     }
 }
 
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn durable_block_number_is_stored_as_far_as_it_fits() {
         let mut out = vec![0; 512];
-        let mut told = |number, durable_before| {
+        let mut reported = |number, durable_before| {
             let mut writer = BlockWriter {
                 block_bytes: 512,
                 number,
@@ -393,13 +393,13 @@ mod tests {
             writer.write_empty(Scn(1), &mut out);
             decode_block(&out).map(|header| header.durable_before)
         };
-        assert_eq!(told(1, 1), Ok(1));
-        assert_eq!(told(9000, 12), Ok(12));
-        assert_eq!(told(12, 0), Ok(0));
-        assert_eq!(told(70_000, 70_000 - 65_534), Ok(70_000 - 65_534));
-        assert_eq!(told(70_000, 70_000 - 65_535), Ok(0));
-        assert_eq!(told(u32::MAX - 1, u32::MAX - 1), Ok(u32::MAX - 1));
-        assert_eq!(told(u32::MAX - 1, 1), Ok(0));
+        assert_eq!(reported(1, 1), Ok(1));
+        assert_eq!(reported(9000, 12), Ok(12));
+        assert_eq!(reported(12, 0), Ok(0));
+        assert_eq!(reported(70_000, 70_000 - 65_534), Ok(70_000 - 65_534));
+        assert_eq!(reported(70_000, 70_000 - 65_535), Ok(0));
+        assert_eq!(reported(u32::MAX - 1, u32::MAX - 1), Ok(u32::MAX - 1));
+        assert_eq!(reported(u32::MAX - 1, 1), Ok(0));
     }
 
     #[test]

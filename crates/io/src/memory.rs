@@ -13,8 +13,8 @@ mod tests {
 
     #[test]
     fn physical_memory_is_at_least_what_proc_shows() {
-        let said = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let kib = said.strip_prefix("MemTotal:").and_then(|rest| rest.split_whitespace().next());
+        let reported = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let kib = reported.strip_prefix("MemTotal:").and_then(|rest| rest.split_whitespace().next());
         // Some containers see less.
         let kib: u64 = kib.and_then(|kib| kib.parse().ok()).unwrap_or(1);
         assert!((kib..64 << 30).contains(&(physical_bytes() >> 10)), "{kib}");

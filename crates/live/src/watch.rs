@@ -33,7 +33,7 @@ enum Now {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Standing {
-    said: bool,
+    reported: bool,
     /// Since when the state differs from the last report.
     otherwise_since_us: Option<u64>,
 }
@@ -41,7 +41,7 @@ struct Standing {
 impl Standing {
     /// Returns true when the state has changed for long enough to be reported.
     fn turns(&mut self, now: &Now, time_us: u64, lasts_us: u64) -> bool {
-        let otherwise = matches!((now, self.said), (Now::Bad, false) | (Now::Good, true));
+        let otherwise = matches!((now, self.reported), (Now::Bad, false) | (Now::Good, true));
         if !otherwise {
             self.otherwise_since_us = None;
             return false;
@@ -49,7 +49,7 @@ impl Standing {
         let since = *self.otherwise_since_us.get_or_insert(time_us);
         let turns = time_us.saturating_sub(since) >= lasts_us;
         if turns {
-            *self = Standing { said: !self.said, otherwise_since_us: None };
+            *self = Standing { reported: !self.reported, otherwise_since_us: None };
         }
         turns
     }
@@ -115,7 +115,7 @@ impl Watch {
         let what = if matter == Matter::Apply { "apply lag" } else { "transport lag" };
         let lag = figure::seconds(lag.unwrap_or_default());
         let limit = figure::seconds(limits.warn_s);
-        Some(match standing.said {
+        Some(match standing.reported {
             true => format!("THRESHOLD {name}: {what} {lag}, above {limit}"),
             false => format!("THRESHOLD {name}: {what} {lag}, well below {limit} again"),
         })
@@ -128,7 +128,7 @@ impl Watch {
         if !standing.turns(&now, time_us, lasts) {
             return None;
         }
-        Some(match standing.said {
+        Some(match standing.reported {
             true => format!("THRESHOLD {name}: not connected for {}", figure::seconds(lasts as f64 / 1e6)),
             false => format!("THRESHOLD {name}: connected again"),
         })
@@ -201,12 +201,12 @@ mod tests {
     #[test]
     fn lag_oscillating_around_its_threshold_is_reported_once() {
         let mut scene = Scene::new();
-        let mut said = scene.looks(10, "streaming", json!(11.0));
+        let mut reported = scene.looks(10, "streaming", json!(11.0));
         for _ in 0..100 {
-            said.extend(scene.looks(7, "streaming", json!(9.0)));
-            said.extend(scene.looks(7, "streaming", json!(11.0)));
+            reported.extend(scene.looks(7, "streaming", json!(9.0)));
+            reported.extend(scene.looks(7, "streaming", json!(11.0)));
         }
-        assert_eq!(said.len(), 1, "{said:?}");
+        assert_eq!(reported.len(), 1, "{reported:?}");
     }
 
     #[test]

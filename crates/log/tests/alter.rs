@@ -358,26 +358,26 @@ fn unsafe_layout_change_is_refused_with_a_remedy() {
     for (number, words) in
         [(2, "current one"), (2, "switch-logfile"), (1, "not archived"), (7, "there is no log group 7")]
     {
-        let said = refused(&mut open, number);
-        assert!(said.contains(words) && said.contains("hint: "), "{said}");
+        let printed = refused(&mut open, number);
+        assert!(printed.contains(words) && printed.contains("hint: "), "{printed}");
     }
     // This log begins without a checkpoint, unlike the one before.
     open.writer.switch(7).unwrap().unwrap();
     archive_group(&open.log, 0, &mut || {}).unwrap();
     archive_group(&open.log, 1, &mut || {}).unwrap();
-    let said = refused(&mut open, 2);
-    assert!(said.contains("needed for recovery") && said.contains("standfast checkpoint"), "{said}");
+    let printed = refused(&mut open, 2);
+    assert!(printed.contains("needed for recovery") && printed.contains("standfast checkpoint"), "{printed}");
     open.log.set_checkpoint(open.writer.position());
     open.writer.change_groups::<Failed>(Some(1), None, |_, _| Ok(())).unwrap();
-    let said = refused(&mut open, 2);
-    assert!(said.contains("at least two groups"), "{said}");
+    let printed = refused(&mut open, 2);
+    assert!(printed.contains("at least two groups"), "{printed}");
 
     let remembered = |_: &Layout, _: &[PathBuf]| -> Result<(), Failed> { Ok(()) };
     open.writer.drop_member(Path::new("/sim/m1"), remembered).unwrap();
-    let said = open.writer.drop_member(Path::new("/sim/m0"), remembered).unwrap_err().to_string();
-    assert!(said.contains("no living member but that in /sim/m0"), "{said}");
-    let said = open.log.make_member::<Failed>(Path::new("/sim/m0")).err().unwrap().to_string();
-    assert!(said.contains("living member in /sim/m0 already"), "{said}");
+    let printed = open.writer.drop_member(Path::new("/sim/m0"), remembered).unwrap_err().to_string();
+    assert!(printed.contains("no living member but that in /sim/m0"), "{printed}");
+    let printed = open.log.make_member::<Failed>(Path::new("/sim/m0")).err().unwrap().to_string();
+    assert!(printed.contains("living member in /sim/m0 already"), "{printed}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-type Told = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
+type Reported = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// The real disk, with directories whose files cannot be written.
 #[derive(Clone, Default)]
@@ -109,7 +109,7 @@ struct Memory {
 }
 
 impl MemberKeeper for Memory {
-    fn lost(&self, members: &[MemberNotice]) -> Told {
+    fn lost(&self, members: &[MemberNotice]) -> Reported {
         if self.fails.load(SeqCst) {
             return Err("the volume of the control file is full".into());
         }
@@ -155,8 +155,8 @@ fn failed_member_is_recorded_before_the_write_is_committed() {
         }
         let lost = member(&rig, 1, failing);
         assert_eq!(memory.paths(), std::slice::from_ref(&lost));
-        let told_at = memory.at.lock().unwrap()[0];
-        assert!(told_at < rig.end(), "the write was reported before it was recorded");
+        let reported_at = memory.at.lock().unwrap()[0];
+        assert!(reported_at < rig.end(), "the write was reported before it was recorded");
         assert_eq!((log.dropped_members(), log.groups()[0].members.len()), (vec![lost], members - 1));
         // The next group has members of its own, and drops its own.
         writer.switch(7).unwrap().unwrap();
@@ -204,8 +204,8 @@ fn log_is_poisoned_if_a_lost_member_is_unrecorded_or_the_last() {
         for _ in 0..2 {
             let refused = writer.write(&[&batch], Scn(3)).unwrap_err();
             assert!(matches!(refused, LogError::Poisoned { at, .. } if at == before), "{refused}");
-            let said = refused.to_string();
-            assert!(all || said.contains("cannot be remembered: the volume of"), "{said}");
+            let printed = refused.to_string();
+            assert!(all || printed.contains("cannot be remembered: the volume of"), "{printed}");
         }
         assert_eq!((memory.paths(), log.dropped_members()), (vec![], vec![]));
         assert_eq!(devices.afterwards.load(SeqCst), 0);
@@ -269,7 +269,7 @@ fn remember(disk: &dyn Disk, lost: &[PathBuf]) -> Result<()> {
 }
 
 impl MemberKeeper for OnDisk {
-    fn lost(&self, members: &[MemberNotice]) -> Told {
+    fn lost(&self, members: &[MemberNotice]) -> Reported {
         let mut lost = remembered(&self.0);
         for notice in members {
             if let MemberNotice::Dropped { path, .. } = notice {

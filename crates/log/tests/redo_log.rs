@@ -177,8 +177,8 @@ fn truncation_voids_divergent_redo_within_and_across_groups() {
         if across {
             writer.switch(2).unwrap().unwrap();
         }
-        let surplus = rig.batch(77, 3000);
-        writer.write(&[&surplus], Scn(0)).unwrap();
+        let divergent = rig.batch(77, 3000);
+        writer.write(&[&divergent], Scn(0)).unwrap();
         writer.cut(cut, Scn(1)).unwrap();
         rig.stream.truncate(cut.bytes_since(Scn::START) as usize);
         let other = rig.batch(99, 4000);
@@ -212,8 +212,8 @@ fn truncation_after_a_damaged_block_is_not_overlooked() {
         writer.write(&[&batch], Scn(0)).unwrap();
     }
     let cut = Scn(rig.end().0 - 700);
-    let surplus = rig.batch(77, 3000);
-    writer.write(&[&surplus], Scn(0)).unwrap();
+    let divergent = rig.batch(77, 3000);
+    writer.write(&[&divergent], Scn(0)).unwrap();
     writer.cut(cut, Scn(1)).unwrap();
     rig.stream.truncate(cut.bytes_since(Scn::START) as usize);
     let other = rig.batch(99, 4000);

@@ -141,7 +141,7 @@ pub fn sections(active: &Active) -> Vec<Section> {
             })
             .collect(),
     };
-    let told = format!(
+    let reported = format!(
         "{} to {}: {} samples, which stand for {} s of sessions and threads that were not idle.",
         when(active.begin_us),
         when(active.end_us),
@@ -151,7 +151,7 @@ pub fn sections(active: &Active) -> Vec<Section> {
     let section =
         |title: &str, table| Section { title: title.to_owned(), table: Some(table), ..Section::default() };
     vec![
-        Section { notes: vec![told], ..section("Top events", top("event", "class", &active.events)) },
+        Section { notes: vec![reported], ..section("Top events", top("event", "class", &active.events)) },
         section("Top sessions and threads", top("who", "mostly", &active.sessions)),
         section("Course", course),
     ]

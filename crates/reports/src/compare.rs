@@ -117,7 +117,7 @@ pub fn sections(comparison: &Comparison) -> Vec<Section> {
         ("second", interval(&comparison.after)),
     ];
     let section = |title: &str| Section { title: title.to_owned(), ..Section::default() };
-    let said = |title: &str, findings: &[Finding]| Section {
+    let reported = |title: &str, findings: &[Finding]| Section {
         notes: if findings.is_empty() { vec!["None.".into()] } else { Vec::new() },
         findings: findings.to_vec(),
         ..section(title)
@@ -126,8 +126,8 @@ pub fn sections(comparison: &Comparison) -> Vec<Section> {
     vec![
         Section { facts, notes: flags.collect(), ..section("Identity and intervals") },
         figures("Key figures", &comparison.key),
-        said("What the difference means", &comparison.remarks),
-        said("Findings of the second interval", &comparison.findings),
+        reported("What the difference means", &comparison.remarks),
+        reported("Findings of the second interval", &comparison.findings),
         figures("Parts of a commit, means", &comparison.parts),
         figures("Wait events, means", &comparison.events),
     ]

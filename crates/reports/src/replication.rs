@@ -112,13 +112,13 @@ fn standby(
     // A restarted sender counts from zero.
     let grown =
         |of: fn(&Destination) -> Option<u64>| of(now)?.checked_sub(of(before)?).filter(|_| same_process);
-    let said = said_of(from, to, name);
-    let (own, own_before) = (said.now, said.before);
+    let reported = reported_of(from, to, name);
+    let (own, own_before) = (reported.now, reported.before);
     let lines = |word: &str| {
         let of = format!("destination {name}: ");
         alerts
             .iter()
-            .filter(|line| line.split_once(&of).is_some_and(|(_, said)| said.starts_with(word)))
+            .filter(|line| line.split_once(&of).is_some_and(|(_, reported)| reported.starts_with(word)))
             .count() as u64
     };
     StandbyFigures {
@@ -141,7 +141,7 @@ fn standby(
         gap_end: now.gap.as_ref().and_then(|gap| gap.bytes_left),
         gap_connections: now.gap.as_ref().and_then(|gap| gap.connections),
         last_trouble: now.last_trouble.clone(),
-        silent: said.silent,
+        silent: reported.silent,
         restarted: own
             .zip(own_before)
             .is_some_and(|(now, before)| now.sample.started_us != before.sample.started_us),
@@ -160,13 +160,13 @@ fn standby(
 }
 
 /// A standby's observations of itself, at both ends.
-struct Said<'o> {
+struct Reported<'o> {
     now: Option<&'o Observation>,
     before: Option<&'o Observation>,
     silent: Option<String>,
 }
 
-fn said_of<'o>(from: &'o Observation, to: &'o Observation, name: &str) -> Said<'o> {
+fn reported_of<'o>(from: &'o Observation, to: &'o Observation, name: &str) -> Reported<'o> {
     let in_one = |of: &'o Observation| of.standbys.iter().find(|remote| remote.name == name);
     let now = in_one(to);
     let silent = match now {
@@ -177,7 +177,7 @@ fn said_of<'o>(from: &'o Observation, to: &'o Observation, name: &str) -> Said<'
         Some(_) => None,
     };
     let own = |remote: Option<&'o standfast_instruments::Remote>| remote?.observation.as_deref();
-    Said { now: own(now), before: own(in_one(from)), silent }
+    Reported { now: own(now), before: own(in_one(from)), silent }
 }
 
 fn stopped(destination: &Destination) -> Vec<String> {

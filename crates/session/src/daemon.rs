@@ -434,7 +434,7 @@ mod tests {
         let sessions: Vec<Session> =
             (0..BUCKET_SESSIONS + 2).map(|_| Session::attach(segment, 3, 1, 1).unwrap()).collect();
         let chosen = [sessions[3], sessions[BUCKET_SESSIONS + 1]];
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, reported) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let waiters = chosen.map(|session| {
                 let tell = tell.clone();
@@ -449,7 +449,7 @@ mod tests {
                     futex::wait_as(wakes, wakes.load(SeqCst), own, monotonic_ns() + 20_000_000_000)
                 })
             });
-            told.iter().take(2).for_each(await_sleep);
+            reported.iter().take(2).for_each(await_sleep);
             let mut called = Waiters::default();
             segment.publish_durable(3, 1 << 32 | 10, &mut called, &mut |_, _| {});
             segment.wake(&mut called);

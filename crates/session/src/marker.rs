@@ -391,9 +391,9 @@ mod tests {
         std::os::unix::fs::symlink(at("nowhere"), marker_of("dangling")).unwrap();
         std::fs::File::create(marker_of("huge")).unwrap().set_len(1 << 40).unwrap();
         for name in ["fifo", "socket", "directory", "zero", "link", "dangling", "huge"] {
-            let ((told, heard), path) = (std::sync::mpsc::channel(), at(name));
+            let ((reported, heard), path) = (std::sync::mpsc::channel(), at(name));
             std::thread::spawn(move || {
-                let _ = told.send(Marker::read(&path));
+                let _ = reported.send(Marker::read(&path));
             });
             let read = heard.recv_timeout(std::time::Duration::from_secs(60));
             assert!(matches!(read, Ok(Err(MarkerError::Malformed(_)))), "{name}: {read:?}");

@@ -399,7 +399,7 @@ fn thread_can_sleep_on_a_read_only_mapped_word() {
         unsafe { &*address.cast::<AtomicU32>() }
     };
     let (read, written) = (map(libc::PROT_READ), map(libc::PROT_READ | libc::PROT_WRITE));
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, reported) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(move || {
             let time = libc::timespec { tv_sec: 60, tv_nsec: 0 };
@@ -413,7 +413,7 @@ fn thread_can_sleep_on_a_read_only_mapped_word() {
             }
             woken
         });
-        told.recv().unwrap();
+        reported.recv().unwrap();
         let wake = || {
             // SAFETY: a word that is mapped.
             unsafe { libc::syscall(libc::SYS_futex, written.as_ptr(), libc::FUTEX_WAKE, 1) }

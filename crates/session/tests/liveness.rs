@@ -43,8 +43,8 @@ impl Memory {
         let mut command = Command::new(words.next().unwrap());
         command.args(words).args(["--exact", test, "--nocapture"]).env(APPLICATION, &self.path);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-        let is_ready = said.any(|line| line.unwrap().ends_with(READY));
+        let mut printed = BufReader::new(child.stdout.take().unwrap()).lines();
+        let is_ready = printed.any(|line| line.unwrap().ends_with(READY));
         Application(child, is_ready)
     }
 }

@@ -175,7 +175,7 @@ impl Capture {
     }
 
     /// Sets where the pages of rewritten WALs are handed over.
-    pub fn told_by(mut self, first_pages: FirstPages) -> Capture {
+    pub fn reported_by(mut self, first_pages: FirstPages) -> Capture {
         self.first_pages = first_pages;
         self
     }

@@ -354,9 +354,9 @@ impl<'c> Guard<'c> {
     ///
     /// # Errors
     /// `NotGuarded` when the file is gone.
-    pub fn report_write_lock(&self, told: guard_vfs::WriteLockHook) -> Result<(), GuardError> {
+    pub fn report_write_lock(&self, reported: guard_vfs::WriteLockHook) -> Result<(), GuardError> {
         // A second hook would get the same events.
-        let _ = self.state()?.write_lock_hook.set(told);
+        let _ = self.state()?.write_lock_hook.set(reported);
         Ok(())
     }
 
@@ -483,8 +483,8 @@ mod tests {
     fn wal_is_reset_only_when_the_backfilled_hook_agrees() {
         let (path, connection) = database("all-moved");
         let guard = Guard::of(&connection).unwrap();
-        let (told, agrees) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-        let (tells, answer) = (told.clone(), agrees.clone());
+        let (reported, agrees) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let (tells, answer) = (reported.clone(), agrees.clone());
         let hook = move |frame| {
             tells.lock().unwrap().push(frame);
             answer.load(SeqCst)
@@ -508,10 +508,16 @@ mod tests {
         let third = write();
         agrees.store(true, SeqCst);
         passive().unwrap();
-        assert_eq!((backfilled(), told.lock().unwrap().as_slice()), (second.frame, [first.frame].as_slice()));
+        assert_eq!(
+            (backfilled(), reported.lock().unwrap().as_slice()),
+            (second.frame, [first.frame].as_slice())
+        );
         reader.execute_batch("COMMIT").unwrap();
         passive().unwrap();
-        assert_eq!((backfilled(), told.lock().unwrap().last().copied()), (third.frame, Some(third.frame)));
+        assert_eq!(
+            (backfilled(), reported.lock().unwrap().last().copied()),
+            (third.frame, Some(third.frame))
+        );
         assert_ne!(write().salts, third.salts, "now it was");
     }
 

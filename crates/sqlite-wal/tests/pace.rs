@@ -91,8 +91,8 @@ fn throttled_checkpoint_hurries_as_soon_as_requested() {
     for portion in [1, 3] {
         let (rig, hurry) = (Rig::new(), Arc::<AtomicBool>::default());
         rig.fill();
-        let told = hurry.clone();
-        rig.machine.at_boundary(1 + portion, move || told.store(true, SeqCst));
+        let reported = hurry.clone();
+        rig.machine.at_boundary(1 + portion, move || reported.store(true, SeqCst));
         assert_eq!(rig.syncs_at(&throttled_until(&hurry)), ALWAYS + portion, "told during portion {portion}");
     }
 }

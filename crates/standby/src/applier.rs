@@ -82,8 +82,8 @@ impl Applier {
         let (files, directory) = (OpenFiles::now(), &self.environment.paths.databases);
         let places = open.iter().flat_map(|(_, name)| files.database(name, &directory.join(name))).collect();
         let (moved, shared, ids) = (self.moved.clone(), self.shared.clone(), open.clone());
-        let changed = move |news: &[Moved]| {
-            let certain = news.iter().filter(|moved| moved.finding.is_certain());
+        let changed = move |changes: &[Moved]| {
+            let certain = changes.iter().filter(|moved| moved.finding.is_certain());
             let mut moved = moved.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             let number = |name: &str| ids.iter().find(|(_, known)| known == name).map(|(id, _)| *id);
             moved.extend(certain.filter_map(|at| Some((number(&at.place.database)?, at.to_string()))));
@@ -394,9 +394,9 @@ impl Applier {
     fn note_compared(&self, report: &ApplyReport) {
         let mut keep = false;
         for (id, compared) in &report.compared {
-            let news = self.shared.verified.note(*id, compared);
-            keep |= news.keep;
-            if let Some(text) = news.alert {
+            let changes = self.shared.verified.note(*id, compared);
+            keep |= changes.keep;
+            if let Some(text) = changes.alert {
                 let name = self.environment.database_name(*id).unwrap_or_else(|| id.to_string());
                 self.environment.alert.say(format!("verification: database {name}: {text}"));
             }
@@ -461,15 +461,15 @@ fn open_apply(
         workers: environment.config.standby.apply_workers,
         limits,
     };
-    let (told, known) = (environment.clone(), shared.clone());
+    let (reported, known) = (environment.clone(), shared.clone());
     let observer = move |event: &ApplyEvent| {
         if let ApplyEvent::Detached { database, .. } = event {
-            let control = told.control();
+            let control = reported.control();
             let gone = control.databases.iter().find(|record| record.id == *database);
             known.stopped.remove(|name| gone.is_some_and(|record| record.name == name));
             known.verified.retain(|id| id != *database);
         }
-        remember(&told, event)
+        remember(&reported, event)
     };
     let mut apply = Apply::open(config, Box::new(observer))?;
     for (id, scn) in environment.control().detached {

@@ -110,7 +110,7 @@ fn apply_until_stopped(
     let mut last_sync = Instant::now();
     let mut retry_at = Instant::now() + RETRY_APPLY;
     let mut dirty = true;
-    let mut said = false;
+    let mut reported = false;
     while !shared.is_stopping() {
         if !shared.apply_is_on() {
             applier.leave_moved()?;
@@ -141,16 +141,16 @@ fn apply_until_stopped(
                 // not freed.
                 Err(error @ InstanceError::Io { .. }) => {
                     dirty = true;
-                    if !said {
+                    if !reported {
                         let alert = &environment.alert;
                         let error = error.in_one_line();
                         alert.say(format!("standby logs stay occupied until it can be written: {error}"));
                     }
-                    said = true;
+                    reported = true;
                 }
                 result => {
                     result?;
-                    said = false;
+                    reported = false;
                 }
             }
         }

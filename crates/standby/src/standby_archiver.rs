@@ -15,7 +15,7 @@ pub fn run_archiver(
     shared: &StandbyShared,
     orders: &std::sync::mpsc::Receiver<bool>,
 ) {
-    let mut said = false;
+    let mut reported = false;
     // A log that became full before its last redo was confirmed is archived a little later.
     let mut unconfirmed = false;
     loop {
@@ -25,7 +25,7 @@ pub fn run_archiver(
         match order {
             Ok(false) | Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
             Ok(true) => {}
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) if !said && !unconfirmed => continue,
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) if !reported && !unconfirmed => continue,
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
         }
         if environment.control().role == Role::FarSync {
@@ -33,9 +33,9 @@ pub fn run_archiver(
             shared.log.set_checkpoint(shared.confirmed());
         }
         match archive_confirmed(environment, shared) {
-            Ok(()) => said = false,
-            Err(error) if !said => {
-                said = true;
+            Ok(()) => reported = false,
+            Err(error) if !reported => {
+                reported = true;
                 environment.alert.say(format!("archiving failed and will be tried again: {error}"));
             }
             Err(_) => {}

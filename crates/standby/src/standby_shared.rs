@@ -32,8 +32,8 @@ pub struct StandbyShared {
     /// Time of the newest applied commit, microseconds since the Unix epoch; 0: none since the start.
     pub(crate) applied_commit_us: AtomicU64,
     stop: Arc<AtomicBool>,
-    news: Mutex<bool>,
-    news_came: Condvar,
+    changes: Mutex<bool>,
+    changed: Condvar,
     pub(crate) stopped: Stopped,
     pub verified: Verified,
     pub(crate) last_heard_us: AtomicU64,
@@ -49,8 +49,8 @@ pub struct StandbyShared {
     apply_on: AtomicBool,
     /// Ignore the delay until apply is started again.
     no_delay: AtomicBool,
-    /// The delay set by the source, milliseconds; `UNSAID` if it has set none.
-    said_delay_ms: AtomicU64,
+    /// The delay set by the source, milliseconds; `UNSET` if it has set none.
+    source_delay_ms: AtomicU64,
     /// When the next delayed commit becomes due, microseconds since the Unix epoch; 0: none.
     next_due_us: AtomicU64,
 }
@@ -74,7 +74,7 @@ pub struct Copyable {
     pub replaced: Vec<DatabaseId>,
 }
 
-const UNSAID: u64 = u64::MAX;
+const UNSET: u64 = u64::MAX;
 
 impl StandbyShared {
     pub(crate) fn new(log: Arc<RedoLog>, end: Scn, confirmed: Scn, verified: Verified) -> StandbyShared {
@@ -89,8 +89,8 @@ impl StandbyShared {
             transactions: AtomicU64::new(0),
             applied_commit_us: AtomicU64::new(0),
             stop: Arc::default(),
-            news: Mutex::new(false),
-            news_came: Condvar::new(),
+            changes: Mutex::new(false),
+            changed: Condvar::new(),
             stopped: Stopped::default(),
             verified,
             last_heard_us: AtomicU64::new(0),
@@ -102,7 +102,7 @@ impl StandbyShared {
             lacks_redo: AtomicBool::new(false),
             apply_on: AtomicBool::new(true),
             no_delay: AtomicBool::new(false),
-            said_delay_ms: AtomicU64::new(UNSAID),
+            source_delay_ms: AtomicU64::new(UNSET),
             next_due_us: AtomicU64::new(0),
         }
     }
@@ -167,10 +167,10 @@ impl StandbyShared {
     }
 
     pub(crate) fn wake(&self) {
-        let mut news = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if !*news {
-            *news = true;
-            self.news_came.notify_one();
+        let mut changes = self.changes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !*changes {
+            *changes = true;
+            self.changed.notify_one();
         }
     }
 
@@ -231,9 +231,9 @@ impl StandbyShared {
     /// Records the warning; returns whether it is new.
     pub(crate) fn note_unwise(&self, unwise: Option<String>) -> bool {
         let mut known = self.unwise.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let news = unwise.is_some() && *known != unwise;
+        let changes = unwise.is_some() && *known != unwise;
         *known = unwise;
-        news
+        changes
     }
 
     /// Starts or stops apply; `no_delay`: apply delayed redo immediately.
@@ -270,9 +270,9 @@ impl StandbyShared {
         if self.no_delay.load(SeqCst) {
             return 0;
         }
-        match self.said_delay_ms.load(SeqCst) {
-            UNSAID => environment.config.standby.apply_delay_s.saturating_mul(1_000_000),
-            said => said.saturating_mul(1_000),
+        match self.source_delay_ms.load(SeqCst) {
+            UNSET => environment.config.standby.apply_delay_s.saturating_mul(1_000_000),
+            reported => reported.saturating_mul(1_000),
         }
     }
 
@@ -283,15 +283,15 @@ impl StandbyShared {
 
     /// Records the delay that the source sets.
     pub(crate) fn note_upstream(&self, upstream: Option<&Upstream>) {
-        let said = upstream.and_then(|upstream| upstream.delay_ms);
-        self.said_delay_ms.store(said.unwrap_or(UNSAID), SeqCst);
+        let reported = upstream.and_then(|upstream| upstream.delay_ms);
+        self.source_delay_ms.store(reported.unwrap_or(UNSET), SeqCst);
     }
 
     /// Ends waits for room in the standby log, and throttled checkpoints.
     pub fn stop(&self) {
         self.stop.store(true, SeqCst);
-        *self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = true;
-        self.news_came.notify_one();
+        *self.changes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = true;
+        self.changed.notify_one();
     }
 
     pub fn is_stopping(&self) -> bool {
@@ -306,20 +306,20 @@ impl StandbyShared {
     /// Waits for `time` so that more redo arrives; ends early only at a stop. Meanwhile threads with news need not wake
     /// this one.
     pub(crate) fn let_more_come(&self, time: Duration) {
-        let mut news = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        *news = true;
-        drop(self.news_came.wait_timeout_while(news, time, |_| !self.is_stopping()));
+        let mut changes = self.changes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *changes = true;
+        drop(self.changed.wait_timeout_while(changes, time, |_| !self.is_stopping()));
     }
 
     pub(crate) fn wait_for_changes(&self, timeout: Duration) {
-        let mut news = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if !*news {
-            news = match self.news_came.wait_timeout(news, timeout) {
-                Ok((news, _)) => news,
+        let mut changes = self.changes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !*changes {
+            changes = match self.changed.wait_timeout(changes, timeout) {
+                Ok((changes, _)) => changes,
                 Err(poisoned) => poisoned.into_inner().0,
             };
         }
-        *news = false;
+        *changes = false;
     }
 }
 

@@ -128,8 +128,8 @@ mod tests {
             reason: "by command".into(),
         };
         stopped.hold(Some(held(7)));
-        let (second, told) = stopped.since(first).unwrap();
-        assert_eq!(told, [held(7)]);
+        let (second, reported) = stopped.since(first).unwrap();
+        assert_eq!(reported, [held(7)]);
         assert!(stopped.is_empty() && stopped.all().is_empty());
         stopped.hold(Some(held(8)));
         assert!(stopped.since(second).is_none(), "it is said once");

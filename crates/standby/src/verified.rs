@@ -38,7 +38,7 @@ struct Found {
 
 /// What to do about a new finding.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct Changes {
     /// The set of differing pages has changed and must be stored.
     pub keep: bool,
     /// A line for the alert log about this database.
@@ -56,12 +56,12 @@ impl Verified {
         Verified { version: AtomicU64::new(1), state: Mutex::new(state) }
     }
 
-    pub fn note(&self, database: DatabaseId, compared: &Compared) -> News {
+    pub fn note(&self, database: DatabaseId, compared: &Compared) -> Changes {
         let mut state = self.lock();
         let found = state.databases.entry(database).or_default();
-        let news = found.note(compared);
+        let changes = found.note(compared);
         self.version.fetch_add(1, SeqCst);
-        news
+        changes
     }
 
     /// Forgets databases that no longer exist.
@@ -115,14 +115,14 @@ impl Verified {
 }
 
 impl Found {
-    fn note(&mut self, compared: &Compared) -> News {
+    fn note(&mut self, compared: &Compared) -> Changes {
         let before: BTreeSet<PageNo> = self.differing.keys().copied().collect();
-        let mut news = News::default();
+        let mut changes = Changes::default();
         match compared {
             Compared::Replaced => self.differing.clear(),
             Compared::Failed { run, error } => {
                 if std::mem::replace(&mut self.failed, *run) != *run {
-                    news.alert = Some(format!("cannot be compared with the primary: {error}"));
+                    changes.alert = Some(format!("cannot be compared with the primary: {error}"));
                 }
             }
             Compared::Pages { run, scn, database_pages, pages } => {
@@ -144,7 +144,7 @@ impl Found {
             }
         }
         let now: BTreeSet<PageNo> = self.differing.keys().copied().collect();
-        news.keep = now != before;
+        changes.keep = now != before;
         let new: Vec<_> = now.difference(&before).collect();
         if let Some(first) = new.first() {
             let what = format!(
@@ -152,12 +152,12 @@ impl Found {
                 new.len(),
                 self.scn
             );
-            news.alert =
+            changes.alert =
                 Some(hint::in_one_line(what, Some("run `standfast verify --repair` at the primary")));
         } else if now.is_empty() && !before.is_empty() {
-            news.alert = Some("the pages that differed are what the primary has again".into());
+            changes.alert = Some("the pages that differed are what the primary has again".into());
         }
-        news
+        changes
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
         Compared::Pages { run, scn: Scn(scn), database_pages: 50, pages: pages.iter().map(page).collect() }
     }
 
-    fn told(verified: &Verified) -> VerifiedDatabase {
+    fn reported(verified: &Verified) -> VerifiedDatabase {
         verified.since(0, |id| Some(id.to_string())).unwrap().1.remove(0)
     }
 
@@ -188,17 +188,17 @@ mod tests {
         assert!(
             first.keep && first.alert.is_some_and(|alert| alert.contains("2 pages, page 2 as of SCN 100"))
         );
-        assert_eq!((told(&verified).compared, told(&verified).differing), (3, 2));
-        assert_eq!(verified.note(DB, &pages(7, 200, &[(4, Some(1))])), News::default());
+        assert_eq!((reported(&verified).compared, reported(&verified).differing), (3, 2));
+        assert_eq!(verified.note(DB, &pages(7, 200, &[(4, Some(1))])), Changes::default());
         assert_eq!(verified.differing().len(), 2);
         // After a restart it knows the pages, and has compared nothing.
         let verified = Verified::new(&verified.differing());
-        assert_eq!((told(&verified).compared, told(&verified).differing), (0, 2));
+        assert_eq!((reported(&verified).compared, reported(&verified).differing), (0, 2));
         let again = verified.note(DB, &pages(8, 300, &[(2, Some(9))]));
-        assert_eq!(again, News::default());
+        assert_eq!(again, Changes::default());
         let cured = verified.note(DB, &pages(8, 400, &[(2, Some(1)), (3, Some(1))]));
         assert!(cured.keep && cured.alert.is_some());
-        assert_eq!((told(&verified).compared, told(&verified).differing), (3, 0));
+        assert_eq!((reported(&verified).compared, reported(&verified).differing), (3, 0));
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
         let verified = Verified::new(&[]);
         verified.note(DB, &pages(7, 100, &[(40, Some(9)), (60, Some(9))]));
         verified.note(DB, &pages(7, 200, &[]));
-        assert_eq!(told(&verified).differing, 1, "the database ends before page 60");
+        assert_eq!(reported(&verified).differing, 1, "the database ends before page 60");
         assert!(verified.note(DB, &Compared::Replaced).keep);
         assert!(verified.differing().is_empty());
         verified.note(DB, &pages(7, 300, &[(40, Some(9))]));

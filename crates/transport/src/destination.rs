@@ -112,7 +112,7 @@ pub struct Destination {
     /// Why the instance itself last ended a stream; cleared by the next acknowledgement.
     own_trouble: Option<String>,
     /// Reported reasons of the attempts that failed since it last answered.
-    said: Vec<String>,
+    reported: Vec<String>,
     /// The instance has ended this destination: it no longer affects any decision about commits.
     ended: bool,
     events: Vec<SenderEvent>,
@@ -149,7 +149,7 @@ impl Destination {
             failures: 0,
             last_refusal: None,
             own_trouble: None,
-            said: Vec::new(),
+            reported: Vec::new(),
             ended: false,
             events: Vec::new(),
         }
@@ -330,13 +330,13 @@ impl Destination {
         let was_connected = self.is_connected() || self.phase == Phase::Resolving;
         let reason = reason.into();
         if was_connected || self.failures == 0 {
-            self.said.clear();
+            self.reported.clear();
         }
         // While a destination stays away, each reason is reported once, not at every attempt. The reasons differ: first
         // nothing listens, later it may refuse.
-        let is_new = self.said.len() < REASONS_REPORTED_MAX && !self.said.contains(&reason);
+        let is_new = self.reported.len() < REASONS_REPORTED_MAX && !self.reported.contains(&reason);
         if is_new {
-            self.said.push(reason.clone());
+            self.reported.push(reason.clone());
         }
         self.lose(now, reason, is_new);
     }
@@ -380,14 +380,14 @@ impl Destination {
             return;
         }
         let kind = refusal.code.kind();
-        let news = self.last_refusal.as_ref() != Some(&refusal);
+        let changes = self.last_refusal.as_ref() != Some(&refusal);
         if kind == RefusalKind::Leaving {
             return self.leaves(now, refusal);
         }
         if kind == RefusalKind::NoAnswerYet {
             let reason = refusal.to_string();
             self.last_refusal = Some(refusal);
-            return self.lose(now, reason, news);
+            return self.lose(now, reason, changes);
         }
         self.failures += 1;
         self.catch_up = None;
@@ -396,7 +396,7 @@ impl Destination {
             _ => self.next_pause(),
         };
         self.phase = Phase::Failed { code: Some(refusal.code), retry_at: Some(now + pause) };
-        if news {
+        if changes {
             self.events.push(SenderEvent::Refused(refusal.clone()));
             self.last_refusal = Some(refusal);
         }

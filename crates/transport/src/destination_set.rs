@@ -22,18 +22,18 @@ pub struct Others {
 /// The set of all destinations of a primary.
 #[derive(Debug, Default)]
 pub struct DestinationSet {
-    seats: Mutex<Vec<Weak<Seat>>>,
+    slots: Mutex<Vec<Weak<Slot>>>,
 }
 
 /// The slot of a destination: the state that the others see. It lives as long as its sender.
 #[derive(Debug, Default)]
-pub(crate) struct Seat {
+pub(crate) struct Slot {
     synchronised: AtomicBool,
     affirms: AtomicBool,
     acknowledged: AtomicU64,
 }
 
-impl Seat {
+impl Slot {
     /// Publishes the state: whether commits wait for it and it keeps up, and whether it writes the redo that it
     /// receives.
     pub fn show(&self, synchronised: bool, affirms: bool, acknowledged: Scn) {
@@ -44,26 +44,26 @@ impl Seat {
 }
 
 impl DestinationSet {
-    pub(crate) fn sit(&self) -> Arc<Seat> {
-        let seat = Arc::new(Seat::default());
-        let mut seats = lock(&self.seats);
-        seats.retain(|other| other.strong_count() > 0);
-        seats.push(Arc::downgrade(&seat));
-        seat
+    pub(crate) fn sit(&self) -> Arc<Slot> {
+        let slot = Arc::new(Slot::default());
+        let mut slots = lock(&self.slots);
+        slots.retain(|other| other.strong_count() > 0);
+        slots.push(Arc::downgrade(&slot));
+        slot
     }
 
-    /// Runs `decision`, which must publish its outcome in `seat`, while no other destination decides.
-    pub(crate) fn decide<T>(&self, seat: &Arc<Seat>, decision: impl FnOnce(Others) -> T) -> T {
-        let seats = lock(&self.seats);
+    /// Runs `decision`, which must publish its outcome in `slot`, while no other destination decides.
+    pub(crate) fn decide<T>(&self, slot: &Arc<Slot>, decision: impl FnOnce(Others) -> T) -> T {
+        let slots = lock(&self.slots);
         let mut others = Others::default();
-        for other in seats.iter().filter_map(Weak::upgrade).filter(|other| !Arc::ptr_eq(other, seat)) {
+        for other in slots.iter().filter_map(Weak::upgrade).filter(|other| !Arc::ptr_eq(other, slot)) {
             if other.synchronised.load(SeqCst) {
                 others.synchronised |= other.affirms.load(SeqCst);
                 others.acknowledged = others.acknowledged.max(Scn(other.acknowledged.load(SeqCst)));
             }
         }
         let decided = decision(others);
-        drop(seats);
+        drop(slots);
         decided
     }
 }
@@ -97,20 +97,20 @@ mod tests {
     fn one_of_two_destinations_stays_synchronised_when_both_degrade() {
         for _ in 0..200 {
             let destination_set = DestinationSet::default();
-            let seats = [destination_set.sit(), destination_set.sit()];
-            seats.iter().for_each(|seat| seat.show(true, true, Scn(1)));
+            let slots = [destination_set.sit(), destination_set.sit()];
+            slots.iter().for_each(|slot| slot.show(true, true, Scn(1)));
             std::thread::scope(|scope| {
-                for seat in &seats {
+                for slot in &slots {
                     scope.spawn(|| {
-                        destination_set.decide(seat, |others| {
+                        destination_set.decide(slot, |others| {
                             if others.synchronised {
-                                seat.show(false, true, Scn(1));
+                                slot.show(false, true, Scn(1));
                             }
                         });
                     });
                 }
             });
-            let left = seats.iter().filter(|seat| seat.synchronised.load(SeqCst)).count();
+            let left = slots.iter().filter(|slot| slot.synchronised.load(SeqCst)).count();
             assert_eq!(left, 1);
         }
     }

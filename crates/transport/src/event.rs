@@ -109,37 +109,37 @@ pub enum SenderEvent {
 impl SenderEvent {
     /// Returns the events when the stopped databases `now` replace `before`.
     pub(crate) fn of_stopped(now: &StoppedDatabases, before: &StoppedDatabases) -> Vec<SenderEvent> {
-        let mut news: Vec<_> =
+        let mut changes: Vec<_> =
             now.without(before).map(|stopped| SenderEvent::ApplyStopped(stopped.clone())).collect();
         // A database that is not listed may be among those that are only counted.
         if now.is_complete() {
             let gone = before.without(now);
-            news.extend(gone.map(|at| SenderEvent::ApplyResumes { database: at.database.clone() }));
+            changes.extend(gone.map(|at| SenderEvent::ApplyResumes { database: at.database.clone() }));
         }
-        news
+        changes
     }
 
     /// Returns the events when the verification results `now` replace `before`: databases in which more pages differ,
     /// and databases in which no page differs any more.
     pub(crate) fn of_verified(now: &VerifiedDatabases, before: &VerifiedDatabases) -> Vec<SenderEvent> {
         let differing = |of: &VerifiedDatabases, name: &str| of.of(name).map_or(0, |at| at.differing);
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         for at in &now.databases {
             let known = differing(before, &at.database);
             match at.pages.first() {
-                Some(first) if at.differing > known => news.push(SenderEvent::PagesDiffer {
+                Some(first) if at.differing > known => changes.push(SenderEvent::PagesDiffer {
                     database: at.database.clone(),
                     pages: at.differing,
                     first: *first,
                 }),
-                None if known > 0 => news.push(SenderEvent::PagesAgree { database: at.database.clone() }),
+                None if known > 0 => changes.push(SenderEvent::PagesAgree { database: at.database.clone() }),
                 _ => {}
             }
         }
         let gone = |at: &&VerifiedDatabase| at.differing > 0 && now.of(&at.database).is_none();
         let gone = before.databases.iter().filter(gone).filter(|_| now.differing == 0);
-        news.extend(gone.map(|at| SenderEvent::PagesAgree { database: at.database.clone() }));
-        news
+        changes.extend(gone.map(|at| SenderEvent::PagesAgree { database: at.database.clone() }));
+        changes
     }
 }
 

@@ -43,7 +43,7 @@ use crate::source::{RedoSource, SenderObserver};
 use crate::stats::DestinationStats;
 use crate::stopped::StoppedDatabases;
 use crate::verified::VerifiedDatabases;
-use crate::wire::Told;
+use crate::wire::Reported;
 use crate::{lock, now_us};
 use serde::Serialize;
 use shared::Shared;
@@ -273,10 +273,10 @@ impl Sender {
     pub fn stop_waiting_for(&self) {
         let shared = &*self.shared;
         if let Some(wire) = lock(&shared.wire).as_mut()
-            && let Ok(told) = shared.told(wire)
+            && let Ok(reported) = shared.reported(wire)
         {
             // The stream ends now, whether or not this is sent.
-            let _ = wire.send_confirm(Told { wait: Duration::ZERO, ..told });
+            let _ = wire.send_confirm(Reported { wait: Duration::ZERO, ..reported });
         }
         self.stop();
     }

@@ -113,10 +113,10 @@ mod tests {
 
     #[test]
     fn stopped_databases_arrive_with_printable_reasons() {
-        let told = there_and_back(&[stopped("a.db", Some(7)), stopped("b.db", None)]);
-        assert_eq!((told.total, told.databases.len()), (2, 2));
-        assert_eq!((told.databases[0].applied, told.databases[1].applied), (Some(Scn(7)), None));
-        assert_eq!(told.databases[0].reason, r"a | b\u{1b}[31m");
+        let reported = there_and_back(&[stopped("a.db", Some(7)), stopped("b.db", None)]);
+        assert_eq!((reported.total, reported.databases.len()), (2, 2));
+        assert_eq!((reported.databases[0].applied, reported.databases[1].applied), (Some(Scn(7)), None));
+        assert_eq!(reported.databases[0].reason, r"a | b\u{1b}[31m");
         assert_eq!(there_and_back(&[]), StoppedDatabases::default());
     }
 
@@ -128,11 +128,11 @@ mod tests {
                 ..stopped(&format!("{at}.db"), Some(1))
             })
             .collect();
-        let told = there_and_back(&databases);
-        assert_eq!(told.total, 1024);
-        assert!(!told.databases.is_empty() && told.databases.len() < 1024);
-        assert!(told.databases[0].reason.len() <= standfast_types::FOREIGN_TEXT_MAX);
-        assert_eq!(told.least(Scn(5)), None, "of some nothing is known");
+        let reported = there_and_back(&databases);
+        assert_eq!(reported.total, 1024);
+        assert!(!reported.databases.is_empty() && reported.databases.len() < 1024);
+        assert!(reported.databases[0].reason.len() <= standfast_types::FOREIGN_TEXT_MAX);
+        assert_eq!(reported.least(Scn(5)), None, "of some nothing is known");
     }
 
     #[test]

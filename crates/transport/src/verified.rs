@@ -123,18 +123,21 @@ mod tests {
 
     #[test]
     fn a_differing_page_arrives_with_its_database_and_position() {
-        let told = there_and_back(&[verified("a.db", 0), verified("b.db", 1)]);
-        assert_eq!((told.differing, told.databases.len()), (1, 2));
-        assert_eq!(told.of("b.db"), Some(&verified("b.db", 1)));
+        let reported = there_and_back(&[verified("a.db", 0), verified("b.db", 1)]);
+        assert_eq!((reported.differing, reported.databases.len()), (1, 2));
+        assert_eq!(reported.of("b.db"), Some(&verified("b.db", 1)));
         assert_eq!(there_and_back(&[]), VerifiedDatabases::default());
     }
 
     #[test]
     fn more_differing_pages_than_fit_are_counted() {
         let many: Vec<_> = (0..1024).map(|at| verified(&format!("{at}.db"), 500)).collect();
-        let told = there_and_back(&many);
-        assert_eq!(told.differing, 512_000);
-        assert!(!told.databases.is_empty() && told.databases.len() < 1024);
-        assert_eq!((told.databases[0].differing, told.databases[0].pages.len()), (500, PAGES_NAMED_MAX));
+        let reported = there_and_back(&many);
+        assert_eq!(reported.differing, 512_000);
+        assert!(!reported.databases.is_empty() && reported.databases.len() < 1024);
+        assert_eq!(
+            (reported.databases[0].differing, reported.databases[0].pages.len()),
+            (500, PAGES_NAMED_MAX)
+        );
     }
 }

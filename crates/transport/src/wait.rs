@@ -50,10 +50,10 @@ mod tests {
 
     #[test]
     fn flags_carry_compression_and_the_wait_rounded_down() {
-        for (wait, told) in [(0, 0), (9, 0), (10, 10), (19, 10), (30_000, 30_000), (1_200_000, 40_950)] {
+        for (wait, reported) in [(0, 0), (9, 0), (10, 10), (19, 10), (30_000, 30_000), (1_200_000, 40_950)] {
             for packing in [0, 1, 2] {
                 let flags = with_wait(packing, Duration::from_millis(wait));
-                assert_eq!(packing_and_wait(flags), (packing, Duration::from_millis(told)));
+                assert_eq!(packing_and_wait(flags), (packing, Duration::from_millis(reported)));
             }
         }
     }

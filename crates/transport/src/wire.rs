@@ -48,7 +48,7 @@ impl Outlet for LinkEnd {
 
 /// Values that every `Redo` and `Confirm` frame carries.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     pub durable: Scn,
     pub captured: Scn,
     pub time_us: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Told {
     pub wait: Duration,
 }
 
-impl Told {
+impl Reported {
     fn header(&self, kind: FrameKind, at: Scn, packing: u16) -> FrameHeader {
         let header = FrameHeader::new(kind, at.0, self.durable.0, self.time_us, self.captured.0);
         FrameHeader { flags: with_wait(packing, self.wait), ..header }
@@ -146,18 +146,18 @@ impl<O: Outlet> Wire<O> {
     /// Sends one `Redo` frame with `pieces`, which begin at `sent`; the outbox must be empty. Returns the bytes of
     /// payload, and whether the socket took the whole frame; the outbox holds the rest and shares the memory of the
     /// chunks.
-    pub(crate) fn send_redo(&mut self, pieces: &[Piece], told: Told) -> Result<(usize, bool)> {
+    pub(crate) fn send_redo(&mut self, pieces: &[Piece], reported: Reported) -> Result<(usize, bool)> {
         let length: usize = pieces.iter().map(|piece| piece.bytes().len()).sum();
         if let Some(packer) = &mut self.packer
             && let Some((flags, packed)) = packer.pack(pieces.iter().map(Piece::bytes))?
         {
-            return self.send_packed(length, flags, packed, told);
+            return self.send_packed(length, flags, packed, reported);
         }
         debug_assert!(self.is_clear());
         debug_assert!(
             length <= BATCH_BYTES_MAX && pieces.first().is_some_and(|piece| piece.first() == self.sent)
         );
-        let header = told.header(FrameKind::Redo, self.sent, 0);
+        let header = reported.header(FrameKind::Redo, self.sent, 0);
         let header = encode_header(header, pieces.iter().map(Piece::bytes));
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         slices[0] = IoSlice::new(&header);
@@ -181,7 +181,7 @@ impl<O: Outlet> Wire<O> {
             }
         }
         self.sent = self.sent + length as u64;
-        self.note_reported(told);
+        self.note_reported(reported);
         // The chunks may exceed the limit of one call; send the rest without waiting.
         Ok((length, if took_all_given { self.flush()? } else { false }))
     }
@@ -191,22 +191,22 @@ impl<O: Outlet> Wire<O> {
         length: usize,
         flags: u16,
         packed: Vec<u8>,
-        told: Told,
+        reported: Reported,
     ) -> Result<(usize, bool)> {
-        let header = told.header(FrameKind::Redo, self.sent, flags).encode(&packed, &[]);
+        let header = reported.header(FrameKind::Redo, self.sent, flags).encode(&packed, &[]);
         let bytes = packed.len();
         self.outbox.push_back(Chunk { bytes: Bytes::Header(header), done: 0 });
         self.outbox.push_back(Chunk { bytes: Bytes::Packed(packed), done: 0 });
         self.sent = self.sent + length as u64;
-        self.note_reported(told);
+        self.note_reported(reported);
         Ok((bytes, self.flush()?))
     }
 
     /// Sends the durable position without redo.
-    pub(crate) fn send_confirm(&mut self, told: Told) -> Result<()> {
-        let header = told.header(FrameKind::Confirm, self.sent, 0);
-        self.note_reported(told);
-        self.send_header(header, told.at)
+    pub(crate) fn send_confirm(&mut self, reported: Reported) -> Result<()> {
+        let header = reported.header(FrameKind::Confirm, self.sent, 0);
+        self.note_reported(reported);
+        self.send_header(header, reported.at)
     }
 
     /// Announces a log that begins at `sent`.
@@ -258,10 +258,10 @@ impl<O: Outlet> Wire<O> {
         self.flush().map(drop)
     }
 
-    fn note_reported(&mut self, told: Told) {
+    fn note_reported(&mut self, reported: Reported) {
         // The standby confirms no more than it has received.
-        self.reported_durable = self.reported_durable.max(told.durable.min(self.sent));
-        self.last_sent = told.at;
+        self.reported_durable = self.reported_durable.max(reported.durable.min(self.sent));
+        self.last_sent = reported.at;
     }
 }
 
@@ -286,11 +286,11 @@ mod tests {
             (0..100).map(piece).collect()
         };
         let at = Instant::now();
-        let told = Told { durable: Scn(5), captured: Scn(6), time_us: 7, at, wait: Duration::ZERO };
+        let reported = Reported { durable: Scn(5), captured: Scn(6), time_us: 7, at, wait: Duration::ZERO };
         let mut wire = Wire::new(stream.clone(), Scn(4096), Scn(4096), 0, at);
         let mut frames = 0;
         // Nothing reads: after some frames the socket is full.
-        while wire.send_redo(&pieces(wire.sent), told).unwrap().1 {
+        while wire.send_redo(&pieces(wire.sent), reported).unwrap().1 {
             frames += 1;
         }
         frames += 1;
@@ -312,7 +312,7 @@ mod tests {
             assert_eq!(reader.read().unwrap().header.kind, FrameKind::Confirm);
             at
         });
-        wire.send_confirm(told).unwrap();
+        wire.send_confirm(reported).unwrap();
         while !wire.flush().unwrap() {
             stream.wait_writable(Duration::from_secs(10)).unwrap();
         }

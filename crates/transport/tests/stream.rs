@@ -281,7 +281,7 @@ fn stopped_databases_are_reported_to_the_primary_once() {
         reason: "page 3 differs".into(),
     };
     let pair = Pair::connected(TransportMode::SyncAffirm);
-    let told = |names: &[&str]| {
+    let stated = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         pair.observer.events.wait(&format!("{names:?} are stopped"), |_| {
             let stopped = pair.sender.status().stopped;
@@ -290,7 +290,7 @@ fn stopped_databases_are_reported_to_the_primary_once() {
         });
     };
     // The status changes before the event is reported.
-    let said = |stops: usize, resumes: usize| {
+    let printed = |stops: usize, resumes: usize| {
         pair.observer.events.wait(&format!("{stops} stops and {resumes} ends of them are said"), |events| {
             let count = |what: fn(&SenderEvent) -> bool| events.iter().filter(|event| what(event)).count();
             let found = (
@@ -304,11 +304,11 @@ fn stopped_databases_are_reported_to_the_primary_once() {
 
     // Heartbeats suffice: nothing is written meanwhile.
     pair.standby.change(|state| state.stopped = (1, vec![stopped("a.db")]));
-    told(&["a.db"]);
+    stated(&["a.db"]);
     assert_eq!(pair.sender.status().stopped.databases, [stopped("a.db")]);
     pair.standby.change(|state| state.stopped = (2, vec![stopped("a.db"), stopped("b.db")]));
-    told(&["a.db", "b.db"]);
-    said(2, 0);
+    stated(&["a.db", "b.db"]);
+    printed(2, 0);
 
     // A new connection reports everything again, without new events.
     pair.receiver.stop();
@@ -316,11 +316,11 @@ fn stopped_databases_are_reported_to_the_primary_once() {
     let again = listen_at(&address, &pair.service, &pair.standby);
     pair.standby.wait("it streams again", |state| state.starts.len() == 2);
     pair.standby.change(|state| state.stopped = (3, vec![stopped("b.db")]));
-    told(&["b.db"]);
-    said(2, 1);
+    stated(&["b.db"]);
+    printed(2, 1);
     pair.standby.change(|state| state.stopped = (4, vec![]));
-    told(&[]);
-    said(2, 2);
+    stated(&[]);
+    printed(2, 2);
     drop(again);
 }
 
@@ -375,13 +375,13 @@ fn held_redo_is_kept_up_to_the_first_differing_byte() {
     let mut numbers = Numbers(2);
     for case in 0..40 {
         let common = 1 + numbers.below(2_000) as u64;
-        let surplus = 1 + numbers.below(2_000);
+        let divergent = 1 + numbers.below(2_000);
         let confirmed = Scn::START + numbers.below(common) as u64;
         let differs = Scn::START + common;
         let standby = empty_standby();
         standby.change(|state| {
             state.bytes = redo(Scn::START, common as usize, 1);
-            state.bytes.extend(redo(differs, surplus, 2));
+            state.bytes.extend(redo(differs, divergent, 2));
             state.confirmed = confirmed;
         });
         let held_end = standby.read(StandbyState::end);

@@ -148,10 +148,10 @@ fn missing_certificate_is_reported_at_both_ends() {
     // The text for the operator is not shown to unauthenticated peers.
     let mut foreign = TcpStream::connect(ends.receiver.local_addr()).unwrap();
     foreign.write_all(&[22, 3, 1]).unwrap();
-    let mut told = Vec::new();
-    let _ = foreign.read_to_end(&mut told);
-    let told = String::from_utf8_lossy(&told);
-    assert!(told.contains("no certificate that it can show") && !told.contains("/srv"), "{told}");
+    let mut stated = Vec::new();
+    let _ = foreign.read_to_end(&mut stated);
+    let stated = String::from_utf8_lossy(&stated);
+    assert!(stated.contains("no certificate that it can show") && !stated.contains("/srv"), "{stated}");
 }
 
 #[test]
@@ -161,8 +161,8 @@ fn another_family_is_refused_at_both_ends() {
     let (_sender, observer) = ends.send(with(identity_at(&other, "paris", NOW), true), None);
     let why = disconnected(&observer);
     assert!(why.contains("not of this family"), "{why}");
-    let told = ends.refused(RefuseCode::Tls);
-    assert!(told.contains("UnknownCA") || told.contains("not of its family"), "{told}");
+    let stated = ends.refused(RefuseCode::Tls);
+    assert!(stated.contains("UnknownCA") || stated.contains("not of its family"), "{stated}");
     assert!(ends.standby.read(|state| state.starts.is_empty()));
 }
 
@@ -171,8 +171,8 @@ fn expired_certificate_is_reported_at_both_ends() {
     // Each end checks the other's certificate with its own clock.
     let ends = listening(with(identity_at(authority(), "oslo", NOW + YEAR), true));
     let (_sender, observer) = ends.send(with(identity_at(authority(), "paris", NOW), true), None);
-    let told = ends.refused(RefuseCode::Tls);
-    assert!(told.contains("has expired") && told.contains("cert renew"), "{told}");
+    let stated = ends.refused(RefuseCode::Tls);
+    assert!(stated.contains("has expired") && stated.contains("cert renew"), "{stated}");
     let why = disconnected(&observer);
     assert!(why.contains("refuses this instance's certificate: expired"), "{why}");
 
@@ -190,8 +190,8 @@ fn clock_that_is_days_behind_is_reported_at_both_ends() {
     // Certificates are valid from a day before they are made; each end checks the other's with its own clock.
     let ends = listening(with(identity_at(authority(), "oslo", behind), true));
     let (_sender, observer) = ends.send(with(certificate(), true), None);
-    let told = ends.refused(RefuseCode::Tls);
-    assert!(told.contains("not valid yet") && told.contains("compare the clocks"), "{told}");
+    let stated = ends.refused(RefuseCode::Tls);
+    assert!(stated.contains("not valid yet") && stated.contains("compare the clocks"), "{stated}");
     let why = disconnected(&observer);
     assert!(why.contains("not valid yet") && why.contains("compare the clocks"), "{why}");
     assert!(ends.standby.read(|state| state.starts.is_empty()));

@@ -101,10 +101,10 @@ fn unauthenticated_peers_do_not_suppress_reports_on_a_member() {
     let observer = Arc::new(Observer::default());
     let config = sender_config(receiver.local_addr(), member("paris", true), Some("oslo"));
     let _sender = Sender::start(0, config, source.clone(), observer.clone()).unwrap();
-    let told = service
+    let reported = service
         .wait_event("a member is spoken of", |event| event.to_string().contains("`paris` "))
         .to_string();
-    assert!(told.contains("`paris` is not listed"), "{told}");
+    assert!(reported.contains("`paris` is not listed"), "{reported}");
     assert!(source.end() >= Scn::START);
 }
 

@@ -10,7 +10,7 @@ mod identity;
 mod line_budget;
 mod position;
 mod printable;
-mod seats;
+mod slots;
 mod utc;
 mod wal_sum;
 
@@ -20,7 +20,7 @@ pub use identity::{DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageNo,
 pub use line_budget::{About, Line, LineBudget, host_network};
 pub use position::{FrameRange, ReleasePosition, Scn, WalPosition, WalSalts};
 pub use printable::{FOREIGN_NAME_MAX, FOREIGN_TEXT_MAX, printable, printable_bytes};
-pub use seats::{SeatLimits, Seats};
+pub use slots::{SlotLimits, Slots};
 pub use utc::utc_text;
 pub use wal_sum::{WAL_FRAME_SUMMED, WAL_MAGIC, WalFile, WalHeader, WalSum, is_unsummed};
 

@@ -44,7 +44,7 @@ impl About {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    Said,
+    Reported,
     /// The same text about the same peer was logged within the hour.
     Repeated,
     /// The budget is used up: the line is suppressed.
@@ -53,7 +53,7 @@ pub enum Line {
     CountLeftOut(u64),
 }
 
-struct Said {
+struct Reported {
     at: Duration,
     about: About,
     text: String,
@@ -62,7 +62,7 @@ struct Said {
 /// The lines logged within the hour. Times are relative to any fixed moment.
 #[derive(Default)]
 pub struct LineBudget {
-    said: VecDeque<Said>,
+    reported: VecDeque<Reported>,
     left_out: u64,
     left_out_since: Duration,
 }
@@ -70,18 +70,18 @@ pub struct LineBudget {
 impl LineBudget {
     /// Decides what happens to the line `text` about `about`.
     pub fn line(&mut self, now: Duration, about: &About, text: &str) -> Line {
-        while self.said.front().is_some_and(|said| now.saturating_sub(said.at) >= PERIOD) {
-            self.said.pop_front();
+        while self.reported.front().is_some_and(|reported| now.saturating_sub(reported.at) >= PERIOD) {
+            self.reported.pop_front();
         }
-        let of_this = || self.said.iter().filter(|said| said.about == *about);
-        if of_this().any(|said| said.text == text) {
+        let of_this = || self.reported.iter().filter(|reported| reported.about == *about);
+        if of_this().any(|reported| reported.text == text) {
             return Line::Repeated;
         }
         let (each, all) = about.budget();
-        let of_class = self.said.iter().filter(|said| said.about.is_class_of(about)).count();
+        let of_class = self.reported.iter().filter(|reported| reported.about.is_class_of(about)).count();
         if of_this().count() < each && of_class < all {
-            self.said.push_back(Said { at: now, about: about.clone(), text: text.to_owned() });
-            return Line::Said;
+            self.reported.push_back(Reported { at: now, about: about.clone(), text: text.to_owned() });
+            return Line::Reported;
         }
         if now.saturating_sub(self.left_out_since) >= PERIOD {
             (self.left_out, self.left_out_since) = (0, now);
@@ -121,32 +121,32 @@ mod tests {
     #[test]
     fn text_is_reported_once_an_hour_per_address() {
         let mut budget = LineBudget::default();
-        assert_eq!(budget.line(at(0), &unknown_address(1), "a"), Line::Said);
+        assert_eq!(budget.line(at(0), &unknown_address(1), "a"), Line::Reported);
         assert_eq!(budget.line(at(3599), &unknown_address(1), "a"), Line::Repeated);
-        assert_eq!(budget.line(at(3599), &unknown_address(2), "a"), Line::Said);
-        assert_eq!(budget.line(at(3600), &unknown_address(1), "a"), Line::Said);
+        assert_eq!(budget.line(at(3599), &unknown_address(2), "a"), Line::Reported);
+        assert_eq!(budget.line(at(3600), &unknown_address(1), "a"), Line::Reported);
     }
 
     #[test]
     fn unauthenticated_flood_cannot_suppress_lines_about_members() {
         let mut budget = LineBudget::default();
-        let said = |line| matches!(line, Line::Said);
-        let flood =
-            (0..50_000_u32).filter(|n| said(budget.line(at(1), &unknown_address(*n as u8), &n.to_string())));
+        let reported = |line| matches!(line, Line::Reported);
+        let flood = (0..50_000_u32)
+            .filter(|n| reported(budget.line(at(1), &unknown_address(*n as u8), &n.to_string())));
         assert_eq!(flood.count(), 64);
         let known = About::unauthenticated([10, 0, 0, 2].into(), true);
-        assert_eq!(budget.line(at(2), &known, "its certificate has expired"), Line::Said);
-        assert_eq!(budget.line(at(2), &About::Member("oslo".into()), "not listed"), Line::Said);
+        assert_eq!(budget.line(at(2), &known, "its certificate has expired"), Line::Reported);
+        assert_eq!(budget.line(at(2), &About::Member("oslo".into()), "not listed"), Line::Reported);
     }
 
     #[test]
     fn one_address_leaves_lines_for_other_peers() {
         let mut budget = LineBudget::default();
-        let said = (0..1000)
-            .filter(|n| budget.line(at(1), &unknown_address(1), &n.to_string()) == Line::Said)
+        let reported = (0..1000)
+            .filter(|n| budget.line(at(1), &unknown_address(1), &n.to_string()) == Line::Reported)
             .count();
-        assert_eq!(said, 8);
-        assert_eq!(budget.line(at(1), &unknown_address(2), "a"), Line::Said);
+        assert_eq!(reported, 8);
+        assert_eq!(budget.line(at(1), &unknown_address(2), "a"), Line::Reported);
     }
 
     #[test]

@@ -261,10 +261,10 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Returns the counters of the sender of a connection: those of this side, or those that the server `told`.
-fn counters(stream: &Stream, told: Sender) -> Option<Sender> {
+/// Returns the counters of the sender of a connection: those of this side, or those that the server `reported`.
+fn counters(stream: &Stream, reported: Sender) -> Option<Sender> {
     match stream.direction {
         Direction::ToServer => socket::sender(&stream.socket),
-        Direction::FromServer => Some(told),
+        Direction::FromServer => Some(reported),
     }
 }

@@ -1,11 +1,11 @@
 //! Connections that have not yet said what they want, or not yet proved their key. They use no thread, and their number
 //! and time are bounded. When there is no place, a new connection displaces one of the address that has most
-//! ([`Seats`]). Ten thousand silent connections therefore do not keep a client out, and those of one address never
+//! ([`Slots`]). Ten thousand silent connections therefore do not keep a client out, and those of one address never
 //! displace a client at another.
 
 use crate::socket::receive_now;
 use crate::wire::{HELLO_BYTES, Hello, NONCE_BYTES, RESPONSE_BYTES, WireError, may_be_hello};
-use standfast_types::{SeatLimits, Seats};
+use standfast_types::{SlotLimits, Slots};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
@@ -39,7 +39,7 @@ struct Guest {
 }
 
 /// A message of a waiting connection.
-pub enum Said {
+pub enum Reported {
     /// The Hello, decoded and as received.
     Hello(Hello, [u8; HELLO_BYTES]),
     Response(Challenge, [u8; RESPONSE_BYTES]),
@@ -55,13 +55,13 @@ pub struct Arrival {
     pub socket: TcpStream,
     pub address: SocketAddr,
     pub since: Instant,
-    pub said: Said,
+    pub printed: Reported,
 }
 
 /// Connections that have not proved themselves yet, the oldest first.
 pub struct Lobby {
     guests: VecDeque<Guest>,
-    seats: Seats,
+    slots: Slots,
     next: u64,
 }
 
@@ -69,8 +69,8 @@ impl Default for Lobby {
     fn default() -> Lobby {
         // Authenticated connections do not stay here.
         let limits =
-            SeatLimits { unauthenticated: PLACES, per_address: PLACES_PER_ADDRESS, authenticated: 0 };
-        Lobby { guests: VecDeque::new(), seats: Seats::new(limits), next: 0 }
+            SlotLimits { unauthenticated: PLACES, per_address: PLACES_PER_ADDRESS, authenticated: 0 };
+        Lobby { guests: VecDeque::new(), slots: Slots::new(limits), next: 0 }
     }
 }
 
@@ -101,7 +101,7 @@ impl Lobby {
     ) {
         let id = self.next;
         self.next += 1;
-        let displaced = self.seats.enter(id, address.ip());
+        let displaced = self.slots.enter(id, address.ip());
         self.guests.retain(|guest| Some(guest.id) != displaced);
         let bytes = [0; HELLO_BYTES];
         self.guests.push_back(Guest { id, socket, address, since, challenge, bytes, have: 0 });
@@ -109,7 +109,7 @@ impl Lobby {
 
     /// Drops the oldest connection, e.g. when the process has no descriptor left.
     pub fn drop_oldest(&mut self) {
-        let displaced = self.seats.give_up_oldest();
+        let displaced = self.slots.give_up_oldest();
         self.guests.retain(|guest| Some(guest.id) != displaced);
     }
 
@@ -125,17 +125,17 @@ impl Lobby {
         let mut staying = VecDeque::with_capacity(self.guests.len());
         for (number, mut guest) in std::mem::take(&mut self.guests).into_iter().enumerate() {
             if ready.get(number).copied().unwrap_or(false) && !guest.read() {
-                self.seats.leave(guest.id);
+                self.slots.leave(guest.id);
                 continue;
             }
             match guest.understood() {
-                Some(said) => {
+                Some(printed) => {
                     let Guest { id, socket, address, since, .. } = guest;
-                    self.seats.leave(id);
-                    arrivals.push(Arrival { socket, address, since, said });
+                    self.slots.leave(id);
+                    arrivals.push(Arrival { socket, address, since, printed });
                 }
                 None if now.saturating_duration_since(guest.since) < TIMEOUT => staying.push_back(guest),
-                None => self.seats.leave(guest.id),
+                None => self.slots.leave(guest.id),
             }
         }
         self.guests = staying;
@@ -156,18 +156,18 @@ impl Guest {
         }
     }
 
-    fn understood(&self) -> Option<Said> {
+    fn understood(&self) -> Option<Reported> {
         if let Some(challenge) = self.challenge {
-            return (self.have == RESPONSE_BYTES).then_some(Said::Response(challenge, self.bytes));
+            return (self.have == RESPONSE_BYTES).then_some(Reported::Response(challenge, self.bytes));
         }
         if !may_be_hello(&self.bytes[..self.have]) {
-            return Some(Said::Nonsense(WireError::NotOurs));
+            return Some(Reported::Nonsense(WireError::NotOurs));
         }
         // Magic and version come first in every version; the rest of another version may be shorter than this one.
         match (self.have, Hello::decode(&self.bytes)) {
-            (HELLO_BYTES, Ok(hello)) => Some(Said::Hello(hello, self.bytes)),
-            (HELLO_BYTES, Err(error)) => Some(Said::Nonsense(error)),
-            (10.., Err(error @ WireError::Version(_))) => Some(Said::Nonsense(error)),
+            (HELLO_BYTES, Ok(hello)) => Some(Reported::Hello(hello, self.bytes)),
+            (HELLO_BYTES, Err(error)) => Some(Reported::Nonsense(error)),
+            (10.., Err(error @ WireError::Version(_))) => Some(Reported::Nonsense(error)),
             _ => None,
         }
     }

@@ -96,7 +96,7 @@ pub fn drive(link: Link<'_>, orders: &Orders<'_>, ledger: &dyn Ledger) -> Result
         random: Random::new(orders.seed),
         heard: Partial::default(),
         listened: orders.start,
-        told: None,
+        reported: None,
         answered: Answered::default(),
         sequence: 0,
         enough: false,
@@ -132,7 +132,7 @@ struct Driver<'a> {
     heard: Partial,
     listened: Instant,
     /// When the counters were last reported.
-    told: Option<Instant>,
+    reported: Option<Instant>,
     /// Latency of the last SYNC message, for the next header.
     answered: Answered,
     sequence: u64,
@@ -188,11 +188,12 @@ impl Driver<'_> {
 
     /// Reports the kernel's counters of this side to the receiver, at most once per [`STATE_EVERY`].
     fn tell(&mut self, now: Instant) -> Result<()> {
-        let recently = self.told.is_some_and(|told| now.saturating_duration_since(told) < STATE_EVERY);
+        let recently =
+            self.reported.is_some_and(|reported| now.saturating_duration_since(reported) < STATE_EVERY);
         if !self.orders.tells || recently {
             return Ok(());
         }
-        self.told = Some(now);
+        self.reported = Some(now);
         let state = socket::sender(self.link.socket).unwrap_or_default().encode();
         let header = Header {
             kind: Kind::State,
@@ -336,7 +337,7 @@ impl Driver<'_> {
     /// Ends the test on this connection and waits for the receiver's summary.
     fn finish(&mut self) -> Result<()> {
         let timeout = Some(self.link.timeout.unwrap_or(DRAIN));
-        self.told = None;
+        self.reported = None;
         self.tell(Instant::now())?;
         // No message follows that could fill the segment.
         self.link.socket.set_nodelay(true).map_err(set_up)?;

@@ -4,7 +4,7 @@ use crate::access::{Network, is_allowed};
 use crate::auth::{Key, Side, Transcript, nonce};
 use crate::file::TestFile;
 use crate::link::Link;
-use crate::lobby::{self, Arrival, Challenge, Lobby, Said};
+use crate::lobby::{self, Arrival, Challenge, Lobby, Reported};
 use crate::plan::Direction;
 use crate::random::Random;
 use crate::sender::{Orders, drive};
@@ -187,20 +187,20 @@ impl Server {
         stop: &'scope AtomicBool,
         log: Log<'scope>,
     ) {
-        let Arrival { socket, address, since, said } = arrival;
-        match (said, &self.plan.key) {
-            (Said::Nonsense(error), _) => self.turn_away(&socket, &address, error, log),
-            (Said::Hello(hello, _), None) => {
+        let Arrival { socket, address, since, printed } = arrival;
+        match (printed, &self.plan.key) {
+            (Reported::Nonsense(error), _) => self.turn_away(&socket, &address, error, log),
+            (Reported::Hello(hello, _), None) => {
                 self.admit(scope, Client { socket: Arc::new(socket), address, hello, proof: None }, stop, log)
             }
-            (Said::Hello(hello, bytes), Some(_)) => match nonce() {
+            (Reported::Hello(hello, bytes), Some(_)) => match nonce() {
                 Ok(nonce) => {
                     answer(&socket, Status::Challenge, &nonce);
                     lobby.challenge(socket, address, since, Challenge { hello, bytes, nonce });
                 }
                 Err(error) => log(&format!("{address}: {error}")),
             },
-            (Said::Response(challenge, response), Some(key)) => match check(key, &challenge, &response) {
+            (Reported::Response(challenge, response), Some(key)) => match check(key, &challenge, &response) {
                 Some(proof) => {
                     let socket = Arc::new(socket);
                     let client = Client { socket, address, hello: challenge.hello, proof: Some(proof) };
@@ -212,7 +212,7 @@ impl Server {
                 }
             },
             // A server without a key challenges no client.
-            (Said::Response(..), None) => {}
+            (Reported::Response(..), None) => {}
         }
     }
 
@@ -221,7 +221,7 @@ impl Server {
         let about = About::unauthenticated(address.ip(), false);
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         match lines.line(self.began.elapsed(), &about, why) {
-            Line::Said => log(&format!("{address}: {why}")),
+            Line::Reported => log(&format!("{address}: {why}")),
             Line::CountLeftOut(count) => {
                 log(&format!("further refusals are not shown: {count} within the hour"));
             }

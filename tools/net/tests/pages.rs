@@ -372,7 +372,7 @@ fn figures(value: &Value, place: &str, found: &mut Vec<(String, String)>) {
         Value::Number(number) => {
             let number = number.as_f64().unwrap();
             let name = place.rsplit('/').next().unwrap();
-            let said = match name {
+            let printed = match name {
                 "bytes_per_second" | "required" | "peak" => format!("{:.3}", number / 1_048_576.0),
                 "mean" | "p50" | "p99" | "max" | "min_rtt" | "round_trip" | "commit" | "fastsync_gain" => {
                     format!("{:.3}", number * 1e3)
@@ -380,7 +380,7 @@ fn figures(value: &Value, place: &str, found: &mut Vec<(String, String)>) {
                 "messages" | "retransmissions" | "count" => format!("{number}"),
                 _ => return,
             };
-            found.push((place.to_owned(), said));
+            found.push((place.to_owned(), printed));
         }
         _ => {}
     }

@@ -57,8 +57,8 @@ pub fn notice(class: &str, word: &str, line: Markup, more: Markup) -> Markup {
 }
 
 /// Builds a box of one line.
-pub fn remark(class: &str, word: &str, said: impl Display) -> Markup {
-    notice(class, word, text(said), Markup::new())
+pub fn remark(class: &str, word: &str, printed: impl Display) -> Markup {
+    notice(class, word, text(printed), Markup::new())
 }
 
 /// Builds a table of names and values.

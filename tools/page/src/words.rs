@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn utc_dates_are_right_at_leap_days_and_year_ends() {
-        for (seconds, said) in [
+        for (seconds, printed) in [
             (0, "1970-01-01 00:00:00 UTC"),
             (951_782_400, "2000-02-29 00:00:00 UTC"),
             (1_772_323_199, "2026-02-28 23:59:59 UTC"),
@@ -51,7 +51,7 @@ mod tests {
             (1_798_761_599, "2026-12-31 23:59:59 UTC"),
             (4_107_542_400, "2100-03-01 00:00:00 UTC"),
         ] {
-            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds)), said);
+            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds)), printed);
         }
     }
 }

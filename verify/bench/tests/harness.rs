@@ -83,11 +83,11 @@ fn instances_leave_no_shared_memory_behind() {
     assert!(standfast.exists(), "build it first: cargo build --workspace");
     // A wrapper that records the status of the instances.
     let noting = directory.0.join("standfast");
-    let said = directory.0.join("said");
+    let printed = directory.0.join("said");
     let script = format!(
         "#!/bin/sh\nif [ \"$1\" = status ]; then '{0}' \"$@\" | tee -a '{1}'; else exec '{0}' \"$@\"; fi\n",
         standfast.display(),
-        said.display()
+        printed.display()
     );
     write_script(&noting, &script);
     let words = ["commit", "--systems", "sync-affirm", "--clients", "2", "--layouts", "one", "--rounds", "1"];
@@ -98,8 +98,8 @@ fn instances_leave_no_shared_memory_behind() {
     assert!(output.status.success(), "{errors}");
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(document["results"][0]["runs"][0]["commits_in_all"].as_u64() > Some(0), "{document}\n{errors}");
-    let said = std::fs::read_to_string(said).unwrap();
-    let identities: BTreeSet<String> = serde_json::Deserializer::from_str(&said)
+    let printed = std::fs::read_to_string(printed).unwrap();
+    let identities: BTreeSet<String> = serde_json::Deserializer::from_str(&printed)
         .into_iter::<serde_json::Value>()
         .map(|status| status.unwrap()["instance"].as_str().unwrap().to_owned())
         .collect();

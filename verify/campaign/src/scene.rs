@@ -39,7 +39,7 @@ pub struct Scene {
     pub primary: Instance,
     pub standby: Instance,
     pub databases: Vec<PathBuf>,
-    pub told: Acknowledgements,
+    pub reported: Acknowledgements,
     pub applications: Vec<Option<Process>>,
     plan: ScenePlan,
 }
@@ -58,7 +58,8 @@ impl Scene {
             databases.push(data.join(name));
             create_database(&data.join(name), page_size, shrinking)?;
         }
-        let told = Acknowledgements::create(&directory.join("acknowledged"), plan.processes * plan.threads)?;
+        let reported =
+            Acknowledgements::create(&directory.join("acknowledged"), plan.processes * plan.threads)?;
         let mut primary =
             Instance::init(programs, &directory.join("primary"), "south", &["--group-bytes", GROUP_BYTES])?;
         let refuse = |instance: &Instance| {
@@ -90,7 +91,7 @@ impl Scene {
         primary.await_status("the standby follows", |status| status.streams() && status.settled())?;
         let (programs, directory) = (programs.clone(), directory.to_owned());
         let applications = (0..plan.processes).map(|_| None).collect();
-        Ok(Scene { programs, directory, primary, standby, databases, told, applications, plan })
+        Ok(Scene { programs, directory, primary, standby, databases, reported, applications, plan })
     }
 
     pub fn plan(&self) -> ScenePlan {
@@ -117,16 +118,16 @@ impl Scene {
 
     /// Commits acknowledged to the application `number`.
     pub fn commits_of(&self, number: usize) -> u64 {
-        self.told.commits(number * self.plan.threads..(number + 1) * self.plan.threads)
+        self.reported.commits(number * self.plan.threads..(number + 1) * self.plan.threads)
     }
 
     pub fn commits(&self) -> u64 {
-        self.told.commits(0..self.told.writers())
+        self.reported.commits(0..self.reported.writers())
     }
 
     /// Transactions that failed, in all applications.
     pub fn refusals(&self) -> u64 {
-        (0..self.told.writers()).map(|writer| self.told.entry(writer, 0).refusals()).sum()
+        (0..self.reported.writers()).map(|writer| self.reported.entry(writer, 0).refusals()).sum()
     }
 
     /// Commits acknowledged to each application, for [`Scene::runs_since`].
@@ -180,7 +181,7 @@ impl Scene {
     /// # Errors
     /// When one hangs or fails.
     pub fn stop_applications(&mut self) -> Result<()> {
-        self.told.order_stop(true);
+        self.reported.order_stop(true);
         for application in self.applications.iter_mut().filter_map(Option::take) {
             let name = application.failed("");
             let status = application.wait_for_end(TIMEOUT)?;
@@ -194,7 +195,7 @@ impl Scene {
                 });
             }
         }
-        self.told.order_stop(false);
+        self.reported.order_stop(false);
         Ok(())
     }
 
@@ -209,7 +210,7 @@ impl Scene {
             let copy = self.standby.standby_database(name);
             for path in [database, &copy] {
                 findings.add(check_integrity(path)?);
-                findings.add(check_ledger(path, number, &self.told)?);
+                findings.add(check_ledger(path, number, &self.reported)?);
             }
             findings.add(compare_pages(database, &copy)?.findings);
         }
@@ -228,7 +229,7 @@ impl Scene {
         let mut findings = Findings::default();
         for (number, path) in self.standby_databases().iter().enumerate() {
             findings.add(check_integrity(path)?);
-            findings.add(check_ledger(path, number, &self.told)?);
+            findings.add(check_ledger(path, number, &self.reported)?);
         }
         Ok(findings)
     }

@@ -28,27 +28,27 @@ fn killed_application_loses_nothing_and_removed_row_is_found() {
     let databases = [directory.join("a.db"), directory.join("b.db")];
     create_database(&databases[0], 4096, false).unwrap();
     create_database(&databases[1], 1024, true).unwrap();
-    let told = Acknowledgements::create(&directory.join("told"), 2).unwrap();
+    let reported = Acknowledgements::create(&directory.join("told"), 2).unwrap();
     for seed in 0..3 {
         let process = start(directory.path(), &databases, seed);
-        let before = told.commits(0..2);
+        let before = reported.commits(0..2);
         await_condition("commits", Duration::from_secs(60), || {
-            Ok(if told.commits(0..2) > before + 30 { Ok(()) } else { Err("too few".into()) })
+            Ok(if reported.commits(0..2) > before + 30 { Ok(()) } else { Err("too few".into()) })
         })
         .unwrap();
         process.kill();
     }
     let process = start(directory.path(), &databases, 4);
-    let before = told.commits(0..2);
+    let before = reported.commits(0..2);
     await_condition("commits", Duration::from_secs(60), || {
-        Ok(if told.commits(0..2) > before + 30 { Ok(()) } else { Err("too few".into()) })
+        Ok(if reported.commits(0..2) > before + 30 { Ok(()) } else { Err("too few".into()) })
     })
     .unwrap();
-    told.order_stop(true);
+    reported.order_stop(true);
     assert!(process.wait_for_end(Duration::from_secs(60)).unwrap().success());
     for (number, path) in databases.iter().enumerate() {
         assert!(check_integrity(path).unwrap().none());
-        let findings = check_ledger(path, number, &told).unwrap();
+        let findings = check_ledger(path, number, &reported).unwrap();
         assert!(findings.none(), "{:?}", findings.notes);
     }
     let output = std::fs::read_to_string(directory.join("application.out")).unwrap();
@@ -56,6 +56,6 @@ fn killed_application_loses_nothing_and_removed_row_is_found() {
 
     let connection = Connection::open(&databases[0]).unwrap();
     connection.execute("DELETE FROM ledger WHERE writer = 0 AND seq = 1", []).unwrap();
-    let findings = check_ledger(&databases[0], 0, &told).unwrap();
+    let findings = check_ledger(&databases[0], 0, &reported).unwrap();
     assert_eq!((findings.lost, findings.surplus), (1, 1), "{:?}", findings.notes);
 }

@@ -123,7 +123,7 @@ fn writeback_starts_for_frames_written_during_a_checkpoint() {
 
 /// Counts the sync boundaries of the step in which a standby applies and checkpoints many pages. It is ordered to stop
 /// at the given boundary.
-fn syncs_of_a_step(told_at: Option<u64>) -> u64 {
+fn syncs_of_a_step(reported_at: Option<u64>) -> u64 {
     let (primary_machine, geometry, _segment, mut primary) = small_primary();
     primary.shared.ship_through(Arc::new(NoShipping));
     let (machine, segment) = (SimMachine::new(2), SegmentFile::unique());
@@ -142,7 +142,7 @@ fn syncs_of_a_step(told_at: Option<u64>) -> u64 {
     }
     received.confirm(end).unwrap();
 
-    if let Some(boundary) = told_at {
+    if let Some(boundary) = reported_at {
         let shared = shared.clone();
         machine.at_boundary(boundary, move || shared.stop());
     }
@@ -157,7 +157,10 @@ fn syncs_of_a_step(told_at: Option<u64>) -> u64 {
 fn standby_stop_ends_throttling_of_the_checkpoint_in_flight() {
     let throttled = syncs_of_a_step(None);
     assert!(throttled > PORTIONS, "{throttled} sync boundaries");
-    let told_at = throttled / 2;
-    let syncs = syncs_of_a_step(Some(told_at));
-    assert!((told_at..told_at + 5).contains(&syncs), "{syncs} sync boundaries, told to stop at {told_at}");
+    let reported_at = throttled / 2;
+    let syncs = syncs_of_a_step(Some(reported_at));
+    assert!(
+        (reported_at..reported_at + 5).contains(&syncs),
+        "{syncs} sync boundaries, told to stop at {reported_at}"
+    );
 }

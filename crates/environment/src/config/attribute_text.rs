@@ -32,7 +32,7 @@ fn wrong<T>(attribute: &str, why: impl Into<String>) -> Result<T, AttributeError
 /// The first attribute that is unknown, malformed, given twice or in conflict with an earlier one.
 pub fn parse(text: &str) -> Result<DestinationConfig, AttributeError> {
     let mut destination = DestinationConfig::new("", "");
-    let mut said = Said::default();
+    let mut stated = Stated::default();
     for (index, word) in words(text)?.iter().enumerate() {
         let (key, value) = match word.split_once('=') {
             Some((key, value)) => (key.trim().to_ascii_uppercase(), Some(value.trim())),
@@ -41,28 +41,28 @@ pub fn parse(text: &str) -> Result<DestinationConfig, AttributeError> {
         if index == 0 && key != "SERVICE" && key != "LOCATION" {
             return wrong(word, "SERVICE=HOST:PORT or LOCATION=DIRECTORY comes first");
         }
-        if said.keys.contains(&key) {
+        if stated.keys.contains(&key) {
             return wrong(word, "said twice");
         }
-        take(&mut destination, &mut said, word, &key, value)?;
-        said.keys.push(key);
+        take(&mut destination, &mut stated, word, &key, value)?;
+        stated.keys.push(key);
     }
-    if said.keys.is_empty() {
+    if stated.keys.is_empty() {
         return wrong("(nothing)", "SERVICE=HOST:PORT or LOCATION=DIRECTORY is required");
     }
-    destination.mode = said.mode()?;
+    destination.mode = stated.mode()?;
     Ok(destination)
 }
 
 /// Keywords seen so far. SYNC or ASYNC and AFFIRM or NOAFFIRM together make one attribute.
 #[derive(Default)]
-struct Said {
+struct Stated {
     keys: Vec<String>,
     sync: Option<bool>,
     affirm: Option<bool>,
 }
 
-impl Said {
+impl Stated {
     fn mode(&self) -> Result<Option<TransportMode>, AttributeError> {
         Ok(match (self.sync, self.affirm) {
             (Some(true), Some(false)) => Some(TransportMode::Fastsync),
@@ -77,7 +77,7 @@ impl Said {
 
 fn take(
     at: &mut DestinationConfig,
-    said: &mut Said,
+    stated: &mut Stated,
     word: &str,
     key: &str,
     value: Option<&str>,
@@ -91,12 +91,12 @@ fn take(
         "LOCATION" => at.location = Some(given()?.into()),
         "DB_UNIQUE_NAME" => at.name = given()?.into(),
         "SYNC" | "ASYNC" => {
-            if said.sync.replace(key == "SYNC").is_some() {
+            if stated.sync.replace(key == "SYNC").is_some() {
                 return wrong(word, "SYNC and ASYNC exclude each other");
             }
         }
         "AFFIRM" | "NOAFFIRM" => {
-            if said.affirm.replace(key == "AFFIRM").is_some() {
+            if stated.affirm.replace(key == "AFFIRM").is_some() {
                 return wrong(word, "AFFIRM and NOAFFIRM exclude each other");
             }
         }
@@ -293,7 +293,7 @@ pub fn write(destination: &DestinationConfig) -> String {
         ("SEND_BUF_SIZE=", at.send_buffer_bytes, 0),
         ("RECV_BUF_SIZE=", at.receive_buffer_bytes, 0),
     ];
-    for (attribute, value, _) in numbers.into_iter().filter(|(_, value, unsaid)| value != unsaid) {
+    for (attribute, value, _) in numbers.into_iter().filter(|(_, value, unset)| value != unset) {
         say(attribute, &value);
     }
     say("DB_UNIQUE_NAME=", &quoted(&at.name));

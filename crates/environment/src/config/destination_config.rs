@@ -226,12 +226,12 @@ impl DestinationConfig {
 
     /// Returns the mode in force. A local destination gets whole logs: no commit waits for it.
     pub fn transport_mode(&self) -> TransportMode {
-        let unsaid = if self.is_local() || self.id > FULL_ID_MAX {
+        let unset = if self.is_local() || self.id > FULL_ID_MAX {
             TransportMode::Async
         } else {
             TransportMode::SyncAffirm
         };
-        self.mode.unwrap_or(unsaid)
+        self.mode.unwrap_or(unset)
     }
 
     /// Whether commits may have to wait for it.
@@ -403,7 +403,7 @@ fn check_local(at: &DestinationConfig, location: &std::path::Path) -> Result<(),
         ("send_buffer_bytes", at.send_buffer_bytes != 0),
         ("receive_buffer_bytes", at.receive_buffer_bytes != 0),
     ];
-    match not_local.iter().find(|(_, said)| *said) {
+    match not_local.iter().find(|(_, reported)| *reported) {
         Some((attribute, _)) => at.breaks(attribute, "set", "not for a local destination (LOCATION)"),
         None => Ok(()),
     }

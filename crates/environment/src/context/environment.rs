@@ -230,7 +230,7 @@ impl Environment {
     pub fn give_access_again(&self) {
         let given = self.access().and_then(|access| {
             if access.is_narrower(&self.segment_path)
-                && let Some(differing) = access.told()
+                && let Some(differing) = access.differing()
             {
                 self.alert.say(format!("from the next start on: {differing}"));
             }

@@ -3,8 +3,8 @@
 use crate::config::error::InstanceError;
 use crate::context::environment::Environment;
 use crate::security::clocks;
-use crate::security::members::as_said;
-use crate::security::promotion::{Doubt, Word, believed};
+use crate::security::members::as_reported;
+use crate::security::promotion::{Doubt, Word, trusted};
 use crate::state::now::now_us;
 use standfast_transport::{
     CertificateGrant, CertificateRequest, CertificateRight, Incarnation, IssuerAt, MemberRights,
@@ -113,7 +113,7 @@ impl Environment {
         }
         let members = self.keeper.members().map_err(unreadable)?;
         let word = Word::of(peer, self.keeper.record_of(peer, newer), proven);
-        let Err(doubt) = believed(word, own, &members, &self.destination_names()) else { return Ok(()) };
+        let Err(doubt) = trusted(word, own, &members, &self.destination_names()) else { return Ok(()) };
         let why = match doubt {
             Doubt::MayNot(name, rights) => format!(
                 "`{name}` may not become primary, `{own}` lists it for: {rights}. Nothing has changed at `{own}`; make `{name}` \
@@ -167,8 +167,8 @@ impl Environment {
     }
 
     /// Stores the rights of members as reported by the source of a stream.
-    pub fn note_members(&self, source: &str, said: &[MemberRights]) {
-        if let Err(error) = self.keeper.endorsed(source, said) {
+    pub fn note_members(&self, source: &str, reported: &[MemberRights]) {
+        if let Err(error) = self.keeper.endorsed(source, reported) {
             self.alert.say(format!("the list of peers cannot be kept: {}", error.in_one_line()));
         }
     }
@@ -176,8 +176,8 @@ impl Environment {
     /// Stores what an accepted source reports: rights of members, the issuer of certificates, and which instance became
     /// primary.
     pub fn note_endorsed(&self, hello: &SenderHello, from: Option<SocketAddr>) {
-        let said = as_said(&hello.members, &hello.peers, &hello.source.name);
-        self.note_members(&hello.source.name, &said);
+        let reported = as_reported(&hello.members, &hello.peers, &hello.source.name);
+        self.note_members(&hello.source.name, &reported);
         let issuer = hello.issuer.clone().and_then(|mut issuer| {
             if issuer.address.starts_with(':') {
                 issuer.address = SocketAddr::new(from?.ip(), issuer.address[1..].parse().ok()?).to_string();

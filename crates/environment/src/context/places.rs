@@ -193,18 +193,18 @@ impl Places {
                     Some(Moved { place, finding })
                 })
                 .collect();
-            let (news, changed) = {
+            let (changes, changed) = {
                 let mut owners = self.owners();
                 let Some(owner) = owners.get_mut(&name).filter(|owner| owner.version == version) else {
                     continue;
                 };
-                let news: Vec<Moved> =
+                let changes: Vec<Moved> =
                     moved.iter().filter(|moved| !owner.moved.contains(moved)).cloned().collect();
                 owner.moved = moved;
-                (news, owner.changed.clone())
+                (changes, owner.changed.clone())
             };
-            if !news.is_empty() {
-                changed(&news);
+            if !changes.is_empty() {
+                changed(&changes);
             }
         }
     }
@@ -318,13 +318,13 @@ mod tests {
         assert_eq!(judge(Expected::Exists, Err(ErrorKind::NotFound.into())), Some(Finding::Gone));
     }
 
-    fn told() -> (Changed, Arc<Mutex<Vec<String>>>) {
-        let told = Arc::<Mutex<Vec<String>>>::default();
-        let into = told.clone();
-        let changed = move |news: &[Moved]| {
-            into.lock().unwrap().extend(news.iter().map(|moved| format!("{:?}", moved.finding)));
+    fn reported() -> (Changed, Arc<Mutex<Vec<String>>>) {
+        let reported = Arc::<Mutex<Vec<String>>>::default();
+        let into = reported.clone();
+        let changed = move |changes: &[Moved]| {
+            into.lock().unwrap().extend(changes.iter().map(|moved| format!("{:?}", moved.finding)));
         };
-        (Arc::new(changed), told)
+        (Arc::new(changed), reported)
     }
 
     #[test]
@@ -332,28 +332,28 @@ mod tests {
         let directory = TempDir::new("places");
         let path = directory.join("app.db");
         std::fs::write(&path, "one").unwrap();
-        let (places, (changed, told)) = (Places::default(), told());
+        let (places, (changed, reported)) = (Places::default(), reported());
         let place = Place::as_found(What::Database, &path);
         places.register("databases", vec![place.clone()], changed.clone());
         places.look();
-        assert!(told.lock().unwrap().is_empty() && places.moved().is_empty());
+        assert!(reported.lock().unwrap().is_empty() && places.moved().is_empty());
 
         let away = directory.join("away.db");
         std::fs::rename(&path, &away).unwrap();
         places.look();
         places.look();
-        assert_eq!(*told.lock().unwrap(), ["Gone"]);
+        assert_eq!(*reported.lock().unwrap(), ["Gone"]);
         assert_eq!(places.moved().len(), 1);
         let another = Place::as_found(What::Database, &away);
         places.register("databases", vec![another, place.clone()], changed.clone());
         assert_eq!(places.moved().len(), 1, "it is still gone");
         places.look();
-        assert_eq!(*told.lock().unwrap(), ["Gone"], "and not told again");
+        assert_eq!(*reported.lock().unwrap(), ["Gone"], "and not told again");
         places.register("databases", vec![place.clone()], changed.clone());
         // Another file, with the same content.
         std::fs::copy(&away, &path).unwrap();
         places.look();
-        assert_eq!(*told.lock().unwrap(), ["Gone", "Other"]);
+        assert_eq!(*reported.lock().unwrap(), ["Gone", "Other"]);
         std::fs::rename(&away, &path).unwrap();
         places.look();
         assert!(places.moved().is_empty(), "it is back");
@@ -361,7 +361,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         places.register("databases", Vec::new(), changed);
         places.look();
-        assert_eq!(told.lock().unwrap().len(), 2, "what is not registered any more is not watched");
+        assert_eq!(reported.lock().unwrap().len(), 2, "what is not registered any more is not watched");
     }
 
     #[test]

@@ -15,10 +15,10 @@ pub struct MemoryReported(Mutex<Option<Instant>>);
 impl MemoryReported {
     /// Whether a finding is to be reported now; counts as reported then.
     pub(crate) fn is_due(&self) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = told.is_none_or(|told| told.elapsed() >= REPORTED_AGAIN_AFTER);
+        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = reported.is_none_or(|reported| reported.elapsed() >= REPORTED_AGAIN_AFTER);
         if is_due {
-            *told = Some(Instant::now());
+            *reported = Some(Instant::now());
         }
         is_due
     }
@@ -67,7 +67,7 @@ mod tests {
         assert!(say(false, 7).unwrap().starts_with("7 words of what this instance publishes"));
         let full = std::io::Error::from_raw_os_error(libc::ENOSPC);
         assert!(finding(&Err(full), "/dev/shm/x").unwrap().contains("make room"));
-        let told = MemoryReported::default();
-        assert!(told.is_due() && !told.is_due());
+        let reported = MemoryReported::default();
+        assert!(reported.is_due() && !reported.is_due());
     }
 }

@@ -302,7 +302,7 @@ pub fn names_of(members: &[MemberRights]) -> Vec<String> {
 }
 
 /// Returns the members that a source reports: `members`, or for an earlier release `names` and the source itself.
-pub fn as_said(members: &[MemberRights], names: &[String], source: &str) -> Vec<MemberRights> {
+pub fn as_reported(members: &[MemberRights], names: &[String], source: &str) -> Vec<MemberRights> {
     if !members.is_empty() {
         return members.to_vec();
     }
@@ -357,10 +357,10 @@ mod tests {
             assert!(!may(&members, name, Right::Candidate));
         }
         let destinations = ["oslo".to_owned(), "reports".to_owned()];
-        let said = members.endorsed_for("paris", &destinations, false);
-        assert_eq!(names(&said), ["near", "oslo", "paris", "reports"]);
-        assert_eq!(said[3].rights, Rights::never_primary(), "it is said to the others");
-        assert_eq!(names_of(&said), ["near", "paris"]);
+        let reported = members.endorsed_for("paris", &destinations, false);
+        assert_eq!(names(&reported), ["near", "oslo", "paris", "reports"]);
+        assert_eq!(reported[3].rights, Rights::never_primary(), "it is said to the others");
+        assert_eq!(names_of(&reported), ["near", "paris"]);
     }
 
     #[test]
@@ -368,8 +368,11 @@ mod tests {
         let destinations = ["oslo".to_owned()];
         let mut members = Members::default();
         assert_eq!(members.rights("oslo", &destinations), Rights::never_primary());
-        let said = members.endorsed_for("paris", &destinations, false);
-        assert_eq!((names(&said), &said[0].rights), (vec!["oslo", "paris"], &Rights::never_primary()));
+        let reported = members.endorsed_for("paris", &destinations, false);
+        assert_eq!(
+            (names(&reported), &reported[0].rights),
+            (vec!["oslo", "paris"], &Rights::never_primary())
+        );
         members.allow("oslo", Rights::all());
         assert_eq!(members.rights("oslo", &destinations), Rights::all());
     }
@@ -378,18 +381,18 @@ mod tests {
     fn removing_a_member_never_raises_its_rights() {
         let destinations = ["reports".to_owned()];
         for rights in [Rights::never_primary(), Rights::far_sync(), Rights::status_only(), Rights::all()] {
-            let (mut here, mut told) = (Members::default(), Members::default());
+            let (mut here, mut stated) = (Members::default(), Members::default());
             here.allow("reports", rights.clone());
-            told.endorse(&here.endorsed_for("south", &destinations, false));
-            assert!(here.remove("reports") && told.remove("reports"));
-            for members in [&here, &told] {
+            stated.endorse(&here.endorsed_for("south", &destinations, false));
+            assert!(here.remove("reports") && stated.remove("reports"));
+            for members in [&here, &stated] {
                 assert_eq!(members.rights("reports", &destinations), Rights::default());
                 assert!(!members.is_listed("reports", &destinations));
             }
             // The next source's report does not restore its rights, and the instances that receive the list grant it
             // none.
-            told.endorse(&all(&["south", "reports"]));
-            assert_eq!(told.rights("reports", &destinations), Rights::default());
+            stated.endorse(&all(&["south", "reports"]));
+            assert_eq!(stated.rights("reports", &destinations), Rights::default());
             let mut third = Members::default();
             third.endorse(&here.endorsed_for("south", &[], false));
             assert_eq!(third.rights("reports", &destinations), Rights::default());
@@ -417,8 +420,8 @@ mod tests {
         // As primary it ships to the same host.
         let destinations = ["reports".to_owned()];
         assert!(!north.rights("reports", &destinations).has(Right::Candidate));
-        let said = north.endorsed_for("north", &destinations, false);
-        assert_eq!(said[1].rights, Rights::never_primary());
+        let reported = north.endorsed_for("north", &destinations, false);
+        assert_eq!(reported[1].rights, Rights::never_primary());
     }
 
     #[test]
@@ -496,10 +499,10 @@ mod tests {
 
     #[test]
     fn endorsements_of_an_older_release_are_names_only() {
-        let said = as_said(&[], &["oslo".into()], "paris");
-        assert_eq!((names(&said), &said[0].rights), (vec!["oslo", "paris"], &Rights::all()));
+        let reported = as_reported(&[], &["oslo".into()], "paris");
+        assert_eq!((names(&reported), &reported[0].rights), (vec!["oslo", "paris"], &Rights::all()));
         let newer = [MemberRights { name: "near".into(), rights: Rights::far_sync() }];
-        assert_eq!(as_said(&newer, &["oslo".into()], "paris"), newer);
+        assert_eq!(as_reported(&newer, &["oslo".into()], "paris"), newer);
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub enum Doubt {
 }
 
 /// Whether an instance called `own`, with this list and these destinations, trusts the report.
-pub fn believed(word: Word<'_>, own: &str, members: &Members, destinations: &[String]) -> Result<(), Doubt> {
+pub fn trusted(word: Word<'_>, own: &str, members: &Members, destinations: &[String]) -> Result<(), Doubt> {
     let (name, rights) = match word {
         // The key of this instance: only this instance holds it.
         Word::Signed(name) if name == own => return Ok(()),
@@ -116,7 +116,7 @@ mod tests {
     fn only_a_promotion_of_an_eligible_member_is_trusted() {
         let (members, destinations) =
             (members(), ["reports".to_owned(), "near".to_owned(), "oslo".to_owned()]);
-        let is_trusted = |word| believed(word, "south", &members, &destinations).is_ok();
+        let is_trusted = |word| trusted(word, "south", &members, &destinations).is_ok();
         assert!(is_trusted(Word::Began("north")) && is_trusted(Word::Signed("north")));
         for name in ["reports", "near", "unlisted", "oslo"] {
             assert!(!is_trusted(Word::Began(name)) && !is_trusted(Word::Signed(name)), "{name}");
@@ -125,7 +125,7 @@ mod tests {
         assert!(is_trusted(Word::Plain("unlisted")), "plain TCP proves no name, and its list is empty");
         assert!(is_trusted(Word::Signed("south")));
         assert_eq!(
-            believed(Word::Signed("reports"), "south", &members, &[]),
+            trusted(Word::Signed("reports"), "south", &members, &[]),
             Err(Doubt::MayNot("reports".to_owned(), Rights::never_primary()))
         );
     }
@@ -153,13 +153,13 @@ mod tests {
         for role in [Role::Standby, Role::FarSync] {
             let north = peer(role);
             let judged =
-                |record: Option<&Promotion>| believed(Word::of(&north, record, true), "south", &members, &[]);
+                |record: Option<&Promotion>| trusted(Word::of(&north, record, true), "south", &members, &[]);
             assert_eq!(judged(None), Err(Doubt::NoRecord("north".into())));
             assert!(judged(Some(&record("north"))).is_ok());
             assert!(judged(Some(&record("reports"))).is_err());
         }
         let began = peer(Role::Primary);
-        assert!(believed(Word::of(&began, None, true), "south", &members, &[]).is_ok(), "an earlier release");
+        assert!(trusted(Word::of(&began, None, true), "south", &members, &[]).is_ok(), "an earlier release");
         assert_eq!(Word::of(&began, None, false), Word::Plain("north"));
     }
 

@@ -7,7 +7,7 @@
 
 use super::authorities::{each, grow};
 use super::clocks::{self, Got};
-use super::members::as_said;
+use super::members::as_reported;
 use super::{Keeper, clock, files, locked};
 use crate::config::error::InstanceError;
 use standfast_tls::{CertificateInfo, Identity, Request, Token, fingerprint, first_certificate, joining};
@@ -79,7 +79,7 @@ fn state(info: &CertificateInfo, now: u64, failed: Option<&str>) -> RenewalState
 struct Signed {
     identity: String,
     /// Authorities that are not trusted, as text.
-    told: Vec<String>,
+    stated: Vec<String>,
     /// Name of the instance by whose clock the certificate was made.
     by: String,
 }
@@ -94,9 +94,9 @@ impl Keeper {
     /// host. Even then it is used, unless the present one is valid.
     pub fn renew(self: &Arc<Keeper>, ask: &Ask) -> Result<Vec<String>, InstanceError> {
         let _one = locked(&self.renewing);
-        let Signed { identity, mut told, by } = match (self.authority()?, &ask.from) {
+        let Signed { identity, mut stated, by } = match (self.authority()?, &ask.from) {
             (Some(authority), None) => {
-                Signed { identity: self.signed_by(&authority)?, told: Vec::new(), by: self.name.clone() }
+                Signed { identity: self.signed_by(&authority)?, stated: Vec::new(), by: self.name.clone() }
             }
             _ => self.ask_for_one(ask)?,
         };
@@ -119,11 +119,11 @@ impl Keeper {
             return Err(InstanceError::refused(what, SET_THE_CLOCK));
         }
         renewal.failed = None;
-        told.extend(
-            differs
-                .map(|differs| hint::in_one_line(differs, Some("set the one that is wrong (`timedatectl`)"))),
-        );
-        Ok(told)
+        stated
+            .extend(differs.map(|differs| {
+                hint::in_one_line(differs, Some("set the one that is wrong (`timedatectl`)"))
+            }));
+        Ok(stated)
     }
 
     /// Records an open stream over TLS.
@@ -187,14 +187,14 @@ impl Keeper {
         )?;
         let identity = request.identity_pem(&grant.certificate, &self.name)?;
         let before = files::read(&self.files.authorities)?.unwrap_or_default();
-        let (mut trusted, told) = grow(&before, &grant.authorities, &grant.endorsements)?;
+        let (mut trusted, stated) = grow(&before, &grant.authorities, &grant.endorsements)?;
         if self.files.authority_key.exists() {
             // The first certificate of the file must stay the one of the key that is here: new ones follow it.
-            let news = each(&trusted).filter(|one| each(&before).all(|known| known != *one));
-            trusted = each(&before).chain(news).collect();
+            let changes = each(&trusted).filter(|one| each(&before).all(|known| known != *one));
+            trusted = each(&before).chain(changes).collect();
         }
         Identity::from_pem(&identity, &trusted, &clock()).map_err(|error| {
-            let why = told.first().cloned().unwrap_or_else(|| error.in_one_line());
+            let why = stated.first().cloned().unwrap_or_else(|| error.in_one_line());
             let (what, hint) = hint::split(&why);
             InstanceError::refused(
                 format!("the certificate from {address} is of no use: {what}"),
@@ -204,7 +204,7 @@ impl Keeper {
         files::replace(&self.files.authorities, &trusted)?;
         let issuer = IssuerAt { name: expected.clone(), address };
         self.change_members(|members| members.set_issuer(issuer))?;
-        Ok(Signed { identity, told, by: expected })
+        Ok(Signed { identity, stated, by: expected })
     }
 
     /// Obtains the first certificate of this instance with a token of the instance at `from`. Returns as text which of
@@ -230,15 +230,15 @@ impl Keeper {
         })?;
         Identity::from_pem(&identity, &named, &clock())?;
         let before = files::read(&self.files.authorities)?.unwrap_or_default();
-        let (trusted, told) = grow(&(named + &before), &grant.authorities, &grant.endorsements)?;
+        let (trusted, stated) = grow(&(named + &before), &grant.authorities, &grant.endorsements)?;
         files::replace(&self.files.authorities, &trusted)?;
-        let said = as_said(&grant.members, &grant.peers, &grant.issuer);
+        let reported = as_reported(&grant.members, &grant.peers, &grant.issuer);
         self.change_members(|members| {
-            members.endorse(&said);
+            members.endorse(&reported);
             members.set_issuer(IssuerAt { name: grant.issuer.clone(), address: from.to_owned() });
         })?;
         files::replace(&self.files.identity, &identity)?;
-        Ok(told)
+        Ok(stated)
     }
 
     /// Stores the issuer of certificates that a source reports.
@@ -309,10 +309,10 @@ impl Keeper {
             }
         }
         let outcome = match self.renew(&Ask::default()) {
-            Ok(told) => {
+            Ok(stated) => {
                 let until = self.shown().ok().flatten().map_or(0, |shown| shown.info.not_after);
-                let told: String = told.iter().map(|told| format!("; {told}")).collect();
-                format!("the certificate was renewed automatically, valid until {}{told}", date(until))
+                let stated: String = stated.iter().map(|stated| format!("; {stated}")).collect();
+                format!("the certificate was renewed automatically, valid until {}{stated}", date(until))
             }
             Err(error) => {
                 let why = error.in_one_line();

@@ -17,7 +17,7 @@ pub struct DestinationLines(Mutex<Lines>);
 
 #[derive(Default)]
 struct Lines {
-    said: VecDeque<Instant>,
+    reported: VecDeque<Instant>,
     left_out: u64,
 }
 
@@ -28,11 +28,15 @@ impl DestinationLines {
             return Some(format!("destination {name}: {event}"));
         }
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while lines.said.front().is_some_and(|said| now.saturating_duration_since(*said) >= PERIOD) {
-            lines.said.pop_front();
+        while lines
+            .reported
+            .front()
+            .is_some_and(|reported| now.saturating_duration_since(*reported) >= PERIOD)
+        {
+            lines.reported.pop_front();
         }
-        if lines.said.len() < LINES {
-            lines.said.push_back(now);
+        if lines.reported.len() < LINES {
+            lines.reported.push_back(now);
             return Some(match std::mem::take(&mut lines.left_out) {
                 0 => format!("destination {name}: {event}"),
                 count => {
@@ -88,11 +92,11 @@ mod tests {
     fn event_flood_is_limited_but_protection_changes_are_logged() {
         let (lines, begun) = (DestinationLines::default(), Instant::now());
         let refused = |number: usize| SenderEvent::Disconnected { reason: format!("reason {number}") };
-        let said = (0..10_000).filter_map(|number| lines.line(begun, "far", &refused(number)));
-        let said: Vec<String> = said.collect();
-        assert_eq!(said.len(), LINES + 1);
-        assert!(said[LINES - 1].ends_with("reason 255"), "{}", said[LINES - 1]);
-        assert!(said[LINES].contains("left out for up to an hour"), "{}", said[LINES]);
+        let reported = (0..10_000).filter_map(|number| lines.line(begun, "far", &refused(number)));
+        let reported: Vec<String> = reported.collect();
+        assert_eq!(reported.len(), LINES + 1);
+        assert!(reported[LINES - 1].ends_with("reason 255"), "{}", reported[LINES - 1]);
+        assert!(reported[LINES].contains("left out for up to an hour"), "{}", reported[LINES]);
         let moved = SenderEvent::Resynchronised { acknowledged: Scn(1) };
         assert!((0..1_000).all(|_| lines.line(begun, "far", &moved).is_some()));
         let later = lines.line(begun + PERIOD, "far", &refused(0)).unwrap_or_default();

@@ -18,23 +18,23 @@ pub struct Refusals(Mutex<VecDeque<(Refusal, Instant)>>);
 impl Refusals {
     /// Whether the event goes into the alert log.
     pub fn is_new(&self, event: &ReceiverEvent) -> bool {
-        let mut said = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut reported = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match event {
             // A count of suppressed refusals: the state of refused peers has not changed.
             ReceiverEvent::LeftOut { .. } => true,
             ReceiverEvent::Refused { refusal, .. } => {
-                said.retain(|(_, when)| when.elapsed() < REPEATED_AFTER);
-                if said.iter().any(|(known, _)| known == refusal) {
+                reported.retain(|(_, when)| when.elapsed() < REPEATED_AFTER);
+                if reported.iter().any(|(known, _)| known == refusal) {
                     return false;
                 }
-                if said.len() == KEPT {
-                    said.pop_front();
+                if reported.len() == KEPT {
+                    reported.pop_front();
                 }
-                said.push_back((refusal.clone(), Instant::now()));
+                reported.push_back((refusal.clone(), Instant::now()));
                 true
             }
             _ => {
-                said.clear();
+                reported.clear();
                 true
             }
         }

@@ -19,16 +19,16 @@ pub fn report_left_behind(
     senders: &[Arc<Sender>],
     oldest_then: Scn,
     oldest: Scn,
-    told: &mut [bool],
+    reported: &mut [bool],
 ) {
-    for (sender, told) in senders.iter().zip(told) {
+    for (sender, reported) in senders.iter().zip(reported) {
         let judged = retention::left_behind(holder(sender), oldest_then, oldest);
         let lacks = match judged {
             LeftBehind::No => None,
             LeftBehind::Perhaps => Some("what it has is not known".to_owned()),
             LeftBehind::Yes { needs } => Some(format!("it needs redo from {needs} on")),
         };
-        if let (Some(lacks), false) = (&lacks, *told) {
+        if let (Some(lacks), false) = (&lacks, *reported) {
             let what = format!(
                 "destination {}: LEFT BEHIND: archived logs before {oldest} are removed (archive_bytes_max), and {lacks}",
                 sender.status().name
@@ -36,7 +36,7 @@ pub fn report_left_behind(
             let remedy = "put the removed logs back from a backup, or create the standby again with `standfast standby create`";
             environment.alert.say(hint::in_one_line(what, Some(remedy)));
         }
-        *told = lacks.is_some();
+        *reported = lacks.is_some();
     }
 }
 

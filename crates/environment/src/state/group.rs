@@ -75,7 +75,7 @@ impl Access {
     }
 
     /// Returns what an operator should know of it.
-    pub fn told(&self) -> Option<String> {
+    pub fn differing(&self) -> Option<String> {
         let remedy =
             "`group` in [instance] says it for all of them; \"none\": only root and the user of the instance";
         match (self.given, self.group) {
@@ -218,8 +218,8 @@ mod tests {
         assert_eq!(of("").unwrap(), (None, 0o600));
         assert_eq!(of("60005").unwrap(), (Some(60_005), 0o660));
         assert_eq!(of("root").unwrap(), (Some(0), 0o660));
-        let said = of("no-such-group").unwrap_err().for_terminal();
-        assert!(said.contains("groupadd no-such-group"), "{said}");
+        let reported = of("no-such-group").unwrap_err().for_terminal();
+        assert!(reported.contains("groupadd no-such-group"), "{reported}");
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
         let access = |config: &InstanceConfig, paths: &[&PathBuf]| {
             let paths: Vec<PathBuf> = paths.iter().map(|path| (*path).clone()).collect();
             let access = Access::of(config, &paths).unwrap();
-            (access.group, access.mode, access.told().is_some())
+            (access.group, access.mode, access.differing().is_some())
         };
         let auto = config("");
         assert_eq!(access(&auto, &[&first, &second, &gone]), (Some(60_005), 0o660, true));

@@ -166,8 +166,8 @@ pub(crate) mod tests {
         let read_lock = libc::flock { l_type: libc::F_RDLCK as i16, ..whole_lock() };
         // SAFETY: an open descriptor and a valid lock structure.
         assert_eq!(unsafe { libc::fcntl(other.as_raw_fd(), libc::F_OFD_SETLK, &read_lock) }, 0);
-        let said = lock_directory(&paths).unwrap_err().for_terminal();
-        assert!(said.contains("no instance") && said.contains("rm "), "{said}");
+        let reported = lock_directory(&paths).unwrap_err().for_terminal();
+        assert!(reported.contains("no instance") && reported.contains("rm "), "{reported}");
         std::fs::remove_file(&paths.lock).unwrap();
         lock_directory(&paths).unwrap();
         std::fs::remove_dir_all(&paths.directory).unwrap();
@@ -182,8 +182,8 @@ pub(crate) mod tests {
         std::fs::remove_file(&paths.lock).unwrap();
         std::fs::write(&paths.lock, "").unwrap();
         if std::os::unix::fs::chown(&paths.lock, Some(60_001), None).is_ok() {
-            let said = lock_directory(&paths).unwrap_err().for_terminal();
-            assert!(said.contains("uid 60001"), "{said}");
+            let reported = lock_directory(&paths).unwrap_err().for_terminal();
+            assert!(reported.contains("uid 60001"), "{reported}");
         }
         std::fs::remove_dir_all(&paths.directory).unwrap();
     }

@@ -55,7 +55,7 @@ fn places(paths: &Paths, config: &Config) -> Vec<(PathBuf, u32)> {
 /// `Refused` when another user owns a file on which the instance relies.
 pub fn tighten(paths: &Paths, config: &Config) -> Result<Vec<String>, InstanceError> {
     refuse_files_of_others(paths, config)?;
-    let said = places(paths, config).into_iter().filter_map(|(path, widest)| {
+    let reported = places(paths, config).into_iter().filter_map(|(path, widest)| {
         // `None`: the path does not exist, or is a symbolic link.
         let file = open(&path)?;
         let mode = file.metadata().ok()?.mode() & 0o7777;
@@ -70,7 +70,7 @@ pub fn tighten(paths: &Paths, config: &Config) -> Result<Vec<String>, InstanceEr
             Err(error) => format!("{text}, which is wider than {narrow:04o}, and stays so: {error}"),
         })
     });
-    Ok(said.collect())
+    Ok(reported.collect())
 }
 
 /// Refuses settings, keys and roots of trust that belong to a user other than root, the owner of the directory and this
@@ -284,9 +284,12 @@ mod tests {
         }
         set_mode(&paths.ready, 0o644);
         set_mode(&elsewhere, 0o666);
-        let said = tighten(&paths, &config).unwrap();
-        assert_eq!(said.len(), 4, "{said:?}");
-        assert!(said.iter().any(|line| line.contains("0777") && line.contains("could write")), "{said:?}");
+        let reported = tighten(&paths, &config).unwrap();
+        assert_eq!(reported.len(), 4, "{reported:?}");
+        assert!(
+            reported.iter().any(|line| line.contains("0777") && line.contains("could write")),
+            "{reported:?}"
+        );
         assert_eq!((mode(&directory), mode(&paths.members[0])), (DIRECTORY, PRIVATE_DIRECTORY));
         assert_eq!((mode(&paths.alert), mode(&paths.ready)), (ALERT, FILE));
         assert_eq!(mode(&elsewhere), 0o666, "nothing through a link");
@@ -317,10 +320,10 @@ mod tests {
             std::fs::write(paths.directory.join(CONFIG_FILE), "").unwrap();
             assert!(tighten(&paths, &config).is_ok());
             std::os::unix::fs::chown(paths.directory.join(CONFIG_FILE), Some(60_002), None).unwrap();
-            let said = tighten(&paths, &config).unwrap_err().for_terminal();
+            let reported = tighten(&paths, &config).unwrap_err().for_terminal();
             assert!(
-                said.contains("standfast.toml belongs to uid 60002") && said.contains("chown -h"),
-                "{said}"
+                reported.contains("standfast.toml belongs to uid 60002") && reported.contains("chown -h"),
+                "{reported}"
             );
         }
         std::fs::remove_dir_all(directory).unwrap();
@@ -362,8 +365,8 @@ mod tests {
         // SAFETY: a C string.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         for path in [fifo.as_path(), &link, &directory, Path::new("/dev/zero")] {
-            let said = read(path).unwrap_err().for_terminal();
-            assert!(said.contains("regular file"), "{}: {said}", path.display());
+            let reported = read(path).unwrap_err().for_terminal();
+            assert!(reported.contains("regular file"), "{}: {reported}", path.display());
         }
         std::fs::write(&path, "x".repeat(70_000)).unwrap();
         assert!(read(&path).unwrap_err().for_terminal().contains("too long"));

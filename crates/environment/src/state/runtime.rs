@@ -168,8 +168,8 @@ mod tests {
         let runtime = open(&paths, INSTANCE).unwrap();
         assert_eq!(directory.metadata().unwrap().mode() & 0o777, 0o711);
         assert_eq!(liveness::probe(&directory), Some(true));
-        let said = open(&paths, INSTANCE).err().unwrap().for_terminal();
-        assert!(said.contains("runtime_directory"), "{said}");
+        let reported = open(&paths, INSTANCE).err().unwrap().for_terminal();
+        assert!(reported.contains("runtime_directory"), "{reported}");
         drop(runtime);
         assert_eq!(liveness::probe(&directory), Some(false));
         open(&paths, INSTANCE).unwrap();

@@ -77,7 +77,7 @@ struct Watch {
     level: Option<ProtectionLevel>,
     stall: StallWatch,
     groups: GroupWatch,
-    said: bool,
+    reported: bool,
 }
 
 impl Default for Watch {
@@ -87,7 +87,7 @@ impl Default for Watch {
             level: None,
             stall: StallWatch::default(),
             groups: GroupWatch::default(),
-            said: false,
+            reported: false,
         }
     }
 }
@@ -95,9 +95,9 @@ impl Default for Watch {
 impl Watch {
     fn look(&mut self, running: &Running) {
         match self.groups.look(running) {
-            Ok(()) => self.said = false,
-            Err(error) if !self.said => {
-                self.said = true;
+            Ok(()) => self.reported = false,
+            Err(error) if !self.reported => {
+                self.reported = true;
                 running
                     .environment
                     .alert

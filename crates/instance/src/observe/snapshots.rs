@@ -80,7 +80,7 @@ impl Schedule {
 #[derive(Default)]
 pub struct Monitor {
     schedule: Option<Schedule>,
-    said: bool,
+    reported: bool,
 }
 
 impl Monitor {
@@ -94,15 +94,15 @@ impl Monitor {
         if !schedule.is_due(Instant::now(), config) {
             return;
         }
-        if let Some(text) = self.news_of(snapshots.take(running)) {
+        if let Some(text) = self.changes_of(snapshots.take(running)) {
             running.environment.alert.say(text);
         }
     }
 
     /// Text for the alert log, if there is news.
-    fn news_of(&mut self, taken: Result<i64, InstanceError>) -> Option<String> {
-        let said = std::mem::replace(&mut self.said, taken.is_err());
-        let error = taken.err().filter(|_| !said)?;
+    fn changes_of(&mut self, taken: Result<i64, InstanceError>) -> Option<String> {
+        let reported = std::mem::replace(&mut self.reported, taken.is_err());
+        let error = taken.err().filter(|_| !reported)?;
         Some(format!(
             "no snapshot can be taken: reports will lack this time, commits continue: {}",
             error.in_one_line()
@@ -139,10 +139,10 @@ mod tests {
     fn unwritable_repository_is_reported_once_until_it_recovers() {
         let mut monitor = Monitor::default();
         let mut tells = |taken: Result<i64, &str>| {
-            monitor.news_of(taken.map_err(|why| InstanceError::Failed(why.into()))).is_some()
+            monitor.changes_of(taken.map_err(|why| InstanceError::Failed(why.into()))).is_some()
         };
-        let told = [Ok(1), Err("full"), Err("full"), Err("full"), Ok(2), Err("full")].map(&mut tells);
-        assert_eq!(told, [false, true, false, false, false, true]);
+        let stated = [Ok(1), Err("full"), Err("full"), Err("full"), Ok(2), Err("full")].map(&mut tells);
+        assert_eq!(stated, [false, true, false, false, false, true]);
     }
 
     #[test]

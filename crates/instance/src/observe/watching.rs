@@ -32,9 +32,9 @@ pub(crate) fn start(running: &Arc<Running>) -> Result<Watchers, InstanceError> {
     let environment = &running.environment;
     let changed: Changed = {
         let me = me.clone();
-        Arc::new(move |news: &[Moved]| {
+        Arc::new(move |changes: &[Moved]| {
             if let Some(running) = me.upgrade() {
-                running.note_moved(news);
+                running.note_moved(changes);
             }
         })
     };
@@ -47,8 +47,8 @@ pub(crate) fn start(running: &Arc<Running>) -> Result<Watchers, InstanceError> {
     let mut looked = None;
     let look = move |running: &Running| {
         let now = Instant::now();
-        if let Some(news) = running.environment.keeper.clock_was_set() {
-            running.environment.alert.say(news);
+        if let Some(changes) = running.environment.keeper.clock_was_set() {
+            running.environment.alert.say(changes);
             looked = None;
         }
         if looked.is_none_or(|then| now.saturating_duration_since(then) >= running.certificate_pause()) {
@@ -96,8 +96,8 @@ impl Running {
 
     fn look_at_certificate(&self) {
         let environment = &self.environment;
-        if let Some(news) = environment.keeper.renew_when_due() {
-            environment.alert.say(news);
+        if let Some(changes) = environment.keeper.renew_when_due() {
+            environment.alert.say(changes);
         }
     }
 
@@ -135,9 +135,9 @@ impl Running {
         let Some(log) = log else { return places.forget(REDO_LOG) };
         let me: Weak<Running> = self.me.clone();
         places.keep(REDO_LOG, of_log(&log), || {
-            Arc::new(move |news: &[Moved]| {
+            Arc::new(move |changes: &[Moved]| {
                 if let Some(running) = me.upgrade() {
-                    running.note_moved(news);
+                    running.note_moved(changes);
                 }
             })
         });
@@ -164,11 +164,11 @@ impl Running {
         let served: Vec<Weak<Database>> = databases.iter().map(Arc::downgrade).collect();
         *watched = served.clone();
         let (environment, me) = (self.environment.clone(), self.me.clone());
-        let changed: Changed = Arc::new(move |news: &[Moved]| {
+        let changed: Changed = Arc::new(move |changes: &[Moved]| {
             if let Some(running) = me.upgrade() {
-                running.note_moved(news);
+                running.note_moved(changes);
             }
-            for moved in news.iter().filter(|moved| moved.finding.is_certain()) {
+            for moved in changes.iter().filter(|moved| moved.finding.is_certain()) {
                 let is_of = |database: &Arc<Database>| database.places().contains(&moved.place);
                 if let Some(database) = served.iter().filter_map(Weak::upgrade).find(is_of) {
                     database.fail(format!("{moved}"));
@@ -181,14 +181,14 @@ impl Running {
         self.environment.places.register(DATABASES, places, changed);
     }
 
-    fn note_moved(&self, news: &[Moved]) {
-        for moved in news {
+    fn note_moved(&self, changes: &[Moved]) {
+        for moved in changes {
             self.environment.alert.say(hint::in_one_line(
                 format_args!("FILE NOT IN ITS PLACE: {moved}"),
                 Some(remedy(moved.place.what)),
             ));
         }
-        let certain = || news.iter().filter(|moved| moved.finding.is_certain());
+        let certain = || changes.iter().filter(|moved| moved.finding.is_certain());
         let whole = certain().find(|moved| {
             moved.place.what == What::Lock
                 || (moved.place.what == What::Directory

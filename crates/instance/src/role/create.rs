@@ -404,9 +404,9 @@ mod tests {
     #[test]
     fn standby_adopts_block_size_and_larger_logs_of_its_primary() {
         let mut config = Config::default();
-        let said =
+        let reported =
             r#"{"status":{"log":{"group_bytes":134217728,"block_bytes":512,"groups":[{},{},{},{},{}]}}}"#;
-        adopt_geometry(&mut config, said).unwrap();
+        adopt_geometry(&mut config, reported).unwrap();
         let adopted =
             |config: &Config| (config.redo.group_bytes, config.redo.groups, config.redo.block_bytes);
         assert_eq!(adopted(&config), (134217728, 5, 512));

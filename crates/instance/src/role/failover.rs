@@ -142,9 +142,9 @@ pub fn become_primary(
 /// moment ago may keep a database from being left offline.
 fn try_again(environment: &Environment, mut applier: Applier) -> Result<Applier, InstanceError> {
     let until = Instant::now() + TRY_AGAIN;
-    let mut said = false;
+    let mut reported = false;
     while applier.may_resume() {
-        if !std::mem::replace(&mut said, true) {
+        if !std::mem::replace(&mut reported, true) {
             environment.alert.say("failover: databases to which redo is not applied are tried again");
         }
         applier = applier.opened_again()?;

@@ -229,9 +229,9 @@ mod tests {
             }];
             notes.note(Look { activity, ..look(&instruments, second, Some(second as f64)) });
         }
-        let told = notes.newest(2);
-        let seconds: Vec<u64> = told.activity.iter().map(|one| one.time_us / 1_000_000).collect();
-        assert_eq!((seconds, told.lags.len()), (vec![4, 5], 5));
+        let reported = notes.newest(2);
+        let seconds: Vec<u64> = reported.activity.iter().map(|one| one.time_us / 1_000_000).collect();
+        assert_eq!((seconds, reported.lags.len()), (vec![4, 5], 5));
     }
 
     #[test]

@@ -127,10 +127,10 @@ impl LocalArchives {
                 standing.failures += 1;
                 standing.retry_at = Some(Instant::now() + Duration::from_millis(at.reopen_ms));
                 let text = Some(error.for_terminal());
-                let news = standing.trouble != text || standing.failures == 1;
+                let changes = standing.trouble != text || standing.failures == 1;
                 standing.trouble = text;
                 let last = at.failures_allowed() > 0 && standing.failures == at.failures_allowed();
-                if news || last {
+                if changes || last {
                     let next = match (last, &at.alternate) {
                         (false, _) => "it is tried again".to_owned(),
                         (true, Some(alternate)) => format!("destination {alternate} stands in for it"),

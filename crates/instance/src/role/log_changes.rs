@@ -172,8 +172,8 @@ impl Site<'_> {
         let new = self.make_group(bytes)?;
         let number = new.number();
         let left = self.change_groups(Some(group), Some(new))?;
-        let said = format!("log group {group} dropped for group {number} of {bytes} bytes");
-        self.environment.alert.say(said);
+        let reported = format!("log group {group} dropped for group {number} of {bytes} bytes");
+        self.environment.alert.say(reported);
         Ok(LogChanged::Group {
             added: Some(number),
             bytes: Some(bytes),

@@ -526,11 +526,11 @@ fn served(control: &mut standfast_environment::state::control::Control, id: Data
 /// Checks the file with `PRAGMA quick_check`: what replaces the standbys' copies must be a readable database.
 fn check_content(record: &DatabaseRecord, vfs_base: Option<&str>) -> Result<(), InstanceError> {
     let connection = open_guarded(&record.path, vfs_base)?;
-    let said: Result<String, _> = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
-    match said {
-        Ok(said) if said == "ok" => Ok(()),
-        Ok(said) => Err(InstanceError::refused(
-            format!("{} is damaged: {said}", record.path.display()),
+    let reported: Result<String, _> = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
+    match reported {
+        Ok(reported) if reported == "ok" => Ok(()),
+        Ok(reported) => Err(InstanceError::refused(
+            format!("{} is damaged: {reported}", record.path.display()),
             format!("`standfast database resolve {} --keep redo` makes it again", record.name),
         )),
         // The schema may need a newer SQLite, or modules of the application.

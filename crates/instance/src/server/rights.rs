@@ -112,9 +112,10 @@ mod tests {
     #[test]
     fn refusal_names_the_user_the_request_and_the_administrators() {
         let token = Request::IssueToken { name: "x".into(), rights: Rights::default(), ttl_s: 1 };
-        let said = Administrators { instance: 990 }.check(peer(60_001), &token).unwrap_err().for_terminal();
+        let reported =
+            Administrators { instance: 990 }.check(peer(60_001), &token).unwrap_err().for_terminal();
         for word in ["uid 60001", "`issue-token`", "root and uid 990", "sudo -u '#990'"] {
-            assert!(said.contains(word), "{word}: {said}");
+            assert!(reported.contains(word), "{word}: {reported}");
         }
     }
 

@@ -104,7 +104,7 @@ fn serve(
     let snapshots = Arc::new(Snapshots::default());
     let observers = open(&running, &snapshots).inspect_err(cannot_start)?;
     let access = environment.access()?;
-    access.told().into_iter().for_each(|text| alert.say(text));
+    access.differing().into_iter().for_each(|text| alert.say(text));
     let server =
         serve_sockets(&Instance { running: running.clone(), snapshots: snapshots.clone() }, paths, access)?;
     outside::replace(&paths.ready, format!("{}\n", std::process::id()).as_bytes(), modes::FILE)

@@ -17,7 +17,7 @@ pub struct Candidates {
     /// Earliest time of the next attempt.
     not_before: Option<Instant>,
     /// The last failure that was reported.
-    told: Option<String>,
+    stated: Option<String>,
 }
 
 impl Candidates {
@@ -50,16 +50,16 @@ impl Candidates {
         match result {
             Ok(()) => {
                 self.reached(scn);
-                self.told.take().map(|_| format!("checkpoint at SCN {scn} complete; checkpoints continue"))
+                self.stated.take().map(|_| format!("checkpoint at SCN {scn} complete; checkpoints continue"))
             }
             Err(error) => {
                 self.not_before = Some(now + AGAIN);
-                if self.told.as_ref() == Some(&error) {
+                if self.stated.as_ref() == Some(&error) {
                     return None;
                 }
-                let news = format!("checkpoint at SCN {scn} failed and will be tried again: {error}");
-                self.told = Some(error);
-                Some(news)
+                let changes = format!("checkpoint at SCN {scn} failed and will be tried again: {error}");
+                self.stated = Some(error);
+                Some(changes)
             }
         }
     }
@@ -76,8 +76,8 @@ mod tests {
         assert_eq!(candidates.due(start), None);
         candidates.add(Scn(5), Instant::now());
         assert_eq!(candidates.due(start), Some(Scn(5)));
-        let said = candidates.tried(Scn(5), Err("no room".into()), start).unwrap();
-        assert!(said.contains("no room"), "{said}");
+        let reported = candidates.tried(Scn(5), Err("no room".into()), start).unwrap();
+        assert!(reported.contains("no room"), "{reported}");
         assert_eq!(candidates.due(start), None);
         let later = start + AGAIN;
         assert_eq!(candidates.due(later), Some(Scn(5)));

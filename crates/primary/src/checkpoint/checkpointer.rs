@@ -85,7 +85,7 @@ pub struct Checkpointer {
     hurry: Arc<AtomicBool>,
     /// Reported errors that prevent a checkpoint of a database and pass by themselves.
     troubles: BTreeMap<DatabaseId, String>,
-    news: Vec<String>,
+    changes: Vec<String>,
 }
 
 impl Checkpointer {
@@ -100,7 +100,7 @@ impl Checkpointer {
             begun: Instant::now(),
             hurry: Arc::default(),
             troubles: BTreeMap::new(),
-            news: Vec::new(),
+            changes: Vec::new(),
         }
     }
 
@@ -124,7 +124,7 @@ impl Checkpointer {
     /// # Errors
     /// `DatabaseFailed` of the first database that has.
     pub fn all_trusted(&self) -> Result<(), InstanceError> {
-        self.shared.all_databases().iter().try_for_each(|database| database.believed())
+        self.shared.all_databases().iter().try_for_each(|database| database.trusted())
     }
 
     /// Counts since the start.
@@ -134,7 +134,7 @@ impl Checkpointer {
 
     /// Returns what an operator should know of checkpoints since the last call. Failed databases are not in it.
     pub fn take_events(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.news)
+        std::mem::take(&mut self.changes)
     }
 
     /// Databases that failed, see [`Database::fail`].
@@ -150,7 +150,7 @@ impl Checkpointer {
         match checkpoint {
             Ok(done) => {
                 if done && self.troubles.remove(&id).is_some() {
-                    self.news.push(format!("checkpoints of database {name} continue"));
+                    self.changes.push(format!("checkpoints of database {name} continue"));
                 }
                 done
             }
@@ -161,7 +161,7 @@ impl Checkpointer {
             Err(error) => {
                 let text = error.to_string();
                 if self.troubles.get(&id) != Some(&text) {
-                    self.news.push(format!(
+                    self.changes.push(format!(
                         "a checkpoint of database {name} failed and will be tried again: {text}"
                     ));
                     self.troubles.insert(id, text);
@@ -275,7 +275,7 @@ impl Checkpointer {
         match database.complete_frames(limit) {
             Ok(None) => true,
             Ok(Some(frame)) => {
-                self.news.push(format!(
+                self.changes.push(format!(
                     "database {}: frames from {frame} on were committed without checksums, by SQLite before 3.50.2 in a \
                      process without Standfast; they are captured, and have their checksums now",
                     database.record().name

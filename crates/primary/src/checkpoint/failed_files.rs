@@ -18,7 +18,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// Failures that were reported to sessions and operator, and failures that the control file has.
 #[derive(Default)]
 pub struct FailedFiles {
-    told: BTreeSet<DatabaseId>,
+    reported: BTreeSet<DatabaseId>,
     recorded: BTreeSet<DatabaseId>,
     tried: Option<Instant>,
 }
@@ -28,11 +28,11 @@ impl FailedFiles {
     pub fn look(&mut self, environment: &Environment, shared: &PrimaryShared) {
         for database in shared.all_databases() {
             let id = database.id();
-            let Err(error) = database.believed() else { continue };
+            let Err(error) = database.trusted() else { continue };
             if self.recorded.contains(&id) {
                 continue;
             }
-            if self.told.insert(id) {
+            if self.reported.insert(id) {
                 shared.segment.set_state(id.0, DatabaseState::Offline);
                 shared.segment.wake_all(id.0);
                 environment.alert.say(error.in_one_line());

@@ -187,7 +187,7 @@ impl Database {
         let (wal, file) = (open(VfsFileKind::Wal)?, open(VfsFileKind::Database)?);
         let (id, size) = (self.record.id, self.record.page_size);
         let capture = Capture::new(id, size, wal, file, self.index, position, database_pages)?;
-        Ok(capture.told_by(self.first_pages.clone()))
+        Ok(capture.reported_by(self.first_pages.clone()))
     }
 
     /// Opens the WAL for syncing, independent of capture.
@@ -210,7 +210,7 @@ impl Database {
             {
                 self.fail(format!("its write-ahead log: {error}"));
             }
-            self.believed()
+            self.trusted()
         })
     }
 
@@ -341,7 +341,7 @@ impl Database {
     ///
     /// # Errors
     /// `DatabaseFailed`.
-    pub fn believed(&self) -> Result<(), InstanceError> {
+    pub fn trusted(&self) -> Result<(), InstanceError> {
         match self.failure() {
             None => Ok(()),
             Some(why) => {

@@ -404,7 +404,7 @@ impl Primary {
     /// call is captured.
     fn capture_database(&mut self, id: u16, now: u64) -> bool {
         let (bytes, marks) = (self.out.len(), self.marks.len());
-        let failed = match self.capture_news(id, now) {
+        let failed = match self.capture_changes(id, now) {
             Ok(is_complete) => return is_complete,
             Err(error) => error,
         };
@@ -434,7 +434,7 @@ impl Primary {
         self.shared.segment.wake_all(id);
     }
 
-    fn capture_news(&mut self, id: u16, now: u64) -> Result<bool, InstanceError> {
+    fn capture_changes(&mut self, id: u16, now: u64) -> Result<bool, InstanceError> {
         let Some(served) = self.served.get_mut(&id).filter(|served| !served.is_offline) else {
             return Ok(false);
         };

@@ -26,14 +26,14 @@ const NAMED_MAX: usize = 8;
 
 /// What was reported about a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Told {
+struct Reported {
     /// Commits when the processes were last searched for.
     scanned: u64,
     alerted: u64,
     at: Option<Instant>,
 }
 
-impl Told {
+impl Reported {
     /// Returns how many commits an alert has to report now, if one is due. Pure.
     fn due(&self, commits: u64, now: Instant) -> Option<u64> {
         let fresh = commits.checked_sub(self.alerted).filter(|fresh| *fresh > 0)?;
@@ -44,7 +44,7 @@ impl Told {
 pub struct ForeignWatch {
     environment: Arc<Environment>,
     shared: Arc<PrimaryShared>,
-    told: BTreeMap<DatabaseId, Told>,
+    reported: BTreeMap<DatabaseId, Reported>,
     scanned: Option<Instant>,
     searched: Option<Instant>,
 }
@@ -52,12 +52,12 @@ pub struct ForeignWatch {
 impl ForeignWatch {
     /// Watches the databases of a primary.
     pub fn new(environment: Arc<Environment>, shared: Arc<PrimaryShared>) -> ForeignWatch {
-        ForeignWatch { environment, shared, told: BTreeMap::new(), scanned: None, searched: None }
+        ForeignWatch { environment, shared, reported: BTreeMap::new(), scanned: None, searched: None }
     }
 
     pub fn round(&mut self) {
         let databases = self.shared.all_databases();
-        self.told.retain(|id, _| databases.iter().any(|database| database.id() == *id));
+        self.reported.retain(|id, _| databases.iter().any(|database| database.id() == *id));
         for database in &databases {
             keep_door(&self.environment, &self.shared.segment, database);
         }
@@ -69,12 +69,12 @@ impl ForeignWatch {
             self.search(now);
         }
         for database in &databases {
-            let told = self.told.entry(database.id()).or_default();
+            let reported = self.reported.entry(database.id()).or_default();
             // Only once the processes were searched for since the last alert.
-            if told.scanned > told.alerted
-                && let Some(fresh) = told.due(told.scanned, now)
+            if reported.scanned > reported.alerted
+                && let Some(fresh) = reported.due(reported.scanned, now)
             {
-                (told.alerted, told.at) = (told.scanned, Some(now));
+                (reported.alerted, reported.at) = (reported.scanned, Some(now));
                 let text = alert(&database.record().name, fresh, &database.foreign_processes());
                 self.environment.alert.say(text);
             }
@@ -114,8 +114,9 @@ impl ForeignWatch {
 
     /// Searches for the processes behind commits that came since the last search.
     fn scan(&mut self, databases: &[Arc<Database>], now: Instant) {
-        let told = &self.told;
-        let scanned = |database: &Database| told.get(&database.id()).map_or(0, |told| told.scanned);
+        let reported = &self.reported;
+        let scanned =
+            |database: &Database| reported.get(&database.id()).map_or(0, |reported| reported.scanned);
         let fresh = databases.iter().filter(|database| database.foreign_commits() > scanned(database));
         let fresh: Vec<_> = fresh.map(|database| (database, database.foreign_commits())).collect();
         if fresh.is_empty() {
@@ -134,7 +135,7 @@ impl ForeignWatch {
         let found = foreign_processes::find(&files, &segment);
         for ((database, commits), processes) in wanted.into_iter().zip(found) {
             database.set_foreign_processes(processes);
-            self.told.entry(database.id()).or_default().scanned = commits;
+            self.reported.entry(database.id()).or_default().scanned = commits;
         }
     }
 }
@@ -202,13 +203,13 @@ mod tests {
     #[test]
     fn foreign_commit_alerts_cover_new_commits_and_are_rate_limited() {
         let now = Instant::now();
-        let mut told = Told::default();
-        assert_eq!(told.due(0, now), None);
-        assert_eq!(told.due(3, now), Some(3));
-        (told.alerted, told.at) = (3, Some(now));
-        assert_eq!(told.due(5, now), None);
-        assert_eq!(told.due(5, now + ALERT_EVERY), Some(2));
-        assert_eq!(told.due(3, now + ALERT_EVERY), None, "nothing came since");
+        let mut reported = Reported::default();
+        assert_eq!(reported.due(0, now), None);
+        assert_eq!(reported.due(3, now), Some(3));
+        (reported.alerted, reported.at) = (3, Some(now));
+        assert_eq!(reported.due(5, now), None);
+        assert_eq!(reported.due(5, now + ALERT_EVERY), Some(2));
+        assert_eq!(reported.due(3, now + ALERT_EVERY), None, "nothing came since");
     }
 
     #[test]

@@ -430,8 +430,8 @@ fn run_checkpointer(
                 }
                 let remainders = checkpointer.checkpoint_all(Duration::from_millis(200));
                 failed.look(environment, checkpointer.shared());
-                let believed = result.and_then(|()| checkpointer.all_trusted());
-                let _ = answer.send(believed.map(|()| remainders));
+                let trusted = result.and_then(|()| checkpointer.all_trusted());
+                let _ = answer.send(trusted.map(|()| remainders));
             }
             Ok(CheckpointOrder::WakeUp) => {
                 quiet_rounds = 0;
@@ -449,14 +449,14 @@ fn run_checkpointer(
         if let Some(scn) = due {
             let result =
                 advance(environment, &mut checkpointer, log, scn).map_err(|error| error.in_one_line());
-            if let Some(news) = candidates.tried(scn, result, Instant::now()) {
-                environment.alert.say(news);
+            if let Some(changes) = candidates.tried(scn, result, Instant::now()) {
+                environment.alert.say(changes);
             }
         }
         quiet_rounds = if checkpointer.round() { 0 } else { quiet_rounds.saturating_add(1) };
         failed.look(environment, checkpointer.shared());
-        for news in checkpointer.take_events() {
-            environment.alert.say(news);
+        for changes in checkpointer.take_events() {
+            environment.alert.say(changes);
         }
         *counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = checkpointer.counts();
     }

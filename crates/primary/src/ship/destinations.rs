@@ -147,8 +147,14 @@ impl Destinations {
     }
 
     fn report_left_behind(&self) {
-        let mut told = self.left_behind.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        report_left_behind(&self.environment, &self.senders, self.oldest_then, self.log.oldest(), &mut told);
+        let mut reported = self.left_behind.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        report_left_behind(
+            &self.environment,
+            &self.senders,
+            self.oldest_then,
+            self.log.oldest(),
+            &mut reported,
+        );
     }
 
     pub fn stop(&self) {

@@ -43,18 +43,18 @@ fn snapshots_are_read_back_unchanged_during_writes() {
 #[test]
 fn unavailable_period_is_refused_with_a_remedy() {
     let directory = TempDir::new("repository").unwrap();
-    let said = |error: ReportError| error.for_terminal();
-    assert!(said(Repository::read(&at(&directory)).err().unwrap()).contains("standfast snapshot"));
+    let printed = |error: ReportError| error.for_terminal();
+    assert!(printed(Repository::read(&at(&directory)).err().unwrap()).contains("standfast snapshot"));
     let mut writer = Repository::open(&at(&directory)).unwrap();
-    assert!(said(writer.last_two().unwrap_err()).contains("there are 0"));
+    assert!(printed(writer.last_two().unwrap_err()).contains("there are 0"));
     let one = writer.add(&observation(600), Value::Null, DAY_US).unwrap();
     let two = writer.add(&observation(1200), Value::Null, DAY_US).unwrap();
-    assert!(said(writer.period(two, one).unwrap_err()).contains("not later"));
-    assert!(said(writer.period(one, 77).unwrap_err()).contains("no snapshot 77"));
+    assert!(printed(writer.period(two, one).unwrap_err()).contains("not later"));
+    assert!(printed(writer.period(one, 77).unwrap_err()).contains("no snapshot 77"));
     writer.database.execute("UPDATE snapshot SET body = x'00' WHERE id = ?", [two]).unwrap();
-    assert!(said(writer.period(one, two).unwrap_err()).contains("damaged"));
+    assert!(printed(writer.period(one, two).unwrap_err()).contains("damaged"));
     writer.database.pragma_update(None, "user_version", 99).unwrap();
-    assert!(said(Repository::read(&at(&directory)).err().unwrap()).contains("schema version 99"));
+    assert!(printed(Repository::read(&at(&directory)).err().unwrap()).contains("schema version 99"));
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub struct Evidence {
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.value;
-        let said = match self.unit {
+        let reported = match self.unit {
             Unit::Micros => format!("{} ms", millis(value)),
             Unit::Seconds => format!("{} s", number(value, 1)),
             Unit::Bytes => bytes(value),
@@ -78,7 +78,7 @@ impl fmt::Display for Evidence {
             Unit::Count => number(value, 0),
             Unit::Words => return write!(f, "{}", self.what),
         };
-        write!(f, "{}: {said}", self.what)
+        write!(f, "{}: {reported}", self.what)
     }
 }
 

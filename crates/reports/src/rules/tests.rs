@@ -281,21 +281,21 @@ fn every_finding_has_a_remedy_and_a_refutation() {
 
 #[test]
 fn comparison_rules_report_only_what_changed() {
-    let said = |before: &Load, after: &Load| -> Vec<&'static str> {
+    let printed = |before: &Load, after: &Load| -> Vec<&'static str> {
         let (before, after) = (Interval::of(&pair(before)), Interval::of(&pair(after)));
         compared(&before, &after).iter().map(|finding| finding.rule).collect()
     };
     let local = Load::healthy().event(Event::LogFileSync, 150.0);
     let fewer = Load { writes: 130_000, ..Load::healthy() };
-    assert_eq!(said(&local, &local), Vec::<&str>::new());
-    assert_eq!(said(&local, &slow_standby_log().event(Event::LogFileParallelWrite, 110.0)), ["R6", "R9"]);
-    assert_eq!(said(&Load::healthy(), &fewer), ["R10"]);
+    assert_eq!(printed(&local, &local), Vec::<&str>::new());
+    assert_eq!(printed(&local, &slow_standby_log().event(Event::LogFileParallelWrite, 110.0)), ["R6", "R9"]);
+    assert_eq!(printed(&Load::healthy(), &fewer), ["R10"]);
     let other = Load { commits: 100_000, ..Load::healthy() };
-    assert_eq!(said(&Load::healthy(), &other), ["R24"]);
+    assert_eq!(printed(&Load::healthy(), &other), ["R24"]);
     let held_down = Load { commits: 480_000, ..slow_standby_log().event(Event::LogFileParallelWrite, 110.0) };
-    assert_eq!(said(&local, &held_down), ["R6"], "with fewer commits it is not all the same");
+    assert_eq!(printed(&local, &held_down), ["R6"], "with fewer commits it is not all the same");
     let slower = Load::healthy().event(Event::LogFileParallelWrite, 500.0);
-    assert_eq!(said(&Load::healthy(), &slower), ["R24"]);
+    assert_eq!(printed(&Load::healthy(), &slower), ["R24"]);
 }
 
 #[test]

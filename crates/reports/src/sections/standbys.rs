@@ -121,11 +121,11 @@ fn lags(standby: &StandbyFigures) -> Vec<String> {
     let bounds = [("below 1 s", 1), ("1 to 4 s", 5), ("5 to 29 s", 30), ("30 s or more", u64::MAX)];
     let sentence = |name: &str| {
         let mut from = 0;
-        let parts = bounds.map(|(said, to)| {
+        let parts = bounds.map(|(reported, to)| {
             let of = standby.lags.iter().filter(|lag| lag.name == name && (from..to).contains(&lag.seconds));
             let seen: u64 = of.map(|lag| lag.count).sum();
             from = to;
-            format!("{said} {}", count(Some(seen)))
+            format!("{reported} {}", count(Some(seen)))
         });
         format!("{name}, seconds seen: {}.", parts.join(", "))
     };

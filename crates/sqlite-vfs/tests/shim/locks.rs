@@ -136,12 +136,12 @@ fn writer_polls_while_a_nonqueuing_process_holds_the_lock() {
     let mut waiter = open(&path);
     let moved = &mut waiter;
     std::thread::scope(|scope| {
-        let (tell, told) = mpsc::channel();
+        let (tell, reported) = mpsc::channel();
         let waiting = scope.spawn(move || {
             tell.send(thread_id()).unwrap();
             insert(moved).unwrap()
         });
-        until_asleep(told.recv().unwrap());
+        until_asleep(reported.recv().unwrap());
         assert!(!waiting.is_finished());
         let waited = || instance.segment.wait_counts(SessionWait::WriteLock);
         until("three of its sleeps are counted", || waited().buckets.iter().sum::<u64>() >= 3);
@@ -161,13 +161,13 @@ fn checkpoint_gate_holds_new_transactions_until_it_opens() {
     insert(&connection).unwrap();
     instance.segment.close_gate(3);
     std::thread::scope(|scope| {
-        let (tell, told) = mpsc::channel();
+        let (tell, reported) = mpsc::channel();
         let moved = connection;
         let writer = scope.spawn(move || {
             tell.send(thread_id()).unwrap();
             (insert(&moved), Instant::now(), moved)
         });
-        until_asleep(told.recv().unwrap());
+        until_asleep(reported.recv().unwrap());
         assert!(!writer.is_finished());
         let opened = Instant::now();
         instance.segment.open_gate(3);
@@ -219,12 +219,12 @@ fn run_while_the_instance_writes(
     connection.busy_timeout(Duration::ZERO).unwrap();
     let writes = InstanceWrites::begin(instance, path);
     std::thread::scope(|scope| {
-        let (tell, told) = mpsc::channel();
+        let (tell, reported) = mpsc::channel();
         let writer = scope.spawn(move || {
             tell.send(thread_id()).unwrap();
             connection.execute_batch(sql)
         });
-        until_asleep(told.recv().unwrap());
+        until_asleep(reported.recv().unwrap());
         drop(writes);
         assert_eq!(writer.join().unwrap(), Ok(()));
     });
@@ -298,12 +298,12 @@ fn half_published_header_is_refused_only_if_the_instance_died_while_it_rewrote_t
     writer.execute_batch("BEGIN IMMEDIATE").unwrap();
     let torn = TornHeader::of(&path);
     let reader = std::thread::scope(|scope| {
-        let (tell, told) = mpsc::channel();
+        let (tell, reported) = mpsc::channel();
         let reading = scope.spawn(move || {
             tell.send(thread_id()).unwrap();
             (read(&reader), reader)
         });
-        until_asleep(told.recv().unwrap());
+        until_asleep(reported.recv().unwrap());
         drop(torn);
         let (rows, reader) = reading.join().unwrap();
         assert_eq!(rows, Ok(1));

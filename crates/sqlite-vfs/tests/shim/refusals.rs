@@ -159,12 +159,12 @@ fn waiting_writer_resumes_when_its_instance_starts() {
     other_instance.segment.set_running(false, &crate::fake::CONFIG);
     let moved = &mut connection;
     std::thread::scope(|scope| {
-        let (tell, told) = mpsc::channel();
+        let (tell, reported) = mpsc::channel();
         let writer = scope.spawn(move || {
             tell.send(thread_id()).unwrap();
             insert(moved).map(|_| ()).map_err(|error| code(&error))
         });
-        until_asleep(told.recv().unwrap());
+        until_asleep(reported.recv().unwrap());
         // A connection that waits for another instance, with the usual limit, gives up meanwhile.
         assert_eq!(code(&insert(&other).unwrap_err()), ffi::SQLITE_READONLY_CANTLOCK);
         assert!(!writer.is_finished());

@@ -126,14 +126,14 @@ mod tests {
             let index = scene.guard().wal_index().unwrap();
             Capture::new(DatabaseId(1), size(), wal, file, index, position, pages).unwrap()
         };
-        let mut told = open(&scene).told_by(first_pages.clone());
+        let mut reported = open(&scene).reported_by(first_pages.clone());
         let mut reads = open(&scene);
         for round in 1..=2 {
             let mut out = [Vec::new(), Vec::new()];
             let mut capture_both = |scene: &Scene| {
                 let raw_salts = scene.guard().wal_header().unwrap().raw_salts();
                 let epoch = Epoch { number: round, raw_salts };
-                for (capture, out) in [&mut told, &mut reads].into_iter().zip(&mut out) {
+                for (capture, out) in [&mut reported, &mut reads].into_iter().zip(&mut out) {
                     let outcome = capture.capture(epoch, 0, usize::MAX, out, &mut Vec::new());
                     assert_eq!(outcome.unwrap(), CaptureOutcome::UpToDate);
                 }
@@ -144,13 +144,13 @@ mod tests {
             first_pages.put(log.raw_salts, log.page_nos.clone());
             scene.change_all(&application, 1);
             capture_both(&scene);
-            assert_eq!(told.pages, reads.pages);
-            assert!(told.pages.len() >= 50, "{}", told.pages.len());
-            assert_eq!((told.frame, told.committed_frame), (reads.frame, reads.committed_frame));
+            assert_eq!(reported.pages, reads.pages);
+            assert!(reported.pages.len() >= 50, "{}", reported.pages.len());
+            assert_eq!((reported.frame, reported.committed_frame), (reads.frame, reads.committed_frame));
             assert!(!out[0].is_empty() && out[0] == out[1]);
             assert_eq!(first_pages.take(log.raw_salts), None, "it was used");
             scene.move_frames().unwrap();
         }
-        assert!(told.take_rewritten_entered() && reads.take_rewritten_entered());
+        assert!(reported.take_rewritten_entered() && reads.take_rewritten_entered());
     }
 }

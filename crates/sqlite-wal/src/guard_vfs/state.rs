@@ -99,8 +99,8 @@ impl GuardState {
     }
 
     pub(super) fn report_write_lock(&self, held: bool) {
-        if let Some(told) = self.write_lock_hook.get() {
-            told(held);
+        if let Some(reported) = self.write_lock_hook.get() {
+            reported(held);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Opens and accepts connections, and decides which of them must be encrypted.
 
-use super::session::{HandshakeError, Session, told};
+use super::session::{HandshakeError, Session, reported};
 use super::{Link, LinkEnd};
 use crate::error::{Refusal, RefuseCode, TransportError};
 use crate::sys;
@@ -165,7 +165,7 @@ fn agree(
 ) -> Result<(), String> {
     let session =
         Session::agree(&link.stream, connection, deadline, give_up).map_err(|error| match error {
-            HandshakeError::Tls(error) => told(&error),
+            HandshakeError::Tls(error) => reported(&error),
             HandshakeError::Nameless(why) => why,
             HandshakeError::Io(error) if error.kind() == ErrorKind::TimedOut => "no answer in time".into(),
             HandshakeError::Io(error) => {

@@ -237,13 +237,15 @@ impl Inbound {
         let mut rest = &self.bytes[self.start..self.end];
         connection.read_tls(&mut rest)?;
         self.start = self.end - rest.len();
-        connection.process_new_packets().map_err(|error| Error::new(ErrorKind::InvalidData, told(&error)))?;
+        connection
+            .process_new_packets()
+            .map_err(|error| Error::new(ErrorKind::InvalidData, reported(&error)))?;
         Ok(())
     }
 }
 
 /// Returns the text for an operator about an error of the library.
-pub(super) fn told(error: &rustls::Error) -> String {
+pub(super) fn reported(error: &rustls::Error) -> String {
     use rustls::{AlertDescription as Alert, CertificateError, Error as Tls, InvalidMessage};
     let renew = "renew it there with `standfast cert renew`, and compare the clocks of both hosts";
     match error {

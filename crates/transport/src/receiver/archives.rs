@@ -120,8 +120,10 @@ fn fetch_unit(
     }
     let frame = reader.read()?;
     hello::expect(&frame, FrameKind::UnitEnd)?;
-    let said = frame.header;
-    if (said.a, said.b, said.c, said.d) != (log.sequence, unit.offset, unit.bytes, u64::from(crc.0)) {
+    let reported = frame.header;
+    if (reported.a, reported.b, reported.c, reported.d)
+        != (log.sequence, unit.offset, unit.bytes, u64::from(crc.0))
+    {
         return Err(TransportError::Protocol("a unit with another sum than its sender has".into()));
     }
     Ok(())

@@ -257,7 +257,7 @@ impl Greeting<'_> {
         match self.shared.line(&about, &refusal.to_string()) {
             // For a peer that was let in, the instance decides whether to repeat the line.
             Line::Repeated if !self.let_in => {}
-            Line::Said | Line::Repeated => {
+            Line::Reported | Line::Repeated => {
                 self.event(&ReceiverEvent::Refused { peer: self.peer.clone(), refusal });
             }
             Line::CountLeftOut(count) => self.event(&ReceiverEvent::LeftOut { count }),

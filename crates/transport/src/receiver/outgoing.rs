@@ -20,7 +20,7 @@ struct Line {
     /// The newest acknowledgement, not limited by other destinations.
     newest: Option<Ack>,
     /// Received and hardened as last sent.
-    said: (Scn, Scn),
+    reported: (Scn, Scn),
 }
 
 impl Outgoing {
@@ -29,7 +29,7 @@ impl Outgoing {
             sender: Box::new(sender),
             passing: passing.clone(),
             newest: None,
-            said: (Scn::ZERO, Scn::ZERO),
+            reported: (Scn::ZERO, Scn::ZERO),
         };
         let line = Arc::new(Mutex::new(line));
         if let Some(passing) = &passing {
@@ -77,13 +77,13 @@ impl Line {
 
     fn say(&mut self) -> Result<()> {
         let Some(ack) = self.limited() else { return Ok(()) };
-        self.said = (ack.received, ack.hardened);
+        self.reported = (ack.received, ack.hardened);
         self.sender.send(&ack.encode())
     }
 
     fn say_what_moved(&mut self) -> Result<()> {
         match self.limited() {
-            Some(ack) if ack.received > self.said.0 || ack.hardened > self.said.1 => self.say(),
+            Some(ack) if ack.received > self.reported.0 || ack.hardened > self.reported.1 => self.say(),
             _ => Ok(()),
         }
     }

@@ -89,7 +89,7 @@ pub struct ReceiverStream<'a> {
     echo_us: u64,
     times: AckTimes,
     /// The applied SCN as last reported to the primary, and when that was (as [`AckTimes::received_us`]).
-    told: (Scn, u64),
+    reported: (Scn, u64),
     /// Version of the stopped databases last reported in this stream.
     stopped_known: u64,
     /// Version of the verification findings last reported in this stream.
@@ -118,7 +118,7 @@ impl<'a> ReceiverStream<'a> {
             came: now,
             echo_us: 0,
             times: AckTimes::default(),
-            told: (Scn::ZERO, now_us),
+            reported: (Scn::ZERO, now_us),
             stopped_known: 0,
             verified_known: 0,
             unpacker: Unpacker::new(hello.compression),
@@ -415,7 +415,7 @@ impl<'a> ReceiverStream<'a> {
     /// Reports the progress of apply between frames. A large frame may take long to arrive, or none may come; apply
     /// continues meanwhile, and must not look stalled at the primary.
     fn tell_applied(&mut self, log: &dyn StandbyLog) -> Result<(), TransportError> {
-        let (applied, at_us) = self.told;
+        let (applied, at_us) = self.reported;
         // After the clock was set back, one report comes early; none is lost.
         let since = Duration::from_micros(self.times.received_us.abs_diff(at_us));
         if log.applied() == applied || since < BETWEEN_FRAMES {
@@ -436,7 +436,7 @@ impl<'a> ReceiverStream<'a> {
         // Nothing beyond a gap is acknowledged in any mode: commits do not count a standby with a gap.
         let (received, hardened) = (self.held_until(log, received), self.held_until(log, self.position));
         let applied = log.applied();
-        self.told = (applied, self.times.received_us);
+        self.reported = (applied, self.times.received_us);
         let ack = Ack { received, hardened, applied, echo_us: self.echo_us, times: self.times };
         if let Some((version, databases)) = log.stopped(self.stopped_known) {
             self.stopped_known = version;

@@ -8,7 +8,7 @@ use crate::destination_config::TransportMode;
 use crate::error::SourceError;
 use crate::packing::Compression;
 use crate::redo::Piece;
-use crate::wire::{Outlet, Told, Wire};
+use crate::wire::{Outlet, Reported, Wire};
 use standfast_instruments::{Statistic, count};
 use standfast_io::fault::{self, Fault};
 use standfast_types::{BATCH_BYTES_MAX, Scn};
@@ -74,14 +74,14 @@ impl SenderCore {
             return Ok(Offered { offer: Offer::Deferred, wake: true });
         }
         fault::check(Fault::Send)?;
-        let told = Told {
+        let reported = Reported {
             durable: batch.durable,
             captured: batch.captured,
             time_us: self.clock.unix_us(),
             at: self.clock.now(),
             wait: self.wait(),
         };
-        let (payload, whole) = wire.send_redo(batch.pieces, told)?;
+        let (payload, whole) = wire.send_redo(batch.pieces, reported)?;
         self.stats.wire_bytes.fetch_add(payload as u64, Relaxed);
         self.stats.frames_direct.fetch_add(1, Relaxed);
         self.stats.redo_bytes.fetch_add(bytes, Relaxed);
@@ -119,21 +119,21 @@ impl SenderCore {
                 let place = format!("log {} begins at {}, behind what was sent", log.sequence, log.first_scn);
                 return Err(Ended::Restart(place));
             }
-            let told = self.told(wire)?;
-            wire.send_switch(&log, told.at).map_err(sending)?;
+            let reported = self.reported(wire)?;
+            wire.send_switch(&log, reported.at).map_err(sending)?;
             if !wire.is_clear() {
                 return Ok(Step::Blocked);
             }
         }
         let pieces = clip(pieces, wire.sent, upto.min(wire.sent + wire.payload_bytes_max as u64));
         if pieces.is_empty() {
-            let told = self.told(wire)?;
-            return self.idle(wire, told).map_err(sending);
+            let reported = self.reported(wire)?;
+            return self.idle(wire, reported).map_err(sending);
         }
-        let told = self.told(wire)?;
+        let reported = self.reported(wire)?;
         fault::check(Fault::Send).map_err(sending)?;
         let before = wire.sent;
-        let (sent, whole) = wire.send_redo(&pieces, told).map_err(sending)?;
+        let (sent, whole) = wire.send_redo(&pieces, reported).map_err(sending)?;
         self.stats.wire_bytes.fetch_add(sent as u64, Relaxed);
         wire.confirm_armed = true;
         self.stats.frames_deferred.fetch_add(1, Relaxed);
@@ -179,8 +179,8 @@ impl SenderCore {
     /// Returns the positions that the next frame carries. Fails if the epoch has changed since the stream began: everything
     /// read from the source until now then may not belong to this stream. A durable position of another epoch could confirm
     /// redo that the destination holds of this one, and redo of another epoch could be taken for redo of this one.
-    pub(super) fn told<O: Outlet>(&self, wire: &Wire<O>) -> Result<Told, Ended> {
-        let told = Told {
+    pub(super) fn reported<O: Outlet>(&self, wire: &Wire<O>) -> Result<Reported, Ended> {
+        let reported = Reported {
             durable: self.source.durable(),
             captured: self.source.captured(),
             time_us: self.clock.unix_us(),
@@ -189,18 +189,18 @@ impl SenderCore {
         };
         let epoch = self.source.epoch();
         if epoch == wire.epoch && epoch.is_multiple_of(2) {
-            Ok(told)
+            Ok(reported)
         } else {
             Err(Ended::Restart("what this instance receives has changed: the stream begins again".into()))
         }
     }
 
     /// Handles an idle stream: sends the durable position when it is due, else returns how long to wait.
-    fn idle<O: Outlet>(&self, wire: &mut Wire<O>, told: Told) -> IoResult<Step> {
-        let quiet = told.at.saturating_duration_since(wire.last_sent);
-        let news = told.durable.min(wire.sent) > wire.reported_durable;
-        if news && quiet >= CONFIRM_AFTER || quiet >= self.heartbeat() {
-            wire.send_confirm(told)?;
+    fn idle<O: Outlet>(&self, wire: &mut Wire<O>, reported: Reported) -> IoResult<Step> {
+        let quiet = reported.at.saturating_duration_since(wire.last_sent);
+        let changes = reported.durable.min(wire.sent) > wire.reported_durable;
+        if changes && quiet >= CONFIRM_AFTER || quiet >= self.heartbeat() {
+            wire.send_confirm(reported)?;
             self.stats.confirms.fetch_add(1, Relaxed);
             return Ok(Step::Sent);
         }

@@ -147,8 +147,8 @@ impl Agreed {
 
 /// Returns the smaller value of both ends; 0 means as large as the protocol allows.
 fn sdu(ours: u32, theirs: u32) -> usize {
-    let said = |bytes: u32| if bytes == 0 { BATCH_BYTES_MAX } else { bytes as usize };
-    said(ours).min(said(theirs)).clamp(1, BATCH_BYTES_MAX)
+    let reported = |bytes: u32| if bytes == 0 { BATCH_BYTES_MAX } else { bytes as usize };
+    reported(ours).min(reported(theirs)).clamp(1, BATCH_BYTES_MAX)
 }
 
 fn decide(

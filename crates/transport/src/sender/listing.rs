@@ -13,16 +13,16 @@ pub(super) struct Listing {
     stream: LinkEnd,
     /// [`crate::RedoSource::rights_version`] at the last check.
     version: u64,
-    said: Vec<MemberRights>,
+    reported: Vec<MemberRights>,
     /// The other end accepts a list over the stream.
     takes: bool,
 }
 
 impl Listing {
-    /// For a stream that began with the list `said`.
-    pub fn new(stream: LinkEnd, said: Vec<MemberRights>, takes: bool) -> Listing {
+    /// For a stream that began with the list `reported`.
+    pub fn new(stream: LinkEnd, reported: Vec<MemberRights>, takes: bool) -> Listing {
         // No source has this version: changes since the connection began are found too.
-        Listing { stream, version: u64::MAX, said, takes }
+        Listing { stream, version: u64::MAX, reported, takes }
     }
 
     /// Sends the list if it has changed. Returns why the stream must end: the destination has lost the right to receive
@@ -37,8 +37,8 @@ impl Listing {
         let objection = shared.source.objection(&shared.config.destination.name);
         if let Some(refusal) = objection.filter(|refusal| refusal.code == RefuseCode::NotAllowed) {
             // The destination's alert log should show it too; a failed send does not matter.
-            let told = encode(FrameKind::Refuse, 0, &refusal);
-            let _ = told.map(|frame| shared.send_beside(&self.stream, &frame));
+            let stated = encode(FrameKind::Refuse, 0, &refusal);
+            let _ = stated.map(|frame| shared.send_beside(&self.stream, &frame));
             return Some(Ended::Refused(refusal));
         }
         // A plain TCP listener is not authenticated and is sent no member names.
@@ -46,11 +46,11 @@ impl Listing {
             return None;
         }
         let members = shared.source.members();
-        if members == self.said {
+        if members == self.reported {
             return None;
         }
-        self.said = members;
-        let frame = if self.takes { encode(FrameKind::Members, 0, &self.said) } else { None };
+        self.reported = members;
+        let frame = if self.takes { encode(FrameKind::Members, 0, &self.reported) } else { None };
         let Some(frame) = frame else {
             return Some(Ended::Restart(
                 "the list of members has changed: the stream begins again with it".into(),

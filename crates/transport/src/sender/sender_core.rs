@@ -13,7 +13,7 @@ use super::open_gap::OpenGap;
 use crate::clock::Clock;
 use crate::destination::{Destination, Phase};
 use crate::destination_config::TransportMode;
-use crate::destination_set::Seat;
+use crate::destination_set::Slot;
 use crate::event::SenderEvent;
 use crate::identity::Role;
 use crate::lock;
@@ -43,7 +43,7 @@ pub struct SenderCore {
     wait: AtomicU64,
     wait_since: AtomicU64,
     /// The state as the other destinations of the set see it.
-    seat: Arc<Seat>,
+    slot: Arc<Slot>,
     /// End of the redo that the log writer has offered. Beyond it the feeder sends only durable redo: which log other
     /// redo goes to is not decided, and on a quiet stream the feeder would only compete with the log writer.
     pub(super) offered: AtomicU64,
@@ -58,7 +58,7 @@ pub struct SenderCore {
 }
 
 /// Result of a change of the destination.
-struct News {
+struct Changes {
     moved: bool,
     events: Vec<SenderEvent>,
 }
@@ -80,7 +80,7 @@ impl SenderCore {
             wait_since: AtomicU64::new(u64::MAX),
             acknowledged: AtomicU64::new(0),
             acknowledged_epoch: AtomicU64::new(1),
-            seat: config.destination_set.sit(),
+            slot: config.destination_set.sit(),
             destination: Mutex::new(destination),
             config,
             source,
@@ -171,39 +171,39 @@ impl SenderCore {
 
     /// Changes the destination, then publishes its state and reports its events.
     pub(super) fn with_destination<T>(&self, change: impl FnOnce(&mut Destination, Duration) -> T) -> T {
-        let (result, news) = self.changed(change);
-        self.tell(news, None);
+        let (result, changes) = self.changed(change);
+        self.tell(changes, None);
         result
     }
 
     /// Changes the destination for an acknowledgement, then publishes its state and reports its events.
     pub(super) fn arrived(&self, by: RemoteAnswer, change: impl FnOnce(&mut Destination, Duration)) {
-        let ((), news) = self.changed(change);
-        self.tell(news, Some(by));
+        let ((), changes) = self.changed(change);
+        self.tell(changes, Some(by));
     }
 
     /// Changes the destination in a way that may let commits continue without it: under the lock of the destination
     /// set. Then publishes its state and reports its events.
     pub(super) fn deciding<T>(&self, change: impl FnOnce(&mut Destination, Duration) -> T) -> T {
-        let (result, news) = self.config.destination_set.decide(&self.seat, |others| {
+        let (result, changes) = self.config.destination_set.decide(&self.slot, |others| {
             self.changed(|destination, now| {
                 destination.see(others);
                 change(destination, now)
             })
         });
-        self.tell(news, None);
+        self.tell(changes, None);
         result
     }
 
     /// Changes the destination and publishes its state.
-    fn changed<T>(&self, change: impl FnOnce(&mut Destination, Duration) -> T) -> (T, News) {
+    fn changed<T>(&self, change: impl FnOnce(&mut Destination, Duration) -> T) -> (T, Changes) {
         let mut destination = lock(&self.destination);
         let result = change(&mut destination, self.elapsed());
         let events = destination.take_events();
         let acknowledged = destination.acknowledged();
         let required = destination.is_required();
         let affirms = destination.config().mode == TransportMode::SyncAffirm;
-        self.seat.show(destination.is_synchronised(), affirms, acknowledged);
+        self.slot.show(destination.is_synchronised(), affirms, acknowledged);
         let wait = destination.shortest_wait();
         let since = destination.waited_for_since();
         // With this order of stores, a frame made in between carries a wait that is too short, never one that is too
@@ -215,15 +215,15 @@ impl SenderCore {
         self.wait.store(in_us(wait), SeqCst);
         let moved = self.acknowledged.swap(acknowledged.0, SeqCst) != acknowledged.0;
         let moved = (self.required.swap(required, SeqCst) != required) | moved;
-        (result, News { moved, events })
+        (result, Changes { moved, events })
     }
 
     /// Reports the result of a change. The caller holds no lock.
-    fn tell(&self, news: News, by: Option<RemoteAnswer>) {
-        if news.moved {
+    fn tell(&self, changes: Changes, by: Option<RemoteAnswer>) {
+        if changes.moved {
             self.observer.acknowledged(self.index, by);
         }
-        for event in &news.events {
+        for event in &changes.events {
             self.report(event);
         }
     }

@@ -72,7 +72,7 @@ pub fn main(args: &AdviseArgs) -> Result<u8> {
 }
 
 fn options(args: &AdviseArgs, redo: &Redo) -> Vec<(&'static str, String)> {
-    let mut told = vec![
+    let mut reported = vec![
         ("redo write", classic_size(redo.write.into())),
         ("time of each test", classic_time(args.duration)),
         ("no further test after", readable_size(args.max_traffic as f64)),
@@ -80,9 +80,9 @@ fn options(args: &AdviseArgs, redo: &Redo) -> Vec<(&'static str, String)> {
         ("most connections tried", MOST_STREAMS.to_string()),
     ];
     if args.both {
-        told.push(("file of this host's durable writes", args.file.display().to_string()));
+        reported.push(("file of this host's durable writes", args.file.display().to_string()));
     }
-    told
+    reported
 }
 
 fn document(

@@ -84,8 +84,8 @@ fn check(path: &Path) -> Result<()> {
 
 /// Returns a setting under `/proc/sys/kernel`; `unknown` when it cannot be read.
 fn system(name: &str) -> String {
-    let said = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
-    said.map_or_else(|_| "unknown".to_owned(), |said| said.trim().to_owned())
+    let printed = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
+    printed.map_or_else(|_| "unknown".to_owned(), |printed| printed.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -95,31 +95,34 @@ fn verdict(verdict: &Verdict) -> Markup {
 
 /// Shows the figures behind the verdicts, as on the screen.
 fn behind(measured: &Measured, advice: &Advice) -> Markup {
-    let mut told = vec![
+    let mut reported = vec![
         ("round trip", format!("{} ms", millis(measured.round_trip))),
         ("peak of the redo", rate(measured.peak)),
         ("required", format!("{}: the peak + 30 %", rate(advice.required))),
     ];
     if let Some(loaded) = measured.loaded {
         let one = format!("{} ms while one connection fills the link", millis(loaded.total.p50));
-        told.push(("round trip under load", one));
+        reported.push(("round trip under load", one));
     }
     for (name, run) in [("one connection", measured.single), ("fastest", measured.fastest)] {
-        told.extend(run.map(|run| (name, format!("{}, {}", rate(run.rate), setting(&run)))));
+        reported.extend(run.map(|run| (name, format!("{}, {}", rate(run.rate), setting(&run)))));
     }
     let (once, thrice) = (readable_size(advice.bandwidth_delay), readable_size(3.0 * advice.bandwidth_delay));
-    told.push(("bandwidth x delay", format!("{once}; buffers want three times that, {thrice}")));
+    reported.push(("bandwidth x delay", format!("{once}; buffers want three times that, {thrice}")));
     if let Some(fastsync) = measured.fastsync {
-        told.push(("wait of FASTSYNC", format!("{} ms on average", millis(fastsync.total.mean))));
+        reported.push(("wait of FASTSYNC", format!("{} ms on average", millis(fastsync.total.mean))));
     }
     if let Some(affirm) = measured.affirm {
         let [all, network, disk] = [affirm.total.mean, affirm.network.mean, affirm.disk.mean].map(millis);
-        told.push(("wait of SYNC AFFIRM", format!("{all} ms on average: network {network}, disk {disk}")));
+        reported
+            .push(("wait of SYNC AFFIRM", format!("{all} ms on average: network {network}, disk {disk}")));
     }
-    told.extend(advice.fastsync_gain.map(|gain| ("FASTSYNC saves", format!("{} ms a commit", millis(gain)))));
-    told.push(("segments sent again", format!("{:.3} % while the link was not full", measured.loss * 100.0)));
-    told.push(("redo log", format!("at least {} a group", readable_size(advice.log_bytes))));
-    Markup::new().leaf("h3", "The numbers behind").then(facts(&told))
+    reported
+        .extend(advice.fastsync_gain.map(|gain| ("FASTSYNC saves", format!("{} ms a commit", millis(gain)))));
+    reported
+        .push(("segments sent again", format!("{:.3} % while the link was not full", measured.loss * 100.0)));
+    reported.push(("redo log", format!("at least {} a group", readable_size(advice.log_bytes))));
+    Markup::new().leaf("h3", "The numbers behind").then(facts(&reported))
 }
 
 fn settings(advice: &Advice, one_of_several: bool) -> Markup {
@@ -227,10 +230,10 @@ fn acknowledged(direction: Direction, fastsync: Option<&Outcome>, affirm: Option
 }
 
 fn conditions(report: &AdviceReport<'_>) -> Markup {
-    let mut told = of_several(report.target, report.directions, &report.options);
+    let mut reported = of_several(report.target, report.directions, &report.options);
     if let Some(history) = report.history {
         let LogHistory { peak, logs, without_duration, shortest } = history;
-        told.push((
+        reported.push((
             "log history",
             format!(
                 "{logs} logs, {without_duration} without a duration passed over; the fastest, sequence {} of thread {}, \
@@ -252,8 +255,8 @@ fn conditions(report: &AdviceReport<'_>) -> Markup {
                 ["net.core.rmem_max of this host", "largest automatic receive buffer of this host"]
             }
         };
-        told.push((ceiling, size(measured.ceiling)));
-        told.push((automatic, size(measured.automatic_ceiling)));
+        reported.push((ceiling, size(measured.ceiling)));
+        reported.push((automatic, size(measured.automatic_ceiling)));
     }
-    facts(&told)
+    facts(&reported)
 }

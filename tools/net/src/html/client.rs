@@ -102,7 +102,7 @@ fn connections(outcome: &Outcome) -> Markup {
 
 /// Shows round trips without payload, before and during the load.
 fn round_trips(directions: Directions, trips: &RoundTrips) -> Markup {
-    let said = format!(
+    let printed = format!(
         "On a connection of their own, from the client: first on the idle link, then while the test filled it {}. What \
          they grow by are the queues on the path and at the ends.",
         directions_name(directions)
@@ -125,5 +125,5 @@ fn round_trips(directions: Directions, trips: &RoundTrips) -> Markup {
         let times = |growth: f64| format!("{growth:.1} times");
         vec!["growth".into(), none(), none(), times(p50), none(), times(p99), none(), none()]
     }));
-    Markup::new().leaf("p", said).then(table("Round trips beside the test", &columns, rows.into_iter()))
+    Markup::new().leaf("p", printed).then(table("Round trips beside the test", &columns, rows.into_iter()))
 }

@@ -12,7 +12,7 @@ pub fn options(target: &Target, plan: &Plan, loaded: bool) -> Vec<(&'static str,
         |time: std::time::Duration| if time.is_zero() { "none".to_owned() } else { classic_time(time) };
     let random = |random: bool| if random { " at most, drawn evenly" } else { "" };
     let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
-    let mut told = vec![
+    let mut stated = vec![
         ("direction", directions(plan.directions).to_owned()),
         ("mode", plan.mode.name().to_owned()),
         (writes(plan.directions), yes(plan.write)),
@@ -36,12 +36,12 @@ pub fn options(target: &Target, plan: &Plan, loaded: bool) -> Vec<(&'static str,
         access(target),
     ];
     if plan.write && plan.directions.has_reverse() {
-        told.insert(3, ("file of the client's durable writes", plan.file.display().to_string()));
+        stated.insert(3, ("file of the client's durable writes", plan.file.display().to_string()));
     }
     if plan.mode == Mode::Async {
-        told.retain(|(name, _)| *name != "pause between messages" || !plan.delay.is_zero());
+        stated.retain(|(name, _)| *name != "pause between messages" || !plan.delay.is_zero());
     }
-    told
+    stated
 }
 
 /// Returns the conditions of a procedure of several tests: the options of its command, the directions, and how the
@@ -49,14 +49,14 @@ pub fn options(target: &Target, plan: &Plan, loaded: bool) -> Vec<(&'static str,
 pub fn of_several(
     target: &Target,
     directions: Directions,
-    told: &[(&'static str, String)],
+    stated: &[(&'static str, String)],
 ) -> Vec<(&'static str, String)> {
     let one_after_the_other = match directions {
         Directions::Both => format!("{}, one after the other", directions_name(directions)),
         _ => directions_name(directions),
     };
     let mut all = vec![("direction", one_after_the_other)];
-    all.extend_from_slice(told);
+    all.extend_from_slice(stated);
     all.push(access(target));
     all
 }
@@ -79,6 +79,6 @@ fn writes(directions: Directions) -> &'static str {
 
 /// Returns whether there was a shared secret, never the secret.
 fn access(target: &Target) -> (&'static str, String) {
-    let said = if target.key.is_some() { "proved by both sides" } else { "none" };
-    ("shared secret", said.to_owned())
+    let printed = if target.key.is_some() { "proved by both sides" } else { "none" };
+    ("shared secret", printed.to_owned())
 }

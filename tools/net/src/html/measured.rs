@@ -28,7 +28,7 @@ const PERCENTILES: [(f64, &str); 7] = [
 /// Shows the figures of one direction of a test.
 pub fn summary(outcome: &Outcome) -> Markup {
     let total = &outcome.total;
-    let mut told = vec![
+    let mut reported = vec![
         ("direction", who_sends(outcome.direction)),
         ("throughput", rate(total.rate())),
         (
@@ -43,20 +43,20 @@ pub fn summary(outcome: &Outcome) -> Markup {
         ("time counted", format!("{:.3} s", total.seconds)),
     ];
     if total.latency.is_none() {
-        told.push((
+        reported.push((
             disk_of(outcome.direction),
             format!("{:.0} % of the time in durable writes", total.disk_share * 100.0),
         ));
     }
-    told.push(("limited by", limit_name(total.limit)));
-    told.extend(tcp(outcome));
-    told.extend(buffers(outcome));
+    reported.push(("limited by", limit_name(total.limit)));
+    reported.extend(tcp(outcome));
+    reported.extend(buffers(outcome));
     let latency =
         total.latency.as_ref().map_or_else(Markup::new, |latency| latency_table(latency, outcome.direction));
     let meaning = total.limit.map_or("It was too short to tell what limited it.".into(), |limit| {
         format!("Limited by {limit}: {}.", limit_meaning(limit, outcome.direction))
     });
-    latency.then(facts(&told)).leaf("p", meaning)
+    latency.then(facts(&reported)).leaf("p", meaning)
 }
 
 fn tcp(outcome: &Outcome) -> Vec<(&'static str, String)> {
@@ -75,7 +75,7 @@ fn buffers(outcome: &Outcome) -> Vec<(&'static str, String)> {
     let buffers = &outcome.buffers;
     let asked = |bytes: u32| if bytes == 0 { "auto".into() } else { short_size(bytes.into()) };
     let granted = |bytes: u64, request: u32| format!("{} (asked for: {})", short_size(bytes), asked(request));
-    let mut told = match outcome.direction {
+    let mut reported = match outcome.direction {
         Direction::ToServer => vec![
             ("client's send buffer", granted(buffers.send, buffers.requested)),
             ("server's receive buffer", granted(buffers.receive, buffers.requested_far)),
@@ -85,8 +85,8 @@ fn buffers(outcome: &Outcome) -> Vec<(&'static str, String)> {
             ("client's receive buffer", granted(buffers.receive, buffers.requested)),
         ],
     };
-    told.extend(buffers.clamped_by.iter().map(|setting| ("buffer cut down by", (*setting).to_owned())));
-    told
+    reported.extend(buffers.clamped_by.iter().map(|setting| ("buffer cut down by", (*setting).to_owned())));
+    reported
 }
 
 /// Names the disk that the receiver of a direction writes to.

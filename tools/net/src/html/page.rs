@@ -36,8 +36,8 @@ pub fn page(title: &str, identity: &Identity, target: &str, sections: Markup) ->
 
 /// Returns the content of the file while the tests run: it says that they have not ended.
 pub fn placeholder(identity: &Identity) -> String {
-    let said = "The tests have not ended, or the command was killed: there are no results.";
-    page("Network test without an end", identity, "-", remark("fail", "NO RESULT", said))
+    let printed = "The tests have not ended, or the command was killed: there are no results.";
+    page("Network test without an end", identity, "-", remark("fail", "NO RESULT", printed))
 }
 
 /// Builds a box about how the tests ended, unless they ended well; `so_far` says what of them is shown.

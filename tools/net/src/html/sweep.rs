@@ -62,8 +62,8 @@ fn so_far(report: &SweepReport<'_>) -> String {
 
 fn best(direction: Direction, sweep: &Sweep, is_whole: bool) -> Markup {
     sweep.best().map_or_else(Markup::new, |best| {
-        let said = format!("{}: {}, {}", direction.name(), setting(&best), rate(best.rate));
-        remark("", if is_whole { "BEST" } else { "BEST SO FAR" }, said)
+        let printed = format!("{}: {}, {}", direction.name(), setting(&best), rate(best.rate));
+        remark("", if is_whole { "BEST" } else { "BEST SO FAR" }, printed)
     })
 }
 
@@ -84,19 +84,19 @@ pub fn setting(tried: &Tried) -> String {
 }
 
 fn figures(sweep: &Sweep, round_trip: Option<f64>) -> Markup {
-    let mut told = Vec::new();
-    told.extend(round_trip.map(|rtt| ("idle round trip", format!("{} ms", millis(rtt)))));
+    let mut stated = Vec::new();
+    stated.extend(round_trip.map(|rtt| ("idle round trip", format!("{} ms", millis(rtt)))));
     for (name, run) in [("one connection", sweep.best_window()), ("fastest", sweep.best())] {
-        told.extend(run.map(|run| (name, format!("{}, {}", rate(run.rate), setting(&run)))));
+        stated.extend(run.map(|run| (name, format!("{}, {}", rate(run.rate), setting(&run)))));
     }
     if let Some(wanted) = round_trip.and_then(|rtt| sweep.wanted_window(rtt)) {
         let once = readable_size(wanted / 3.0);
-        told.push((
+        stated.push((
             "bandwidth x delay",
             format!("{once}; buffers want three times that, {}", readable_size(wanted)),
         ));
     }
-    if told.is_empty() { Markup::new() } else { facts(&told) }
+    if stated.is_empty() { Markup::new() } else { facts(&stated) }
 }
 
 /// Builds a table of settings and their outcomes.

@@ -68,8 +68,8 @@ impl Running {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let said = Arc::clone(&lines);
-        let log = move |line: &str| said.lock().unwrap().push(line.to_owned());
+        let printed = Arc::clone(&lines);
+        let log = move |line: &str| printed.lock().unwrap().push(line.to_owned());
         let thread = std::thread::spawn(move || server.run(&stopped, &log).unwrap());
         Running { stop, port, thread: Some(thread), name: name.into(), lines }
     }

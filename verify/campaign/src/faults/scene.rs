@@ -40,8 +40,8 @@ pub struct Scene {
     /// The standbys, in the order of the destinations.
     pub standbys: Vec<Far>,
     database: PathBuf,
-    pub told: Acknowledgements,
-    /// The part of `told` that must survive.
+    pub reported: Acknowledgements,
+    /// The part of `reported` that must survive.
     protected: Acknowledgements,
     application: Option<Process>,
     degraded_before: usize,
@@ -77,7 +77,7 @@ impl Scene {
             primary.must(&words)?;
             standbys.push(Far { instance, proxy, volume: None });
         }
-        let told = Acknowledgements::create(&directory.join("acknowledged"), WRITERS)?;
+        let reported = Acknowledgements::create(&directory.join("acknowledged"), WRITERS)?;
         let protected = Acknowledgements::create(&directory.join("protected"), WRITERS)?;
         let mut scene = Scene {
             programs: programs.clone(),
@@ -86,7 +86,7 @@ impl Scene {
             primary,
             standbys,
             database,
-            told,
+            reported,
             protected,
             application: None,
             degraded_before: 0,
@@ -108,7 +108,7 @@ impl Scene {
     }
 
     fn commits(&self) -> Vec<u64> {
-        (0..WRITERS).map(|writer| self.told.entry(writer, 0).commits()).collect()
+        (0..WRITERS).map(|writer| self.reported.entry(writer, 0).commits()).collect()
     }
 
     pub fn acknowledged(&self) -> u64 {
@@ -155,14 +155,14 @@ impl Scene {
         self.protect(&noted);
         self.degraded_before = self.degradations();
         for writer in 0..WRITERS {
-            self.told.entry(writer, 0).forget_waits();
+            self.reported.entry(writer, 0).forget_waits();
         }
         Ok(())
     }
 
     /// The last acknowledged row of each writer.
     fn snapshot(&self) -> Vec<u64> {
-        (0..WRITERS).map(|writer| self.told.entry(writer, 0).acknowledged()).collect()
+        (0..WRITERS).map(|writer| self.reported.entry(writer, 0).acknowledged()).collect()
     }
 
     fn protect(&self, noted: &[u64]) {
@@ -203,7 +203,7 @@ impl Scene {
 
     /// The longest COMMIT since [`Scene::note_hardened`], without those that still wait.
     pub fn longest_wait(&self) -> Duration {
-        (0..WRITERS).map(|writer| self.told.entry(writer, 0).longest_wait()).max().unwrap_or_default()
+        (0..WRITERS).map(|writer| self.reported.entry(writer, 0).longest_wait()).max().unwrap_or_default()
     }
 
     fn struck(&mut self) -> &mut Far {
@@ -316,11 +316,11 @@ impl Scene {
         })?;
         let path = heir.standby_database(DATABASE);
         for writer in 0..WRITERS {
-            self.protected.entry(writer, 0).attempt(self.told.entry(writer, 0).attempted());
+            self.protected.entry(writer, 0).attempt(self.reported.entry(writer, 0).attempted());
         }
         let mut findings = check_integrity(&path)?;
         findings.add(check_ledger(&path, 0, &self.protected)?);
-        let missing = check_ledger(&path, 0, &self.told)?.lost;
+        let missing = check_ledger(&path, 0, &self.reported)?.lost;
         Ok((findings, missing))
     }
 

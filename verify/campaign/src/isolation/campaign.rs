@@ -146,8 +146,8 @@ impl Campaign<'_> {
     /// Counts the commits of all databases but the victim, in windows.
     fn phase(&self, stage: &Stage, victim: usize) -> Phase {
         let others = || (0..self.config.databases).filter(|number| *number != victim);
-        others().for_each(|number| stage.told.entry(number, 0).forget_waits());
-        let commits = || others().map(|number| stage.told.entry(number, 0).commits()).sum::<u64>();
+        others().for_each(|number| stage.reported.entry(number, 0).forget_waits());
+        let commits = || others().map(|number| stage.reported.entry(number, 0).commits()).sum::<u64>();
         let (mut last, mut begun) = (commits(), Instant::now());
         let mut rates = Vec::new();
         for _ in 0..WINDOWS {
@@ -157,7 +157,7 @@ impl Campaign<'_> {
             rates.push((now - last) as f64 / (ended - begun).as_secs_f64());
             (last, begun) = (now, ended);
         }
-        let longest = others().map(|number| stage.told.entry(number, 0).longest_wait()).max();
+        let longest = others().map(|number| stage.reported.entry(number, 0).longest_wait()).max();
         Phase { rates, longest_ms: longest.unwrap_or_default().as_millis() as u64 }
     }
 
@@ -175,7 +175,7 @@ impl Campaign<'_> {
 /// Counts the failed commits of all databases but the victim.
 fn refusals(stage: &Stage, victim: usize) -> u64 {
     let others = (0..stage.databases.len()).filter(|number| *number != victim);
-    others.map(|number| stage.told.entry(number, 0).refusals()).sum()
+    others.map(|number| stage.reported.entry(number, 0).refusals()).sum()
 }
 
 /// Keeps later mounts in this thread and the processes that it starts; they go with the last of these.

@@ -38,7 +38,7 @@ pub struct Stage {
     /// The databases; the first one is on [`Stage::volume`], if there is one.
     pub databases: Vec<Database>,
     /// Commits acknowledged to the load; the writer of each database has the number of the database.
-    pub told: Acknowledgements,
+    pub reported: Acknowledgements,
     /// A small volume with the first database.
     pub volume: Option<Volume>,
     /// Load on all databases but the victim.
@@ -68,7 +68,7 @@ impl Stage {
             make(&database.path)?;
             databases.push(database);
         }
-        let told = Acknowledgements::create(&directory.join("acknowledged"), count)?;
+        let reported = Acknowledgements::create(&directory.join("acknowledged"), count)?;
         let more = ["--group-bytes", GROUP_BYTES];
         let mut primary = Instance::init(programs, &directory.join("primary"), "south", &more)?;
         primary.start()?;
@@ -96,7 +96,7 @@ impl Stage {
             primary,
             standby,
             databases,
-            told,
+            reported,
             volume,
             others: None,
             victim: None,
@@ -119,7 +119,7 @@ impl Stage {
     /// # Errors
     /// When they cannot be started.
     pub fn start_load(&mut self, victim: usize) -> Result<()> {
-        self.told.order_stop(false);
+        self.reported.order_stop(false);
         self.others =
             Some(self.load((0..self.databases.len()).filter(|number| *number != victim), "others.out")?);
         self.start_victim(victim)
@@ -152,7 +152,7 @@ impl Stage {
     /// When it hangs or has failed.
     pub fn stop_load(&mut self) -> Result<()> {
         self.stop_victim();
-        self.told.order_stop(true);
+        self.reported.order_stop(true);
         let Some(others) = self.others.take() else { return Ok(()) };
         let failed = others.failed("failed");
         if others.wait_for_end(TIMEOUT)?.success() { Ok(()) } else { Err(failed) }
@@ -160,7 +160,7 @@ impl Stage {
 
     /// Returns the acknowledged commits of each database.
     pub fn commits(&self) -> Vec<u64> {
-        (0..self.databases.len()).map(|number| self.told.entry(number, 0).commits()).collect()
+        (0..self.databases.len()).map(|number| self.reported.entry(number, 0).commits()).collect()
     }
 
     /// Waits until each of `databases` has had another commit acknowledged.
@@ -259,10 +259,10 @@ impl Stage {
             let copy = self.standby.standby_database(&database.name);
             for path in [&database.path, &copy] {
                 findings.add(check_integrity(path)?);
-                let (there, told) = (newest(path)?, self.told.entry(number, 0).acknowledged());
-                if !database.recreated && there < told {
-                    findings.lost += told - there;
-                    findings.notes.push(format!("{}: {there} of {told} acknowledged", path.display()));
+                let (there, reported) = (newest(path)?, self.reported.entry(number, 0).acknowledged());
+                if !database.recreated && there < reported {
+                    findings.lost += reported - there;
+                    findings.notes.push(format!("{}: {there} of {reported} acknowledged", path.display()));
                 }
             }
             findings.add(compare_pages(&database.path, &copy)?.findings);

@@ -36,10 +36,10 @@ pub fn run_seed(seed: u64, sabotage: Sabotage) -> PowerReport {
 fn guarded(seed: u64, history: impl FnOnce() -> PowerReport) -> PowerReport {
     let _sqlite = SqliteSeed::hold(seed as u32 | 1);
     catch_unwind(AssertUnwindSafe(history)).unwrap_or_else(|panic| {
-        let said = panic.downcast_ref::<String>().cloned();
-        let said = said.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let printed = panic.downcast_ref::<String>().cloned();
+        let printed = printed.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         let mut report = PowerReport { seed, ..PowerReport::default() };
-        report.fail(format!("panic: {}", said.unwrap_or_default()));
+        report.fail(format!("panic: {}", printed.unwrap_or_default()));
         report
     })
 }

@@ -37,9 +37,9 @@ impl World {
         let host = self.host()?;
         let (environment, log) = (host.environment.clone(), host.source.redo_log().clone());
         let writer = std::cell::RefCell::new(host.primary.writer());
-        let said = format!("{change:?}");
+        let printed = format!("{change:?}");
         let done = change_log(&environment, &log, &|work| work(&mut writer.borrow_mut()), change);
-        trace::say(|| format!("{said}: {done:?}"));
+        trace::say(|| format!("{printed}: {done:?}"));
         match done {
             Ok(_) => self.report.log_changes += 1,
             Err(InstanceError::Refused { .. }) => {}

@@ -96,7 +96,7 @@ pub fn run(config: &PowerConfig) -> Result<PowerReport> {
     parts.reverse();
     let mut sum = PowerReport { seed: config.seed, ..PowerReport::default() };
     let mut running: Vec<(Part, Child)> = Vec::new();
-    let (began, mut said) = (Instant::now(), Instant::now());
+    let (began, mut printed) = (Instant::now(), Instant::now());
     while !parts.is_empty() || !running.is_empty() {
         while running.len() < config.jobs.max(1)
             && let Some(part) = parts.pop()
@@ -112,8 +112,8 @@ pub fn run(config: &PowerConfig) -> Result<PowerReport> {
             // There is no way to wait for several children at once.
             None => std::thread::sleep(Duration::from_millis(20)),
         }
-        if config.verbose && said.elapsed() > Duration::from_secs(20) {
-            said = Instant::now();
+        if config.verbose && printed.elapsed() > Duration::from_secs(20) {
+            printed = Instant::now();
             eprintln!(
                 "{} s: {} seeds, {} boundaries, {} power losses, {} findings",
                 began.elapsed().as_secs(),

@@ -17,18 +17,18 @@ struct Seen {
     holes: u64,
 }
 
-/// Compares the ledger in the database at `path`, which has the number `database` in `told`, with what the applications
+/// Compares the ledger in the database at `path`, which has the number `database` in `reported`, with what the applications
 /// were acknowledged.
 ///
 /// # Errors
 /// SQLite's, when the ledger cannot be read.
-pub fn check_ledger(path: &Path, database: usize, told: &Acknowledgements) -> Result<Findings> {
+pub fn check_ledger(path: &Path, database: usize, reported: &Acknowledgements) -> Result<Findings> {
     let mut findings = Findings::default();
-    let mut seen = vec![Seen::default(); told.writers()];
-    read_ledger(path, database, told, &mut seen, &mut findings)
+    let mut seen = vec![Seen::default(); reported.writers()];
+    read_ledger(path, database, reported, &mut seen, &mut findings)
         .during(|| format!("read the ledger in {}", path.display()))?;
     for (writer, seen) in seen.iter().enumerate() {
-        let entry = told.entry(writer, database);
+        let entry = reported.entry(writer, database);
         let mut complain = |count: &mut u64, more: u64, what: &str| {
             if more > 0 {
                 *count += more;
@@ -59,7 +59,7 @@ pub fn check_ledger(path: &Path, database: usize, told: &Acknowledgements) -> Re
 fn read_ledger(
     path: &Path,
     database: usize,
-    told: &Acknowledgements,
+    reported: &Acknowledgements,
     seen: &mut [Seen],
     findings: &mut Findings,
 ) -> rusqlite::Result<()> {
@@ -83,7 +83,7 @@ fn read_ledger(
         let seen = &mut seen[index];
         seen.holes += u64::from(seq != seen.last + 1);
         seen.last = seq;
-        seen.acknowledged_rows += u64::from(seq <= told.entry(index, database).acknowledged());
+        seen.acknowledged_rows += u64::from(seq <= reported.entry(index, database).acknowledged());
     }
     Ok(())
 }
@@ -104,10 +104,10 @@ mod tests {
             let row = (writer, *seq as i64, sum);
             connection.execute("INSERT INTO ledger VALUES(?1, ?2, ?3, X'78')", row).unwrap();
         }
-        let told = Acknowledgements::create(&directory.join("told"), 1).unwrap();
-        told.entry(0, 0).attempt(attempted);
-        told.entry(0, 0).acknowledge(acknowledged);
-        check_ledger(&path, 0, &told).unwrap()
+        let reported = Acknowledgements::create(&directory.join("told"), 1).unwrap();
+        reported.entry(0, 0).attempt(attempted);
+        reported.entry(0, 0).acknowledge(acknowledged);
+        check_ledger(&path, 0, &reported).unwrap()
     }
 
     #[test]

@@ -65,8 +65,8 @@ fn protecting_a_directory_again_adds_databases_and_keeps_locks() {
     must(&primary, &["protect", &directory.to_string_lossy()]);
     place.application(&first).run(INSERT);
     let second = place.database("data/second.db");
-    let said = must(&primary, &["protect", &directory.to_string_lossy()]);
-    assert!(said.contains("second.db") && !said.contains("first.db"), "{said}");
+    let printed = must(&primary, &["protect", &directory.to_string_lossy()]);
+    assert!(printed.contains("second.db") && !printed.contains("first.db"), "{printed}");
     place.application(&second).run(INSERT);
     // Only the instance checkpoints: it holds the checkpoint lock as long as it has the database open.
     let mut foreigner = place.foreigner(&first);
@@ -96,8 +96,8 @@ fn checkpoints_are_counted_in_the_status() {
     });
     let checkpoints = &status.json()["checkpoints"];
     assert!(checkpoints["passive"].as_u64() > Some(0) && checkpoints["gate_us_max"].as_u64() > Some(0));
-    let said = must(&primary, &["status"]);
-    assert!(said.contains("checkpoints: passive ") && said.contains("longest gate "), "{said}");
+    let printed = must(&primary, &["status"]);
+    assert!(printed.contains("checkpoints: passive ") && printed.contains("longest gate "), "{printed}");
 }
 
 /// An idle instance does not poll for new frames: the next write wakes the thread that starts their writeback.
@@ -226,13 +226,13 @@ fn member_directories_are_created_and_must_be_distinct_and_free() {
         ("six", "a,b,c,d,e,f", "1 to 5 directories"),
         ("taken", &*both, "is there already, perhaps of another instance"),
     ] {
-        let said = make(name, members).err().unwrap().to_string();
-        assert!(said.contains(words), "{members}: {said}");
+        let printed = make(name, members).err().unwrap().to_string();
+        assert!(printed.contains(words), "{members}: {printed}");
     }
     std::os::unix::fs::symlink("redo", place.path("first/link")).unwrap();
     let linked = place.path("first/link").display().to_string();
-    let said = make("linked", &format!("{linked},{}", place.path("first/redo").display())).err().unwrap();
-    assert!(said.to_string().contains("hint: "), "{said}");
+    let printed = make("linked", &format!("{linked},{}", place.path("first/redo").display())).err().unwrap();
+    assert!(printed.to_string().contains("hint: "), "{printed}");
 }
 
 #[test]
@@ -271,13 +271,13 @@ fn stderr_is_json_if_configured_and_thresholds_apply() {
     start(&mut instance);
     assert_eq!(instance.status().unwrap().number("/thresholds/transport_lag_warn_s"), 7);
     instance.stop().unwrap();
-    let said = std::fs::read_to_string(instance.output_path()).unwrap();
-    let lines: Vec<serde_json::Value> = said
+    let printed = std::fs::read_to_string(instance.output_path()).unwrap();
+    let lines: Vec<serde_json::Value> = printed
         .lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
         .collect();
-    assert!(lines.len() >= 3 && lines.iter().all(|line| line["instance"] == "south"), "{said}");
-    assert!(lines[0]["message"].as_str().unwrap().starts_with("starting"), "{said}");
+    assert!(lines.len() >= 3 && lines.iter().all(|line| line["instance"] == "south"), "{printed}");
+    assert!(lines[0]["message"].as_str().unwrap().starts_with("starting"), "{printed}");
     let file = std::fs::read_to_string(instance.directory.join("alert.log")).unwrap();
     assert!(file.lines().count() == lines.len() && !file.contains('{'), "{file}");
 }

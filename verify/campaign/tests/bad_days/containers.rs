@@ -132,7 +132,7 @@ fn applications_in_containers_commit_and_are_counted() {
         beside.run(INSERT);
         applications.iter().for_each(|application| match application.answer() {
             standfast_campaign::application::client::Answer::Rows(_) => {}
-            failed => panic!("{failed:?}; it said: {}", application.said()),
+            failed => panic!("{failed:?}; it said: {}", application.printed()),
         });
     }
     host.await_sessions(4);
@@ -165,7 +165,7 @@ fn applications_in_containers_continue_over_a_restart() {
     host.await_sessions(1);
     host.primary.stop().unwrap();
     application.fails(INSERT, crate::support::SQLITE_READONLY);
-    assert!(application.said().contains("does not serve it"), "{}", application.said());
+    assert!(application.printed().contains("does not serve it"), "{}", application.printed());
     start(&mut host.primary);
     application.run(INSERT);
     assert_eq!(rows(&host.database), 4);
@@ -195,7 +195,7 @@ fn applications_follow_an_instance_to_another_runtime_directory() {
     let mut other = place.instance("other");
     other.configure("instance", "runtime_directory", runtime.to_str().unwrap()).unwrap();
     other.start().unwrap_err();
-    let said = fs::read_to_string(other.output_path()).unwrap();
-    assert!(said.contains("is the runtime directory of another instance"), "{said}");
+    let printed = fs::read_to_string(other.output_path()).unwrap();
+    assert!(printed.contains("is the runtime directory of another instance"), "{printed}");
     fs::remove_dir_all(runtime).unwrap();
 }

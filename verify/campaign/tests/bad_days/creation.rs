@@ -94,8 +94,8 @@ fn standby_creation_overwrites_no_existing_file() {
     std::fs::write(&theirs, "theirs").unwrap();
     let create = ["standby", "create", INSECURE, "--from", &primary.address, "--name", "north"];
     for _ in 0..2 {
-        let said = refuses(&standby, &create, 3, &["db/app.db exists", "hint: move it away"]);
-        assert!(!said.contains("check that the primary runs"), "{said}");
+        let printed = refuses(&standby, &create, 3, &["db/app.db exists", "hint: move it away"]);
+        assert!(!printed.contains("check that the primary runs"), "{printed}");
         assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "theirs");
     }
 }

@@ -68,8 +68,8 @@ fn stopped_standby_database_shows_on_primary_until_resync() {
         "{}",
         status.json()
     );
-    let said = must(&primary, &["status"]);
-    assert!(said.contains(&format!("NOT APPLIED at north to app.db since SCN {applied}: ")), "{said}");
+    let printed = must(&primary, &["status"]);
+    assert!(printed.contains(&format!("NOT APPLIED at north to app.db since SCN {applied}: ")), "{printed}");
 
     // The state persists over a restart of the standby, and is not reported again.
     standby.kill();

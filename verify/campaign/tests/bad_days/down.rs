@@ -30,7 +30,7 @@ fn without_instance_reads_work_and_writes_fail_after_the_wait() {
                 assert!(
                     [SQLITE_READONLY, SQLITE_IOERR].contains(&(code & 0xff)),
                     "{code}: {}",
-                    application.said()
+                    application.printed()
                 );
             } else {
                 panic!("acknowledged without an instance");
@@ -46,7 +46,7 @@ fn without_instance_reads_work_and_writes_fail_after_the_wait() {
             let directory = primary.directory.to_string_lossy().into_owned();
             for word in ["south", &directory, "standfast start"] {
                 assert!(status.contains(word), "{status} does not say {word}");
-                assert!(client.said().contains(word), "{} does not say {word}", client.said());
+                assert!(client.printed().contains(word), "{} does not say {word}", client.printed());
             }
             assert_eq!(client.run("SELECT count(*) FROM t")[0][0], before);
         }
@@ -73,7 +73,7 @@ fn writers_wait_for_a_restarted_instance_and_then_continue() {
         let early = application.answer_within(A_WHILE);
         assert_eq!(early, None, "round {round}");
         start(&mut primary);
-        assert_eq!(application.answer(), Answer::Rows(vec![]), "round {round}: {}", application.said());
+        assert_eq!(application.answer(), Answer::Rows(vec![]), "round {round}: {}", application.printed());
     }
     application.run(INSERT);
     assert_eq!(rows(&database), 6);
@@ -94,7 +94,7 @@ fn commit_waiting_for_durability_survives_a_killed_instance() {
     assert_eq!(rows(&standby.standby_database("app.db")), 2);
     primary.kill();
     start(&mut primary);
-    assert_eq!(application.answer(), Answer::Rows(vec![]), "{}", application.said());
+    assert_eq!(application.answer(), Answer::Rows(vec![]), "{}", application.printed());
     assert_same(&primary, &standby, &database);
 }
 
@@ -140,7 +140,11 @@ fn commit_whose_shared_memory_is_recreated_is_not_acknowledged() {
                 })
                 .unwrap_or_else(|error| panic!("{error}"));
                 application.fails("COMMIT", SQLITE_IOERR);
-                assert!(application.said().contains("new shared memory"), "{loss}: {}", application.said());
+                assert!(
+                    application.printed().contains("new shared memory"),
+                    "{loss}: {}",
+                    application.printed()
+                );
             });
             // It creates the memory, then waits for the writer. Must run on this thread, because the instance is killed
             // with the thread that started it.

@@ -58,9 +58,9 @@ impl Scene {
         assert_eq!(status.database_state("other.db"), "open", "{}", status.json());
         assert_eq!(needed_from(&self.primary), from, "the redo that repairs it is kept");
         application.run("SELECT count(*) FROM t");
-        let said = application.said();
-        assert!(said.contains("is offline at"), "{said}");
-        assert!(!said.contains("instance south has failed"), "{said}");
+        let printed = application.printed();
+        assert!(printed.contains("is offline at"), "{printed}");
+        assert!(!printed.contains("instance south has failed"), "{printed}");
     }
 
     /// Restarts the instance and asserts that all rows are there and the database is open again.
@@ -178,7 +178,7 @@ fn failed_background_checkpoint_is_not_ignored() {
             match application.try_run(INSERT_PAGES) {
                 Answer::Rows(_) => acknowledged += 1,
                 Answer::Failed { code, .. } if code & 0xff == SQLITE_IOERR => break,
-                other => panic!("{other:?}; {}", application.said()),
+                other => panic!("{other:?}; {}", application.printed()),
             }
             assert!(acknowledged < 20_000, "no checkpoint has met {fault}");
         }

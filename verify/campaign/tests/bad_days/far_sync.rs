@@ -75,9 +75,9 @@ fn far_standby_takes_over_with_all_acknowledged_commits() {
     }
     primary.kill();
     let acknowledged = writers.noted();
-    let said = far.run(&["failover"]).unwrap();
-    assert_eq!(said.code, 0, "{}", said.stderr);
-    assert!(said.stderr.contains("everything that its source, `near`, has is here"), "{}", said.stderr);
+    let printed = far.run(&["failover"]).unwrap();
+    assert_eq!(printed.code, 0, "{}", printed.stderr);
+    assert!(printed.stderr.contains("everything that its source, `near`, has is here"), "{}", printed.stderr);
     acknowledged.all_in(&far.standby_database("app.db"));
     drop(near);
 }
@@ -103,11 +103,11 @@ fn failover_waits_for_returning_source_and_warns_without_one() {
     let Site { mut primary, mut near, far, .. } = site(&place, None);
     primary.kill();
     near.kill();
-    let said = far.run(&["failover", "--wait", "0"]).unwrap();
+    let printed = far.run(&["failover", "--wait", "0"]).unwrap();
     // The failover is done, and this database may lack commits.
-    assert_eq!(said.code, 6, "{}", said.stderr);
+    assert_eq!(printed.code, 6, "{}", printed.stderr);
     for word in ["warning: NOT KNOWN", "`near`", "hint: "] {
-        assert!(said.stderr.contains(word), "{}", said.stderr);
+        assert!(printed.stderr.contains(word), "{}", printed.stderr);
     }
 }
 

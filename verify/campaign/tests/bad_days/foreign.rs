@@ -71,7 +71,7 @@ fn blocked_full_resync_is_a_named_wait_and_is_retried() {
     assert_eq!(application.answer_within(A_WHILE), None);
 
     writer.run("ROLLBACK");
-    assert_eq!(application.answer(), Answer::Rows(vec![]), "{}", application.said());
+    assert_eq!(application.answer(), Answer::Rows(vec![]), "{}", application.printed());
     await_status(&primary, "nothing waits", |status| status.text("/waiting_for").is_empty());
     assert_same(&primary, &standby, &database);
     assert_eq!(rows(&standby.standby_database("app.db")), 2);
@@ -91,7 +91,7 @@ fn bad_wal_index_takes_a_database_awaiting_resync_offline() {
     await_alert(&primary, "the full resync of database app.db cannot begin and will be tried again");
     wal_index::publish(&database, wal_index::Number::Frames(1 << 20)).unwrap();
     await_alert(&primary, "database app.db has failed: it cannot be copied: the wal-index does not fit");
-    assert!(matches!(application.answer(), Answer::Failed { .. }), "{}", application.said());
+    assert!(matches!(application.answer(), Answer::Failed { .. }), "{}", application.printed());
     assert!(primary.run(&["status", "--check"]).unwrap().code != 0, "the database is not protected");
 }
 

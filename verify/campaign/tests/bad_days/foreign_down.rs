@@ -62,9 +62,10 @@ fn run(cleanly: bool) -> Vec<String> {
     for (case, before) in cases.iter().zip(before) {
         if status.database_state(&case.name) != "open" {
             let alerts = primary.alerts();
-            let told = alerts.lines().filter(|line| line.contains(&case.name)).collect::<Vec<_>>().join("\n");
-            assert!(told.contains("does not stand where the redo says"), "{told}");
-            assert!(!told.contains("the standbys' copies, when"), "{told}");
+            let reported =
+                alerts.lines().filter(|line| line.contains(&case.name)).collect::<Vec<_>>().join("\n");
+            assert!(reported.contains("does not stand where the redo says"), "{reported}");
+            assert!(!reported.contains("the standbys' copies, when"), "{reported}");
             offline.push(case.name.clone());
             continue;
         }

@@ -89,13 +89,13 @@ fn one_database_refuses_foreign_writers_and_others_count_them() {
     foreigner.run(INSERT);
 }
 
-/// Asserts that processes without the VFS were refused before the last alert `said`, not later by the thread that
+/// Asserts that processes without the VFS were refused before the last alert `printed`, not later by the thread that
 /// checks every second.
 #[track_caller]
-fn assert_closed_before(primary: &Instance, said: &str) {
+fn assert_closed_before(primary: &Instance, printed: &str) {
     let alerts = primary.alerts();
-    let (closed, said) = (alerts.rfind(CLOSED), alerts.rfind(said));
-    assert!(closed.is_some() && closed < said, "{alerts}");
+    let (closed, printed) = (alerts.rfind(CLOSED), alerts.rfind(printed));
+    assert!(closed.is_some() && closed < printed, "{alerts}");
 }
 
 #[test]

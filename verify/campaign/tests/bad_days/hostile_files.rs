@@ -69,7 +69,7 @@ impl Committer {
                     match application.answer_within(TIMEOUT) {
                         Some(Answer::Rows(_)) => acknowledged.fetch_add(1, SeqCst),
                         other => {
-                            *refused.lock().unwrap() = Some(format!("{other:?}: {}", application.said()));
+                            *refused.lock().unwrap() = Some(format!("{other:?}: {}", application.printed()));
                             return;
                         }
                     };

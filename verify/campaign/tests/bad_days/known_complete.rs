@@ -59,10 +59,10 @@ fn failover_after_a_long_silence_reports_possible_loss() {
 
 /// Fails over within the net timeout, so that the silence is not the reason for the exit code.
 #[track_caller]
-fn fails_over_unknown(standby: &Instance, said: &str) {
+fn fails_over_unknown(standby: &Instance, printed: &str) {
     let finished = standby.run(&["failover"]).unwrap();
     assert_eq!(finished.code, 6, "{}", finished.stderr);
-    assert!(finished.stderr.contains(said), "{}", finished.stderr);
+    assert!(finished.stderr.contains(printed), "{}", finished.stderr);
 }
 
 /// The primary continues alone as soon as the connection is lost.

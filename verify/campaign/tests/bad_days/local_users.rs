@@ -157,10 +157,10 @@ fn database_user_may_view_but_not_administer() {
     as_user(ALICE, ALICE, || {
         for request in administering() {
             let answer = ask(&socket, &request);
-            let said = answer["error"].as_str().unwrap_or_else(|| panic!("{request}: {answer}"));
+            let printed = answer["error"].as_str().unwrap_or_else(|| panic!("{request}: {answer}"));
             let wanted = format!("`{}`", request["op"].as_str().unwrap());
             // A malformed request is refused before that check, with another message.
-            assert!(said.contains("uid 60001") && said.contains(&wanted), "{request}: {said}");
+            assert!(printed.contains("uid 60001") && printed.contains(&wanted), "{request}: {printed}");
             assert!(answer["hint"].as_str().unwrap().contains("sudo -u '#0'"), "{answer}");
             assert_eq!(answer["code"], 3);
         }
@@ -192,8 +192,8 @@ fn group_of_an_instance_has_access_and_other_users_have_none() {
     let open = || OpenOptions::new().read(true).write(true).open(&segment);
     as_user(ALICE, CREW, || {
         assert!(ask(&socket, &json!({ "op": "status" })).get("ok").is_some());
-        let said = ask(&socket, &json!({ "op": "stop" }));
-        assert!(said["error"].as_str().unwrap().contains("uid 60001"), "{said}");
+        let printed = ask(&socket, &json!({ "op": "stop" }));
+        assert!(printed["error"].as_str().unwrap().contains("uid 60001"), "{printed}");
         open().unwrap();
         fs::File::open(&published).unwrap();
         assert_eq!(
@@ -285,9 +285,9 @@ fn one_user_cannot_use_up_all_control_connections() {
     assert!(primary.status().unwrap().json().is_object());
     for mut stream in open {
         stream.set_nonblocking(true).unwrap();
-        let mut said = String::new();
-        let _ = stream.read_to_string(&mut said);
-        refused += usize::from(said.contains("as many as one user can have"));
+        let mut printed = String::new();
+        let _ = stream.read_to_string(&mut printed);
+        refused += usize::from(printed.contains("as many as one user can have"));
     }
     assert!(refused >= 100, "{refused} of 200");
 }
@@ -342,8 +342,8 @@ fn lock_taken_by_another_user_before_the_upgrade_is_reported() {
         file
     });
     primary.start().unwrap_err();
-    let said = fs::read_to_string(primary.output_path()).unwrap();
-    assert!(said.contains("no instance") && said.contains("rm "), "{said}");
+    let printed = fs::read_to_string(primary.output_path()).unwrap();
+    assert!(printed.contains("no instance") && printed.contains("rm "), "{printed}");
     // The remedy works, and afterwards the new file cannot be locked.
     fs::remove_file(&lock).unwrap();
     start(&mut primary);
@@ -437,7 +437,7 @@ fn marker_that_is_a_fifo_does_not_block_an_application() {
     let mut application = place.application(&database);
     assert_eq!(application.run("SELECT count(*) FROM t")[0][0], 1);
     application.fails(INSERT, crate::support::SQLITE_READONLY);
-    assert!(application.said().contains("not a regular file"), "{}", application.said());
+    assert!(application.printed().contains("not a regular file"), "{}", application.printed());
 }
 
 /// Parses the table in docs/security.md: names and permissions.

@@ -29,7 +29,7 @@ fn write_until_stuck(primary: &Instance, application: &mut Client, wait: &str) -
         match answer {
             Some(Answer::Rows(_)) => {}
             None => return written as i64,
-            Some(failed) => panic!("commit {written} failed: {failed:?}; {}", application.said()),
+            Some(failed) => panic!("commit {written} failed: {failed:?}; {}", application.printed()),
         }
     }
     panic!("everything was written, and nothing led to {wait}");
@@ -127,7 +127,7 @@ fn stop_ends_the_log_switch_wait_and_status_answers_during_it() {
     await_alert(&primary, "stopped while commits waited for a log switch");
     let Answer::Failed { code, .. } = application.answer() else { panic!("acknowledged without redo") };
     assert_eq!(code & 0xff, SQLITE_IOERR);
-    assert!(application.said().contains("unknown"), "{}", application.said());
+    assert!(application.printed().contains("unknown"), "{}", application.printed());
 
     // The same after a restart with a full volume.
     std::fs::remove_file(&archive).unwrap();
@@ -165,8 +165,8 @@ fn unwritable_control_file_delays_commits_until_it_is_writable() {
     let mut application = place.application(&database);
     let written = write_until_stuck(&primary, &mut application, CHECKPOINT_INCOMPLETE);
     await_alert(&primary, "failed and will be tried again");
-    let said = primary.alerts().matches("failed and will be tried again").count();
-    assert_eq!(said, 1, "{}", primary.alerts());
+    let printed = primary.alerts().matches("failed and will be tried again").count();
+    assert_eq!(printed, 1, "{}", primary.alerts());
 
     std::fs::remove_dir(&in_the_way).unwrap();
     assert_eq!(application.answer(), Answer::Rows(vec![]), "the waiting commit");
@@ -242,7 +242,7 @@ fn redo_log_error_stops_acknowledgements_until_a_restart() {
         assert!(acknowledged < 200, "the fault did not strike");
     };
     assert!(matches!(failed, Answer::Failed { code, .. } if code & 0xff == SQLITE_IOERR), "{failed:?}");
-    assert!(application.said().contains("unknown"), "{}", application.said());
+    assert!(application.printed().contains("unknown"), "{}", application.printed());
     for _ in 0..3 {
         application.fails(INSERT, SQLITE_IOERR);
     }

@@ -25,10 +25,10 @@ fn copy_with_its_marker_is_read_only_and_spares_the_original() {
     let mut reader = place.application(&copy);
     assert_eq!(reader.run("SELECT count(*) FROM t")[0][0], 2);
     reader.fails(INSERT, SQLITE_READONLY);
-    let said = reader.said();
+    let printed = reader.printed();
     for word in [database.to_str().unwrap(), copy.to_str().unwrap(), "Remove the marker", "standfast protect"]
     {
-        assert!(said.contains(word), "{said} does not say {word}");
+        assert!(printed.contains(word), "{printed} does not say {word}");
     }
     application.run(INSERT);
     assert_same(&primary, &standby, &database);
@@ -52,7 +52,7 @@ fn protect_rewrites_the_damaged_marker_of_a_known_database() {
         let mut application = place.application(&database);
         if bad != elsewhere {
             application.fails(INSERT, SQLITE_READONLY);
-            assert!(application.said().contains("standfast protect"), "{}", application.said());
+            assert!(application.printed().contains("standfast protect"), "{}", application.printed());
         }
         assert!(must(&primary, &["protect", &path]).contains("app.db"));
         assert_eq!(fs::read_to_string(beside(&database, "-standfast")).unwrap(), good);
@@ -83,7 +83,7 @@ fn restored_file_is_offline_until_the_operator_decides() {
     let _ = fs::remove_file(beside(&database, "-shm"));
     let mut application = place.application(&database);
     application.fails(INSERT, SQLITE_READONLY);
-    assert!(application.said().contains("Restart instance south"), "{}", application.said());
+    assert!(application.printed().contains("Restart instance south"), "{}", application.printed());
     start(&mut primary);
     await_alert(&primary, "another file is at");
     must(&primary, &["unprotect", "app.db"]);

@@ -111,9 +111,9 @@ fn stall_policy_waits_for_a_silent_standby_without_limit() {
     assert_eq!(status.text("/destinations/0/standing"), "stalled", "{}", status.json());
     assert_eq!(status.number("/waiting_commits"), 1);
     assert_eq!(status.text("/waiting_for"), "SYNC destination north (stalled)");
-    let said = must(&primary, &["status"]);
+    let printed = must(&primary, &["status"]);
     for words in ["WAITING for SYNC destination north (stalled); commits held up: 1", "hint: "] {
-        assert!(said.contains(words), "`{words}` is missing: {said}");
+        assert!(printed.contains(words), "`{words}` is missing: {printed}");
     }
     standby.process().unwrap().freeze(false);
     application.answer();

@@ -47,9 +47,12 @@ fn other_local_user_gets_no_copy_from_the_readme_setup() {
         command.args(["standby", "create", INSECURE, "--name", "mallory"]);
         command.args(["--from", &format!("{host}:{port}"), "-D"]).arg(directory.join("copy"));
         let made = command.output().unwrap();
-        let said = String::from_utf8_lossy(&made.stderr);
-        assert_eq!(made.status.code(), Some(3), "{host}: {said}");
-        assert!(said.contains("takes no plain TCP") && !directory.join("copy").exists(), "{host}: {said}");
+        let printed = String::from_utf8_lossy(&made.stderr);
+        assert_eq!(made.status.code(), Some(3), "{host}: {printed}");
+        assert!(
+            printed.contains("takes no plain TCP") && !directory.join("copy").exists(),
+            "{host}: {printed}"
+        );
     }
     await_alert(&south, "takes no plain TCP");
     assert!(!south.alerts().contains("mallory"), "{}", south.alerts());

@@ -107,8 +107,8 @@ fn copy_of_an_instance_directory_is_refused_until_adopted() {
         command
     };
     let refused = start_in(&copy, &[]).output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(3) && said.contains("--adopt"), "{said}");
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(3) && printed.contains("--adopt"), "{printed}");
     // The directory itself may be renamed.
     standby.stop().unwrap();
     std::fs::rename(&standby.directory, &renamed).unwrap();

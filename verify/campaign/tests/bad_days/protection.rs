@@ -60,8 +60,8 @@ fn maximum_protection_stops_primary_without_its_last_standby() {
     // Its commit was never acknowledged.
     let status = primary.take_process().unwrap().wait_for_end(TIMEOUT).unwrap();
     assert_eq!(status.code(), Some(3), "{}", primary.last_words());
-    let said = std::fs::read_to_string(primary.directory.with_extension("out")).unwrap();
-    assert!(said.contains("standfast protection-mode"), "{said}");
+    let printed = std::fs::read_to_string(primary.directory.with_extension("out")).unwrap();
+    assert!(printed.contains("standfast protection-mode"), "{printed}");
     let answer = application.answer();
     let standfast_campaign::application::client::Answer::Failed { code, .. } = answer else {
         panic!("an unprotected commit was acknowledged: {answer:?}")

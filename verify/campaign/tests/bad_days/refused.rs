@@ -9,9 +9,12 @@ use std::path::Path;
 #[track_caller]
 fn refuses_to_protect(place: &Place, file: &Path, words: &[&str]) {
     let primary = place.primary("south");
-    let said = refuses(&primary, &["protect", &file.to_string_lossy()], 3, words);
-    assert!(said.contains("hint: "), "no remedy: {said}");
-    assert!(said.contains(&*file.file_name().unwrap().to_string_lossy()), "the file is not named: {said}");
+    let printed = refuses(&primary, &["protect", &file.to_string_lossy()], 3, words);
+    assert!(printed.contains("hint: "), "no remedy: {printed}");
+    assert!(
+        printed.contains(&*file.file_name().unwrap().to_string_lossy()),
+        "the file is not named: {printed}"
+    );
     assert!(!Path::new(&format!("{}-standfast", file.display())).exists(), "a marker was left");
     let databases = primary.status().unwrap();
     assert_eq!(databases.json()["databases"].as_array().map_or(0, Vec::len), 0);

@@ -75,8 +75,8 @@ fn copied_logs_register_in_order_and_wrong_ones_are_refused() {
     // The suitable logs, also over a restart.
     let count = logs.len();
     for (number, log) in logs.iter().enumerate() {
-        let said = must(&standby, &["register", "logfile", &log.to_string_lossy()]);
-        assert!(said.contains(&format!("log {} registered", number + 1)), "{said}");
+        let printed = must(&standby, &["register", "logfile", &log.to_string_lossy()]);
+        assert!(printed.contains(&format!("log {} registered", number + 1)), "{printed}");
         register(&standby, log, 3, &["this standby has redo up to"]);
         if number == 1 {
             standby.kill();

@@ -118,8 +118,8 @@ fn keep_redo_rebuilds_the_file_from_a_standby() {
         &["is open in", "end these programs"],
     );
     reader.close();
-    let said = must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
-    assert!(said.contains("the redo counts") && said.contains(".before-"), "{said}");
+    let printed = must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
+    assert!(printed.contains("the redo counts") && printed.contains(".before-"), "{printed}");
     assert_resumes(&place, &primary, &standby, &database, 1 + 2 * HALF);
     let files = kept(&primary);
     assert_eq!(files.len(), 1, "{files:?}");
@@ -354,8 +354,8 @@ fn delayed_standby_provides_all_of_a_large_transaction() {
     start(&mut primary);
     await_offline(&primary, "app.db");
     await_status(&primary, "the standby is connected", Status::streams);
-    let said = must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
-    assert!(said.contains("what standby north holds"), "{said}");
+    let printed = must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
+    assert!(printed.contains("what standby north holds"), "{printed}");
     must(&standby, &["apply", "start", "--no-delay"]);
     assert_resumes(&place, &primary, &standby, &database, 1 + HALF + 2000);
 }
@@ -441,8 +441,8 @@ fn identical_copy_of_the_recorded_file_is_rolled_forward() {
     replace(&database, &copy);
     start(&mut primary);
     await_offline(&primary, "app.db");
-    let said = must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
-    assert!(said.contains("the file that is there"), "{said}");
+    let printed = must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
+    assert!(printed.contains("the file that is there"), "{printed}");
     assert_eq!(rows(&database), 1 + HALF);
     place.application(&database).run(INSERT);
 }
@@ -455,8 +455,8 @@ fn keep_file_ships_it_to_the_standby_which_keeps_its_own() {
         let keep = ["database", "resolve", "app.db", "--keep", "file"];
         refuses(&primary, &keep, 3, &["in journal mode delete", "PRAGMA journal_mode=WAL"]);
         set_wal_mode(&database);
-        let said = must(&primary, &["database", "resolve", "app.db", "--keep", "file"]);
-        assert!(said.contains("its file counts"), "{said}");
+        let printed = must(&primary, &["database", "resolve", "app.db", "--keep", "file"]);
+        assert!(printed.contains("its file counts"), "{printed}");
         await_alert(&primary, "an operator has decided that");
         if crash {
             primary.kill();

@@ -230,9 +230,12 @@ fn standby_is_not_created_from_a_host_barred_from_primary_role() {
     let token = token(&place, &south, "oslo", &[]).to_string_lossy().into_owned();
     let from = change_hands(&south.address, &reports.address);
     let made = create(&place, &from, "oslo", "127.0.0.1:1", &["--token-file", &token]);
-    let said = String::from_utf8_lossy(&made.stderr).into_owned();
-    assert_eq!(made.status.code(), Some(3), "{said}");
-    assert!(said.contains("`reports` answers at") && said.contains("where `south` was expected"), "{said}");
+    let printed = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert_eq!(made.status.code(), Some(3), "{printed}");
+    assert!(
+        printed.contains("`reports` answers at") && printed.contains("where `south` was expected"),
+        "{printed}"
+    );
     // The certificate was issued; the copy comes from the primary.
     let made = create(&place, &south.address, "oslo", "127.0.0.1:1", &[]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));

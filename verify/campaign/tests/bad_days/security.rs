@@ -66,7 +66,7 @@ pub fn joined(place: &Place, primary: &Instance, name: &str, more: &[&str], made
     standby
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -120,9 +120,9 @@ fn invalid_tokens_and_plain_tcp_are_refused_with_a_remedy() {
     let address = free_address().unwrap();
     let refused = |more: &[&str], words: &[&str]| {
         let made = create(&place, &south.address, "north", &address, more);
-        let said = said(&made);
-        assert_eq!(made.status.code(), Some(3), "{said}");
-        assert!(words.iter().all(|word| said.contains(word)), "{words:?} not in: {said}");
+        let printed = printed(&made);
+        assert_eq!(made.status.code(), Some(3), "{printed}");
+        assert!(words.iter().all(|word| printed.contains(word)), "{words:?} not in: {printed}");
     };
     // Without a token; with garbage; with a token for another name.
     refused(&[], &["no token", "standfast standby token --name north", "--token-file token"]);
@@ -152,7 +152,7 @@ fn invalid_tokens_and_plain_tcp_are_refused_with_a_remedy() {
         .arg(place.path("plain"))
         .output()
         .unwrap();
-    assert!(said(&plain).contains("takes no plain TCP"), "{}", said(&plain));
+    assert!(printed(&plain).contains("takes no plain TCP"), "{}", printed(&plain));
     await_alert(&south, "takes no plain TCP");
 }
 
@@ -171,10 +171,10 @@ fn unused_token_of_a_certified_host_is_reported_and_stays_valid() {
     std::fs::remove_dir_all(&taken).unwrap();
     let second = token(&place, &south, "north", &[]).to_string_lossy().into_owned();
     let made = attempt(&south.address, &second);
-    assert!(made.status.success() && said(&made).contains("the token was not used"), "{}", said(&made));
+    assert!(made.status.success() && printed(&made).contains("the token was not used"), "{}", printed(&made));
     std::fs::remove_dir_all(place.path("north")).unwrap();
     let again = attempt(&south.address, &second);
-    assert!(again.status.success() && !said(&again).contains("not used"), "{}", said(&again));
+    assert!(again.status.success() && !printed(&again).contains("not used"), "{}", printed(&again));
 }
 
 #[test]

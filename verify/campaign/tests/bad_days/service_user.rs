@@ -71,16 +71,16 @@ impl Drop for Started {
     }
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Returns the commands that a refusal names, in order.
 #[track_caller]
 fn remedies(refused: &Output) -> Vec<String> {
-    let said = said(refused);
-    assert_eq!(refused.status.code(), Some(3), "{said}");
-    let hint = said.split_once("hint: ").unwrap_or_else(|| panic!("{said}")).1;
+    let printed = printed(refused);
+    assert_eq!(refused.status.code(), Some(3), "{printed}");
+    let hint = printed.split_once("hint: ").unwrap_or_else(|| panic!("{printed}")).1;
     hint.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
@@ -100,7 +100,7 @@ fn root_runs_the_instance_of_a_service_user_only_on_request() {
     let as_service = remedies(&work.run(&init));
     assert!(std::fs::read_dir(&directory).unwrap().next().is_none(), "root has made nothing");
     let made = work.run(&as_service[0]);
-    assert!(made.status.success(), "{}", said(&made));
+    assert!(made.status.success(), "{}", printed(&made));
     let at = |words: &str| format!("standfast {words} -D {}", directory.display());
     for words in ["cert renew", "cert init", "cert allow x", "cert revoke x", "fence lift"] {
         let typed = remedies(&work.run(&at(words)));
@@ -114,7 +114,7 @@ fn root_runs_the_instance_of_a_service_user_only_on_request() {
         assert_eq!((owner("ready"), owner("lock")), (SERVICE, SERVICE));
         // Root administers it; files that this creates belong to the service user.
         let renewed = work.run(&at("cert renew"));
-        assert!(renewed.status.success(), "{}", said(&renewed));
+        assert!(renewed.status.success(), "{}", printed(&renewed));
         assert_eq!(owner("tls/identity.pem"), SERVICE);
         assert!(work.run(&at("stop")).status.success());
     }
@@ -145,7 +145,7 @@ fn shared_memory_name_taken_by_another_user_prevents_no_start() {
     };
     let must = |words: &str| {
         let done = work.run(&at(words));
-        assert!(done.status.success(), "{words}: {}", said(&done));
+        assert!(done.status.success(), "{words}: {}", printed(&done));
         String::from_utf8_lossy(&done.stdout).into_owned()
     };
     let made = must(&format!("init --name alpha --listen {}", free_address().unwrap()));
@@ -210,15 +210,15 @@ fn token_file_must_be_private_and_standby_token_makes_it_so() {
     let good = token(&place, &south, "north", &[]);
     std::fs::set_permissions(&good, Permissions::from_mode(0o644)).unwrap();
     let typed = remedies(&attempt(&good));
-    let refused = said(&attempt(Path::new("/dev/zero")));
+    let refused = printed(&attempt(Path::new("/dev/zero")));
     assert!(refused.contains("regular file") && refused.contains("--token-file -"), "{refused}");
     let link = place.path("link");
     std::os::unix::fs::symlink(&good, &link).unwrap();
-    let refused = said(&attempt(&link));
+    let refused = printed(&attempt(&link));
     assert!(refused.contains("symbolic link") && refused.contains("--token-file -"), "{refused}");
     assert!(Command::new("sh").args(["-c", &typed[0]]).status().unwrap().success());
     let made = attempt(&good);
-    assert!(made.status.success(), "{}", said(&made));
+    assert!(made.status.success(), "{}", printed(&made));
     // Whatever the umask, `standby token` makes the file of its standard output private.
     let redirected = place.path("redirected");
     let line = format!(

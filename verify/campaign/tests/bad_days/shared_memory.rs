@@ -68,7 +68,7 @@ impl Family {
             match early.unwrap_or_else(|| client.answer()) {
                 Answer::Rows(_) => acknowledged[nth % 2] += 1,
                 Answer::Failed { code, .. } if codes.contains(&(code & 0xFF)) => {}
-                other => panic!("{other:?}; it said: {}", client.said()),
+                other => panic!("{other:?}; it said: {}", client.printed()),
             }
         }
         acknowledged
@@ -199,7 +199,7 @@ fn shared_memory_owned_by_another_user_is_not_used() {
         let mut application = place.application(&database);
         application.run("PRAGMA busy_timeout=50");
         application.fails(INSERT, SQLITE_READONLY);
-        assert!(application.said().contains("belongs to user"), "{}", application.said());
+        assert!(application.printed().contains("belongs to user"), "{}", application.printed());
         chown(&path, Some(0), None).unwrap();
         application.run(INSERT);
     }

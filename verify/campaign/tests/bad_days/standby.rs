@@ -21,9 +21,9 @@ fn standby_serves_reads_and_refuses_writes() {
     assert_eq!(application.run("SELECT count(*) FROM t")[0][0], 2);
     assert_eq!(application.run("SELECT standfast_role()")[0][0], "standby");
     application.fails(INSERT, SQLITE_READONLY);
-    let said = application.said();
+    let printed = application.printed();
     for word in ["physical standby", "north", "failover"] {
-        assert!(said.contains(word), "{said}");
+        assert!(printed.contains(word), "{printed}");
     }
     // Without the extension there is no explanation, but the write must be refused as well.
     let mut foreigner = place.foreigner(&copy);
@@ -85,8 +85,8 @@ fn standby_takes_over_with_everything_and_fences_old_primary() {
     // A session that writes there is told where to write, not to restart an instance that has not failed.
     let mut late = place.application(&database);
     late.fails(INSERT, SQLITE_IOERR);
-    let said = late.said();
-    assert!(said.contains("another one has taken over") && !said.contains("has failed"), "{said}");
+    let printed = late.printed();
+    assert!(printed.contains("another one has taken over") && !printed.contains("has failed"), "{printed}");
 
     // The new primary stays a primary over restarts.
     standby.kill();
@@ -259,9 +259,9 @@ fn checkpoint_that_fails_once_in_a_failover_is_retried() {
 fn a_failover_is_refused_while_a_database_cannot_be_written() {
     let place = Place::new("failover-full");
     let (mut standby, copy) = behind(&place, "apply-commit=ENOSPC@1+,recovery-apply=ENOSPC@2+");
-    let said =
+    let printed =
         ["would leave out 1 of its databases", "app.db", "No space left", "still a standby", "--force"];
-    refuses(&standby, &["failover"], 3, &said);
+    refuses(&standby, &["failover"], 3, &printed);
     let status = standby.status().unwrap();
     assert_eq!(status.role(), "standby");
     // The volume is still full, and the operator fails over without the database.

@@ -41,8 +41,8 @@ fn assert_stopped(place: &Place, primary: &Instance, standby: &Instance, databas
             checked.code,
             checked.stdout
         );
-        let told = instance.run(&["diagnose"]).unwrap();
-        assert!(told.stdout.contains("app.db"), "{}{}", told.stdout, told.stderr);
+        let reported = instance.run(&["diagnose"]).unwrap();
+        assert!(reported.stdout.contains("app.db"), "{}{}", reported.stdout, reported.stderr);
     }
     place.application(database).run(INSERT);
     refuses(standby, &["failover"], 3, &["would leave out 1 of its databases", "app.db", "--force"]);

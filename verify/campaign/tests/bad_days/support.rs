@@ -135,12 +135,12 @@ pub fn must(instance: &Instance, words: &[&str]) -> String {
 #[track_caller]
 pub fn refuses(instance: &Instance, command: &[&str], code: i32, words: &[&str]) -> String {
     let finished = instance.run(command).unwrap();
-    let said = finished.stderr;
-    assert_eq!(finished.code, code, "{command:?} said: {said}{}", finished.stdout);
+    let printed = finished.stderr;
+    assert_eq!(finished.code, code, "{command:?} said: {printed}{}", finished.stdout);
     for word in words {
-        assert!(said.contains(word), "{command:?} does not say `{word}`: {said}");
+        assert!(printed.contains(word), "{command:?} does not say `{word}`: {printed}");
     }
-    said
+    printed
 }
 
 #[track_caller]
@@ -278,7 +278,7 @@ impl Client {
     #[track_caller]
     pub fn answer(&self) -> Answer {
         self.answer_within(TIMEOUT)
-            .unwrap_or_else(|| panic!("no answer; the application said: {}", self.said()))
+            .unwrap_or_else(|| panic!("no answer; the application said: {}", self.printed()))
     }
 
     pub fn try_run(&mut self, sql: &str) -> Answer {
@@ -291,7 +291,9 @@ impl Client {
     pub fn run(&mut self, sql: &str) -> Vec<Vec<serde_json::Value>> {
         match self.try_run(sql) {
             Answer::Rows(rows) => rows,
-            Answer::Failed { code, message } => panic!("{sql}: {message} ({code}); it said: {}", self.said()),
+            Answer::Failed { code, message } => {
+                panic!("{sql}: {message} ({code}); it said: {}", self.printed())
+            }
         }
     }
 
@@ -300,12 +302,12 @@ impl Client {
     pub fn fails(&mut self, sql: &str, code: i32) -> String {
         match self.try_run(sql) {
             Answer::Failed { code: found, message } if found & 0xff == code => message,
-            other => panic!("{sql}: expected result code {code}, got {other:?}; it said: {}", self.said()),
+            other => panic!("{sql}: expected result code {code}, got {other:?}; it said: {}", self.printed()),
         }
     }
 
     /// Returns what the extension wrote to standard error.
-    pub fn said(&self) -> String {
+    pub fn printed(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
@@ -317,7 +319,7 @@ impl Client {
     #[track_caller]
     pub fn close(mut self) {
         drop(self.input.take());
-        assert!(self.child.wait().unwrap().success(), "{}", self.said());
+        assert!(self.child.wait().unwrap().success(), "{}", self.printed());
     }
 
     fn end(&mut self) {

@@ -260,8 +260,8 @@ fn primary_with_a_damaged_redo_log_opens_only_with_until_scn() {
     application.close();
     primary.kill();
     damage_the_end(&primary);
-    let said = refuses(&primary, &["start"], 1, &["is damaged: redo from SCN", "fail over to a standby"]);
-    let scn = said.split("--until-scn ").nth(1).unwrap();
+    let printed = refuses(&primary, &["start"], 1, &["is damaged: redo from SCN", "fail over to a standby"]);
+    let scn = printed.split("--until-scn ").nth(1).unwrap();
     let scn: String = scn.chars().take_while(char::is_ascii_digit).collect();
     let other = (scn.parse::<u64>().unwrap() + 1).to_string();
     refuses(&primary, &["start", "--until-scn", &other], 1, &["is damaged"]);

@@ -43,8 +43,8 @@ fn a_damaged_cold_page_of_a_standby_is_named_and_repaired() {
     assert_eq!(found.number(&format!("{at}/differing")), 1, "{}", found.json());
     assert_eq!(found.number(&format!("{at}/pages/0/page")), 2, "{}", found.json());
     assert!(found.number(&format!("{at}/pages/0/scn")) > 0, "{}", found.json());
-    let said = primary.run(&["verify"]).unwrap();
-    assert!(said.stdout.contains("app.db at north: page 2 as of SCN "), "{}", said.stdout);
+    let printed = primary.run(&["verify"]).unwrap();
+    assert!(printed.stdout.contains("app.db at north: page 2 as of SCN "), "{}", printed.stdout);
 
     // Both ends report the difference, also after a restart of the standby; redo is still applied.
     let check = primary.run(&["status", "--check"]).unwrap();

@@ -32,8 +32,8 @@ fn views_answer_and_fail_with_a_remedy_when_instance_is_down() {
     application.fails("CREATE VIRTUAL TABLE x USING \"v$log\"", SQLITE_ERROR);
 
     primary.stop().unwrap();
-    let said = application.fails(role, SQLITE_ERROR);
-    assert!(said.contains("v$database") && said.contains("standfast start -D"), "{said}");
+    let printed = application.fails(role, SQLITE_ERROR);
+    assert!(printed.contains("v$database") && printed.contains("standfast start -D"), "{printed}");
     start(&mut primary);
     assert_eq!(application.run(role).len(), 1, "it is found again");
     // The time in which the log writer was idle is not write time.
@@ -48,14 +48,14 @@ fn view_fails_without_protected_database_and_finds_attached_one() {
     let place = Place::new("views-plain");
     let (_primary, database) = place.protecting();
     let mut application = place.application(&place.database("plain.db"));
-    let said = application.fails("SELECT * FROM v$log", SQLITE_ERROR);
-    assert!(said.contains("standfast protect"), "{said}");
+    let printed = application.fails("SELECT * FROM v$log", SQLITE_ERROR);
+    assert!(printed.contains("standfast protect"), "{printed}");
     application.run(&format!("ATTACH '{}' AS other", database.display()));
     assert_eq!(application.run("SELECT name FROM v$database"), [[json!("south")]]);
     application.close();
     let mut foreigner = place.foreigner(&database);
-    let said = foreigner.fails("SELECT * FROM v$log", SQLITE_ERROR);
-    assert!(said.contains("no such table"), "{said}");
+    let printed = foreigner.fails("SELECT * FROM v$log", SQLITE_ERROR);
+    assert!(printed.contains("no such table"), "{printed}");
 }
 
 #[test]

@@ -32,8 +32,8 @@ fn wal_that_grew_under_a_reader_is_truncated_once_it_restarts() {
         application.run(INSERT_BULK);
     }
     assert!(wal_bytes(&database) > 3 * SHORT, "{}", wal_bytes(&database));
-    let said = must(&primary, &["checkpoint"]);
-    assert!(said.contains("app.db: ") && said.contains("frames stay in its WAL"), "{said}");
+    let printed = must(&primary, &["checkpoint"]);
+    assert!(printed.contains("app.db: ") && printed.contains("frames stay in its WAL"), "{printed}");
     reader.execute_batch("COMMIT").unwrap();
     await_condition("the log is short", TIMEOUT, || {
         application.run(INSERT);

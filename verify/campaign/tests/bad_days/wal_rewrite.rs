@@ -224,7 +224,7 @@ fn interrupted_wal_rewrite_is_not_read_after_all_processes_died() {
         // At moment 1 the WAL is still the old one, and at moment 3 the new one is complete.
         if moment == 2 {
             next.fails("SELECT n FROM t", SQLITE_BUSY);
-            assert!(next.said().contains("an earlier state. Start the instance"), "{}", next.said());
+            assert!(next.printed().contains("an earlier state. Start the instance"), "{}", next.printed());
             // The instance's own wal-index shows that state, too.
             primary.faults = Some("recovery-apply=EIO@1".into());
             start(&mut primary);

@@ -17,19 +17,23 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Ends all writers, including those that pause.
 #[derive(Default)]
 struct Stop {
-    told: Mutex<bool>,
+    reported: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Stop {
     fn tell(&self) {
-        *self.told.lock().unwrap() = true;
+        *self.reported.lock().unwrap() = true;
         self.changed.notify_all();
     }
 
     /// Whether the order comes within `time`.
     fn comes_within(&self, time: Duration) -> bool {
-        *self.changed.wait_timeout_while(self.told.lock().unwrap(), time, |told| !*told).unwrap().0
+        *self
+            .changed
+            .wait_timeout_while(self.reported.lock().unwrap(), time, |reported| !*reported)
+            .unwrap()
+            .0
     }
 }
 

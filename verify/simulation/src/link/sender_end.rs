@@ -123,9 +123,9 @@ impl SenderEnd {
         match stepped {
             Ok(progress) => Ok(progress),
             Err(failure) => {
-                let told = told(&failure);
+                let reported = reported(&failure);
                 self.core.failed(failure);
-                told.map_or(Ok(Progress::Down), Err)
+                reported.map_or(Ok(Progress::Down), Err)
             }
         }
     }
@@ -183,18 +183,18 @@ impl SenderEnd {
 
     fn end(&mut self, ended: Ended) -> Outcome<()> {
         self.state = State::Down;
-        let told = match &ended {
+        let reported = match &ended {
             Ended::Lost(_) => None,
             Ended::Restart(reason) => Some(reason.clone()),
             Ended::Refused(refusal) => Some(refusal.to_string()),
         };
         self.core.ended(ended);
-        told.map_or(Ok(()), Err)
+        reported.map_or(Ok(()), Err)
     }
 }
 
 /// Why there is no stream, unless the connection was lost.
-fn told(failure: &Failure) -> Option<String> {
+fn reported(failure: &Failure) -> Option<String> {
     match failure {
         Failure::Lost(_) => None,
         Failure::Own(reason) => Some(reason.clone()),

@@ -1,10 +1,10 @@
 //! Connections of the HTTP server. One thread reads requests and writes answers and never waits for a client, so a slow
-//! or silent client costs a slot and a descriptor but no thread; [`Seats`] decides which connections stay. A limited
+//! or silent client costs a slot and a descriptor but no thread; [`Slots`] decides which connections stay. A limited
 //! number of worker threads make the answers, and only for requests that are allowed.
 
 use super::request::{Answer, Decision, HEAD_BYTES_MAX, Parsed, Request, parse};
 use super::site::Site;
-use standfast_types::{SeatLimits, Seats};
+use standfast_types::{SlotLimits, Slots};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
@@ -17,7 +17,7 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 /// Connection slots. A browser uses six connections at a time.
-pub const LIMITS: SeatLimits = SeatLimits { unauthenticated: 128, per_address: 32, authenticated: 64 };
+pub const LIMITS: SlotLimits = SlotLimits { unauthenticated: 128, per_address: 32, authenticated: 64 };
 /// Time limit for a request to arrive, and for the client to read its answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest number of answers made at the same time.
@@ -82,7 +82,7 @@ pub fn serve(listener: &TcpListener, site: &Arc<Site>, ending: &AtomicBool) -> s
     let (answers, made) = channel();
     let mut server = Server {
         site,
-        seats: Seats::new(LIMITS),
+        slots: Slots::new(LIMITS),
         connections: Vec::new(),
         next: 0,
         workers: 0,
@@ -109,7 +109,7 @@ pub fn serve(listener: &TcpListener, site: &Arc<Site>, ending: &AtomicBool) -> s
 
 struct Server<'a> {
     site: &'a Arc<Site>,
-    seats: Seats,
+    slots: Slots,
     /// Oldest first.
     connections: Vec<Connection>,
     next: u64,
@@ -148,14 +148,14 @@ impl Server<'_> {
                     }
                     let id = self.next;
                     self.next += 1;
-                    let displaced = self.seats.enter(id, from.ip());
+                    let displaced = self.slots.enter(id, from.ip());
                     self.close(displaced);
                     let (deadline, state) = (Instant::now() + TIMEOUT, State::Reading(Vec::new()));
                     self.connections.push(Connection { id, stream, deadline, state });
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                    let displaced = self.seats.give_up_oldest();
+                    let displaced = self.slots.give_up_oldest();
                     self.close(displaced);
                     return;
                 }
@@ -187,11 +187,11 @@ impl Server<'_> {
             match step.unwrap_or(Step::Done) {
                 Step::Waits => {}
                 Step::Allowed => {
-                    let displaced = self.seats.authenticated(id);
+                    let displaced = self.slots.authenticated(id);
                     self.close(displaced);
                 }
                 Step::Done => {
-                    self.seats.leave(id);
+                    self.slots.leave(id);
                     self.close(Some(id));
                 }
             }
@@ -199,11 +199,11 @@ impl Server<'_> {
     }
 
     fn expire(&mut self, now: Instant) {
-        let seats = &mut self.seats;
+        let slots = &mut self.slots;
         self.connections.retain(|connection| {
             let stays = !connection.state.is_timed() || now < connection.deadline;
             if !stays {
-                seats.leave(connection.id);
+                slots.leave(connection.id);
             }
             stays
         });

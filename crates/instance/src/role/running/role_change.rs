@@ -103,9 +103,9 @@ impl Running {
     fn standby_again(&self, error: &InstanceError) -> InstanceError {
         match failover::is_still_standby(&self.environment).and_then(|()| self.open_as_standby()) {
             Ok(()) => {
-                let told = failover::failed(error);
-                self.environment.alert.say(told.in_one_line());
-                told
+                let reported = failover::failed(error);
+                self.environment.alert.say(reported.in_one_line());
+                reported
             }
             Err(second) => {
                 let (first, second) = (error.as_a_reason(), second.as_a_reason());
@@ -115,10 +115,10 @@ impl Running {
     }
 
     fn stuck(&self, error: &InstanceError) -> InstanceError {
-        let told = failover::stuck(&error.as_a_reason());
-        self.environment.alert.say(told.in_one_line());
+        let reported = failover::stuck(&error.as_a_reason());
+        self.environment.alert.say(reported.in_one_line());
         *self.mode() = Mode::Stuck(error.as_a_reason());
-        told
+        reported
     }
 }
 

@@ -35,7 +35,7 @@ impl Run<'_> {
         let database = self.primary.threads.shared().database(record.id);
         let Some(database) = database else { return Err(Obstacle::Skipped("it is offline".into())) };
         let skipped = |error: InstanceError| Obstacle::Skipped(error.for_terminal());
-        database.believed().map_err(skipped)?;
+        database.trusted().map_err(skipped)?;
         let mut reader = self.open(record).map_err(skipped)?;
         let known = database.header().and_then(|header| committed_pages(&reader, &header).ok());
         let mut end = known.unwrap_or(1);

@@ -30,13 +30,13 @@ impl Run<'_> {
         }
         let refused = |why: String| self.note_repair(name, |found| found.not_repaired = Some(why));
         let checked = self.open(record).and_then(|reader| {
-            let said: String = reader.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-            Ok((reader, said))
+            let reported: String = reader.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+            Ok((reader, reported))
         });
         let mut reader = match checked {
-            Ok((reader, said)) if said == "ok" => reader,
-            Ok((_, said)) => {
-                refused(format!("the database here is damaged itself: {said}"));
+            Ok((reader, reported)) if reported == "ok" => reader,
+            Ok((_, reported)) => {
+                refused(format!("the database here is damaged itself: {reported}"));
                 return Ok(());
             }
             Err(error) => {

@@ -74,7 +74,7 @@ impl Wiring {
             stop: self.stop.clone(),
             stop_begun: self.stop_begun.clone(),
             shared,
-            said: false,
+            reported: false,
         })
     }
 }
@@ -87,7 +87,7 @@ struct Helper {
     stop_begun: Arc<OnceLock<Instant>>,
     /// `None` before the primary is open.
     shared: Option<Arc<PrimaryShared>>,
-    said: bool,
+    reported: bool,
 }
 
 impl SwitchHelper for Helper {
@@ -100,8 +100,8 @@ impl SwitchHelper for Helper {
         if self.stop.load(SeqCst) || !patient {
             return Err(InstanceError::StoppedWaiting { why: format!("{why:?}") });
         }
-        if !self.said {
-            self.said = true;
+        if !self.reported {
+            self.reported = true;
             self.environment
                 .alert
                 .say(format!("log switch waits: {why:?}; commits are held up until it is done"));
@@ -113,7 +113,7 @@ impl SwitchHelper for Helper {
     }
 
     fn switched(&mut self, switch: &LogSwitch) {
-        self.said = false;
+        self.reported = false;
         let _ = self.archives.send(ArchiveOrder::Archive);
         self.environment
             .alert
@@ -155,7 +155,7 @@ impl SwitchHelper for Helper {
 /// retried until it succeeds or is no longer needed.
 fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<Database>) {
     let name = &database.record().name;
-    let mut told = String::new();
+    let mut stated = String::new();
     let needed = || {
         let served = shared.database(database.id()).is_some_and(|served| Arc::ptr_eq(&served, database));
         served && !shared.ended() && database.failure().is_none()
@@ -167,7 +167,7 @@ fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<
                 if let Err(error) = note_owed_image(environment, database, job.position(), captured) {
                     environment.alert.say(error.in_one_line());
                 }
-                if !told.is_empty() {
+                if !stated.is_empty() {
                     environment.alert.say(format!("database {name}: the full resync begins"));
                 }
                 shared.command(Box::new(move |primary| {
@@ -181,11 +181,11 @@ fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<
             }
             Err(error) => {
                 let error = error.in_one_line();
-                if told != error {
+                if stated != error {
                     environment.alert.say(format!(
                         "the full resync of database {name} cannot begin and will be tried again; its commits wait: {error}"
                     ));
-                    told = error;
+                    stated = error;
                 }
                 // Nothing reports when the obstacle is gone.
                 std::thread::sleep(COPY_RETRY);

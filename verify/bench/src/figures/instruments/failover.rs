@@ -75,7 +75,7 @@ pub struct Rehearsed {
 impl Rehearsed {
     /// Largest error of an estimate, in percent of the real value.
     pub(super) fn off(&self) -> f64 {
-        let off = |said: Option<f64>, was: f64| match said.map(|said| (said - was).abs()) {
+        let off = |printed: Option<f64>, was: f64| match printed.map(|printed| (printed - was).abs()) {
             None => f64::INFINITY,
             Some(apart) if apart <= SAME_S => 0.0,
             Some(apart) => apart / was * 100.0,
@@ -216,8 +216,11 @@ mod tests {
 
     #[test]
     fn one_outlier_of_three_failovers_is_ignored_and_two_are_not() {
-        let one =
-            |said| Rehearsed { what: "one", loss_s: (Some(0.0), 0.0), took_s: (Some(said), Some(2.0), 2.0) };
+        let one = |printed| Rehearsed {
+            what: "one",
+            loss_s: (Some(0.0), 0.0),
+            took_s: (Some(printed), Some(2.0), 2.0),
+        };
         assert!((super::off(&[one(2.2), one(9.0), one(2.2)]) - 10.0).abs() < 1e-9);
         assert!(super::off(&[one(2.2), one(9.0), one(9.0)]) > 300.0);
     }

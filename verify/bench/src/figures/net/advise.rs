@@ -53,12 +53,12 @@ fn judged(labs: &Labs<'_>, link: &Link) -> Result<Judged> {
         Ok((advice, discarded)) => (Ok(link.judge(&advice).err()), discarded, advice),
         Err(missing) => (Err(missing), 0, Value::Null),
     };
-    let said = match &wrong {
+    let printed = match &wrong {
         Ok(None) => "right".to_owned(),
         Ok(Some(differences)) => format!("wrong: {differences}"),
         Err(missing) => missing.reason().to_owned(),
     };
-    eprintln!("advice, link `{}`: {said}", link.name);
+    eprintln!("advice, link `{}`: {printed}", link.name);
     Ok(Judged { name: link.name, why: link.why, wrong, discarded, advice })
 }
 

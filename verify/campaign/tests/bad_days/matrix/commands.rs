@@ -91,15 +91,15 @@ fn every_command_is_carried_out_or_refused_as_the_matrix_says() {
             command.uid(actor.uid).gid(actor.gid).current_dir(host.home(actor));
             command.env_remove("STANDFAST_TOKEN").env_remove("STANDFAST_DIR");
             let finished = run(command).unwrap();
-            let said = format!("{}{}", finished.stderr, finished.stdout);
-            assert!(finished.code < 100, "{row} as {actor:?}: {} {said}", finished.code);
+            let printed = format!("{}{}", finished.stderr, finished.stdout);
+            assert!(finished.code < 100, "{row} as {actor:?}: {} {printed}", finished.code);
             // Its exit code tells whether it has findings.
             let has_findings = row.starts_with("diagnose") && !finished.stdout.is_empty();
             let is_done = finished.code == 0 || has_findings;
             tried.note(row, actor, if is_done { "done" } else { "refused" });
             assert!(
                 state(&host.south.directory) == before,
-                "{row} as {actor:?} changed the instance: {said}"
+                "{row} as {actor:?} changed the instance: {printed}"
             );
         }
         tried

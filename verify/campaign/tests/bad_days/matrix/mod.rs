@@ -164,9 +164,9 @@ impl Table {
         let mut wrong = Vec::new();
         for (cell, found) in &tried.0 {
             match self.cells.get(cell) {
-                Some(said) if said == found => {}
-                Some(said) => {
-                    wrong.push(format!("{} | {}: documented {said}, found {found}", cell.0, cell.1))
+                Some(printed) if printed == found => {}
+                Some(printed) => {
+                    wrong.push(format!("{} | {}: documented {printed}, found {found}", cell.0, cell.1))
                 }
                 None => wrong.push(format!("{} | {}: not documented, found {found}", cell.0, cell.1)),
             }

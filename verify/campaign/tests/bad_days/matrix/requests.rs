@@ -45,11 +45,11 @@ fn every_request_is_answered_as_the_matrix_says() {
                 Err(_) => "nothing there",
                 Ok(_) => {
                     let answer = ask(&socket, request);
-                    let said = answer["error"].as_str().unwrap_or_default();
+                    let printed = answer["error"].as_str().unwrap_or_default();
                     let refusal =
                         format!("uid {} may look at this instance and may not administer it", actor.uid);
-                    assert!(!said.starts_with("malformed"), "{request}: {said}");
-                    if said.starts_with(&refusal) { "refused" } else { "answered" }
+                    assert!(!printed.starts_with("malformed"), "{request}: {printed}");
+                    if printed.starts_with(&refusal) { "refused" } else { "answered" }
                 }
             });
             tried.note(&row_of(request), actor, found);

@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeatLimits {
+pub struct SlotLimits {
     /// Unauthenticated connections at the same time.
     pub unauthenticated: usize,
     /// Unauthenticated connections from one address at the same time.
@@ -24,85 +24,85 @@ pub struct SeatLimits {
 /// Number of addresses that are remembered as known.
 const KNOWN_MAX: usize = 64;
 
-struct Seat {
+struct Slot {
     id: u64,
     network: IpAddr,
     authenticated: bool,
 }
 
 /// The connections that have a slot, oldest first.
-pub struct Seats {
-    limits: SeatLimits,
-    taken: VecDeque<Seat>,
+pub struct Slots {
+    limits: SlotLimits,
+    taken: VecDeque<Slot>,
     /// Addresses from which a client was authenticated, newest last.
     known: VecDeque<IpAddr>,
 }
 
-impl Seats {
-    pub fn new(limits: SeatLimits) -> Seats {
-        Seats { limits, taken: VecDeque::new(), known: VecDeque::new() }
+impl Slots {
+    pub fn new(limits: SlotLimits) -> Slots {
+        Slots { limits, taken: VecDeque::new(), known: VecDeque::new() }
     }
 
     /// Gives the connection `id` from `from` a slot. Returns the connection that lost its slot and must be closed.
     pub fn enter(&mut self, id: u64, from: IpAddr) -> Option<u64> {
         let network = host_network(from);
-        let waiting = |seat: &Seat| !seat.authenticated;
-        let own = self.taken.iter().filter(|seat| waiting(seat) && seat.network == network).count();
+        let waiting = |slot: &Slot| !slot.authenticated;
+        let own = self.taken.iter().filter(|slot| waiting(slot) && slot.network == network).count();
         let displaced = if own >= self.limits.per_address {
-            self.remove_oldest(|seat| waiting(seat) && seat.network == network)
-        } else if self.taken.iter().filter(|seat| waiting(seat)).count() >= self.limits.unauthenticated {
-            self.heaviest(false).and_then(|of| self.remove_oldest(|seat| waiting(seat) && seat.network == of))
+            self.remove_oldest(|slot| waiting(slot) && slot.network == network)
+        } else if self.taken.iter().filter(|slot| waiting(slot)).count() >= self.limits.unauthenticated {
+            self.heaviest(false).and_then(|of| self.remove_oldest(|slot| waiting(slot) && slot.network == of))
         } else {
             None
         };
-        self.taken.push_back(Seat { id, network, authenticated: false });
+        self.taken.push_back(Slot { id, network, authenticated: false });
         displaced
     }
 
     /// Marks the connection `id` as authenticated. Returns another connection that lost its slot for it.
     pub fn authenticated(&mut self, id: u64) -> Option<u64> {
-        let at = self.taken.iter().position(|seat| seat.id == id && !seat.authenticated)?;
+        let at = self.taken.iter().position(|slot| slot.id == id && !slot.authenticated)?;
         let network = self.taken[at].network;
         self.known.retain(|known| *known != network);
         if self.known.len() == KNOWN_MAX {
             self.known.pop_front();
         }
         self.known.push_back(network);
-        let full = self.taken.iter().filter(|seat| seat.authenticated).count() >= self.limits.authenticated;
+        let full = self.taken.iter().filter(|slot| slot.authenticated).count() >= self.limits.authenticated;
         let displaced = match full {
             true => self
                 .heaviest(true)
-                .and_then(|of| self.remove_oldest(|seat| seat.authenticated && seat.network == of)),
+                .and_then(|of| self.remove_oldest(|slot| slot.authenticated && slot.network == of)),
             false => None,
         };
-        if let Some(seat) = self.taken.iter_mut().find(|seat| seat.id == id) {
-            seat.authenticated = true;
+        if let Some(slot) = self.taken.iter_mut().find(|slot| slot.id == id) {
+            slot.authenticated = true;
         }
         displaced
     }
 
     /// Frees the slot of the connection `id`, which is gone.
     pub fn leave(&mut self, id: u64) {
-        self.taken.retain(|seat| seat.id != id);
+        self.taken.retain(|slot| slot.id != id);
     }
 
     /// Removes the oldest unauthenticated connection, e.g. when the process has no descriptor left.
     pub fn give_up_oldest(&mut self) -> Option<u64> {
-        self.remove_oldest(|seat| !seat.authenticated)
+        self.remove_oldest(|slot| !slot.authenticated)
     }
 
-    fn remove_oldest(&mut self, which: impl Fn(&Seat) -> bool) -> Option<u64> {
+    fn remove_oldest(&mut self, which: impl Fn(&Slot) -> bool) -> Option<u64> {
         let at = self.taken.iter().position(which)?;
-        self.taken.remove(at).map(|seat| seat.id)
+        self.taken.remove(at).map(|slot| slot.id)
     }
 
     /// Returns the address with the most connections of this kind; a known address only when there is no other. Of
     /// several addresses, the one whose oldest connection is oldest.
     fn heaviest(&self, authenticated: bool) -> Option<IpAddr> {
         let mut counts: HashMap<IpAddr, (bool, usize, usize)> = HashMap::new();
-        for (age, seat) in self.taken.iter().filter(|seat| seat.authenticated == authenticated).enumerate() {
-            let known = !authenticated && self.known.contains(&seat.network);
-            let entry = counts.entry(seat.network).or_insert((!known, 0, usize::MAX - age));
+        for (age, slot) in self.taken.iter().filter(|slot| slot.authenticated == authenticated).enumerate() {
+            let known = !authenticated && self.known.contains(&slot.network);
+            let entry = counts.entry(slot.network).or_insert((!known, 0, usize::MAX - age));
             entry.1 += 1;
         }
         counts.into_iter().max_by_key(|(_, weight)| *weight).map(|(network, _)| network)
@@ -113,7 +113,7 @@ impl Seats {
 mod tests {
     use super::*;
 
-    const LIMITS: SeatLimits = SeatLimits { unauthenticated: 8, per_address: 4, authenticated: 2 };
+    const LIMITS: SlotLimits = SlotLimits { unauthenticated: 8, per_address: 4, authenticated: 2 };
 
     fn host(last: u8) -> IpAddr {
         [203, 0, 113, last].into()
@@ -121,57 +121,57 @@ mod tests {
 
     #[test]
     fn address_at_its_limit_displaces_its_own_oldest() {
-        let mut seats = Seats::new(LIMITS);
-        assert!((0..4).all(|id| seats.enter(id, host(1)).is_none()));
-        assert_eq!(seats.enter(4, host(1)), Some(0));
-        assert_eq!(seats.enter(5, host(2)), None);
+        let mut slots = Slots::new(LIMITS);
+        assert!((0..4).all(|id| slots.enter(id, host(1)).is_none()));
+        assert_eq!(slots.enter(4, host(1)), Some(0));
+        assert_eq!(slots.enter(5, host(2)), None);
     }
 
     #[test]
     fn full_table_displaces_one_of_the_busiest_address() {
-        let mut seats = Seats::new(LIMITS);
+        let mut slots = Slots::new(LIMITS);
         for id in 0..4 {
-            seats.enter(id, host(1));
+            slots.enter(id, host(1));
         }
         for id in 4..7 {
-            seats.enter(id, host(2));
+            slots.enter(id, host(2));
         }
-        seats.enter(7, host(3));
-        assert_eq!(seats.enter(8, host(4)), Some(0));
-        assert_eq!(seats.enter(9, host(5)), Some(1));
+        slots.enter(7, host(3));
+        assert_eq!(slots.enter(8, host(4)), Some(0));
+        assert_eq!(slots.enter(9, host(5)), Some(1));
     }
 
     #[test]
     fn silent_flood_does_not_displace_an_authenticated_client() {
-        let mut seats = Seats::new(LIMITS);
-        seats.enter(0, host(9));
-        assert_eq!(seats.authenticated(0), None);
-        let displaced: Vec<u64> = (1..50_000).filter_map(|id| seats.enter(id, host(id as u8 % 8))).collect();
+        let mut slots = Slots::new(LIMITS);
+        slots.enter(0, host(9));
+        assert_eq!(slots.authenticated(0), None);
+        let displaced: Vec<u64> = (1..50_000).filter_map(|id| slots.enter(id, host(id as u8 % 8))).collect();
         assert!(!displaced.contains(&0) && displaced.len() == 50_000 - 1 - 8);
-        assert_eq!(seats.taken.len(), 9);
+        assert_eq!(slots.taken.len(), 9);
     }
 
     #[test]
     fn known_address_is_displaced_last() {
-        let mut seats = Seats::new(SeatLimits { per_address: 1, ..LIMITS });
-        seats.enter(0, host(100));
-        seats.authenticated(0);
-        seats.leave(0);
-        seats.enter(1, host(100));
-        let displaced: Vec<u64> = (2..200).filter_map(|id| seats.enter(id, host(id as u8 % 90))).collect();
+        let mut slots = Slots::new(SlotLimits { per_address: 1, ..LIMITS });
+        slots.enter(0, host(100));
+        slots.authenticated(0);
+        slots.leave(0);
+        slots.enter(1, host(100));
+        let displaced: Vec<u64> = (2..200).filter_map(|id| slots.enter(id, host(id as u8 % 90))).collect();
         assert!(displaced.len() > 100 && !displaced.contains(&1));
     }
 
     #[test]
     fn authenticated_connections_are_bounded_too() {
-        let mut seats = Seats::new(LIMITS);
+        let mut slots = Slots::new(LIMITS);
         for id in 0..3 {
-            seats.enter(id, host(id as u8));
+            slots.enter(id, host(id as u8));
         }
-        assert_eq!((seats.authenticated(0), seats.authenticated(1)), (None, None));
-        assert_eq!(seats.authenticated(2), Some(0));
-        seats.leave(1);
-        seats.enter(3, host(3));
-        assert_eq!(seats.authenticated(3), None);
+        assert_eq!((slots.authenticated(0), slots.authenticated(1)), (None, None));
+        assert_eq!(slots.authenticated(2), Some(0));
+        slots.leave(1);
+        slots.enter(3, host(3));
+        assert_eq!(slots.authenticated(3), None);
     }
 }
