@@ -1,7 +1,7 @@
 //! Names and texts sent by a peer, made printable when they are decoded.
 
 use serde::{Deserialize, Deserializer};
-use standfast_types::{FOREIGN_NAME_MAX, FOREIGN_TEXT_MAX, printable};
+use standfast_types::{FOREIGN_NAME_MAX, FOREIGN_TEXT_MAX, printable, printable_line};
 
 /// Most instance names in one message.
 const NAMES_MAX: usize = 256;
@@ -25,5 +25,5 @@ pub(crate) fn foreign_text<'de, D: Deserializer<'de>>(from: D) -> Result<String,
 
 /// Makes a text of a peer one printable line, for logs and terminals.
 pub(crate) fn one_line(text: &str) -> String {
-    printable(&text.replace('\n', " | "), 2 * FOREIGN_TEXT_MAX)
+    printable_line(text, 2 * FOREIGN_TEXT_MAX)
 }

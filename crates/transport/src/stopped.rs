@@ -4,7 +4,7 @@ use crate::error::TransportError;
 use crate::hello;
 use serde::{Deserialize, Serialize};
 use standfast_format::{Frame, FrameHeader, FrameKind, encode_frame};
-use standfast_types::Scn;
+use standfast_types::{FOREIGN_TEXT_MAX, Scn, printable_line};
 
 /// Limit of one payload: the frame must fit into a sender's limit for frames of its peer. Databases that do not fit are
 /// only counted.
@@ -89,7 +89,7 @@ pub(crate) fn encode(databases: &[StoppedDatabase]) -> Vec<u8> {
 
 /// Makes a text of a peer one printable line of bounded length, for logs and terminals.
 pub(crate) fn printable(text: &str) -> String {
-    standfast_types::printable(&text.replace('\n', " | "), standfast_types::FOREIGN_TEXT_MAX)
+    printable_line(text, FOREIGN_TEXT_MAX)
 }
 
 #[cfg(test)]

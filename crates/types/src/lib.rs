@@ -19,7 +19,7 @@ pub use hint::Hint;
 pub use identity::{DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageNo, PageSize};
 pub use line_budget::{About, Line, LineBudget, host_network};
 pub use position::{FrameRange, ReleasePosition, Scn, WalPosition, WalSalts};
-pub use printable::{FOREIGN_NAME_MAX, FOREIGN_TEXT_MAX, printable, printable_bytes};
+pub use printable::{FOREIGN_NAME_MAX, FOREIGN_TEXT_MAX, printable, printable_bytes, printable_line};
 pub use slots::{SlotLimits, Slots};
 pub use utc::utc_text;
 pub use wal_sum::{WAL_FRAME_SUMMED, WAL_MAGIC, WalFile, WalHeader, WalSum, is_unsummed};

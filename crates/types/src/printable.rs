@@ -53,6 +53,11 @@ pub fn printable(text: &str, chars_max: usize) -> String {
     out
 }
 
+/// Applies [`printable`] to a text whose lines are to stand on one.
+pub fn printable_line(text: &str, chars_max: usize) -> String {
+    printable(&text.replace('\n', " | "), chars_max)
+}
+
 /// Applies [`printable`] to bytes that should be UTF-8; invalid bytes become replacement characters.
 pub fn printable_bytes(bytes: &[u8], chars_max: usize) -> String {
     // A character has at most four bytes: the truncated rest is not even decoded.

@@ -10,7 +10,7 @@ use self::sink::{Put, Queue};
 use crate::config::alert_config::AlertForm;
 use crate::config::error::InstanceError;
 use crate::config::settings::Config;
-use standfast_types::{hint, printable};
+use standfast_types::{hint, printable_line};
 use std::fs::File;
 use std::io::Error;
 use std::os::fd::AsFd;
@@ -95,7 +95,7 @@ impl AlertLog {
     /// Reports one line with the time. Returns immediately: another thread writes it. Whatever the message contains,
     /// also a path or the name of a process, the file and the terminal get one line of printable text.
     pub fn say(&self, message: impl AsRef<str>) {
-        let message = one_line(message.as_ref());
+        let message = printable_line(message.as_ref(), LINE_CHARS_MAX);
         let lines = &self.0.0;
         if lines.written && lines.to_stderr(&message) == Put::FirstDropped {
             lines.to_file(STDERR_STANDS_STILL);
@@ -155,10 +155,6 @@ impl AlertLog {
 /// The thread of all connections, `http`, catches a panic that a request causes and closes its connection.
 fn serves_one_page(thread: &str) -> bool {
     matches!(thread, "http" | "http-get")
-}
-
-fn one_line(message: &str) -> String {
-    printable(&message.replace('\n', " | "), LINE_CHARS_MAX)
 }
 
 const STDERR_STANDS_STILL: &str =
