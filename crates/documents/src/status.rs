@@ -256,6 +256,10 @@ document! {
         tcp_segments: u64,
         /// Those of them that were sent again.
         tcp_retransmitted: u64,
+        /// Connections to it that were lost or refused since its sender was started.
+        disconnects: u64,
+        /// Times that commits stopped waiting for it, or waited beyond the timeout, since its sender was started.
+        timeouts: u64,
         /// Redo that it has not applied, bytes.
         apply_lag_bytes: u64,
         /// How old the oldest redo is that it has not applied.

@@ -108,7 +108,7 @@ fn oslo(captured: u64, time_us: u64) -> serde_json::Value {
               "state": "streaming", "standing": "required", "required": true, "received": captured,
               "hardened": captured, "applied": captured - 40_000, "stopped_total": 0, "differing_pages": 0,
               "transport_lag_bytes": 0, "transport_lag_s": 0.0, "apply_lag_bytes": 40_000, "apply_lag_s": 0.013,
-              "last_heard_us": time_us - 400_000, "redo_bytes": captured, "tcp_segments": 1_204_318, "tcp_retransmitted": 12, "round_trip_us": 862,
+              "last_heard_us": time_us - 400_000, "redo_bytes": captured, "tcp_segments": 1_204_318, "tcp_retransmitted": 12, "disconnects": 1, "timeouts": 0, "round_trip_us": 862,
               "last_trouble": null, "gap": null })
 }
 

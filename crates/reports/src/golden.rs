@@ -60,6 +60,7 @@ fn rich() -> Period {
             .event(Event::SyncRemoteWrite, 3_450.0)
             .standby_event(Event::RfsRandomIo, 2_890.0)
             .part(CommitPart::RemoteWrite, 2_890.0)
+            .at_end("/destinations/0/disconnects", json!(1))
             .alert("destination oslo: disconnected: <reset> & gone"),
     );
     period.from.id = Some(17);

@@ -74,7 +74,7 @@ impl Interval {
         let log = status.log.as_ref();
         let same_process = from.sample.started_us == to.sample.started_us;
         let counters = Counters::between(&from.sample, &to.sample);
-        let standbys = standbys(from, to, &period.alerts, same_process);
+        let standbys = standbys(from, to, same_process);
         Interval {
             schema_version: SCHEMA_VERSION,
             name: to.name.clone(),

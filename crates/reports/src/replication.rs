@@ -32,9 +32,10 @@ pub struct StandbyFigures {
     pub round_trip_us: Option<f64>,
     /// The shortest round trip of the connection itself, microseconds.
     pub network_round_trip_us: Option<f64>,
-    pub disconnects: u64,
+    /// Connections that were lost or refused.
+    pub disconnects: Option<u64>,
     /// Times that it was degraded or stalled because it did not answer in time.
-    pub timeouts: u64,
+    pub timeouts: Option<u64>,
     /// Bytes missing in a gap at the begin.
     pub gap_begin: Option<u64>,
     /// Bytes missing in a gap at the end.
@@ -89,23 +90,12 @@ impl StandbyFigures {
 }
 
 /// Returns the standbys that the primary has at the end of an interval.
-pub fn standbys(
-    from: &Observation,
-    to: &Observation,
-    alerts: &[String],
-    same_process: bool,
-) -> Vec<StandbyFigures> {
+pub fn standbys(from: &Observation, to: &Observation, same_process: bool) -> Vec<StandbyFigures> {
     let all = to.status.destinations();
-    all.iter().map(|now| standby(from, to, now, alerts, same_process)).collect()
+    all.iter().map(|now| standby(from, to, now, same_process)).collect()
 }
 
-fn standby(
-    from: &Observation,
-    to: &Observation,
-    now: &Destination,
-    alerts: &[String],
-    same_process: bool,
-) -> StandbyFigures {
+fn standby(from: &Observation, to: &Observation, now: &Destination, same_process: bool) -> StandbyFigures {
     let name = now.name.as_deref().unwrap_or("unknown");
     let unknown = Destination::default();
     let before = from.status.destinations().iter().find(|before| before.name == now.name).unwrap_or(&unknown);
@@ -114,13 +104,6 @@ fn standby(
         |of: fn(&Destination) -> Option<u64>| of(now)?.checked_sub(of(before)?).filter(|_| same_process);
     let reported = reported_of(from, to, name);
     let (own, own_before) = (reported.now, reported.before);
-    let lines = |word: &str| {
-        let of = format!("destination {name}: ");
-        alerts
-            .iter()
-            .filter(|line| line.split_once(&of).is_some_and(|(_, reported)| reported.starts_with(word)))
-            .count() as u64
-    };
     StandbyFigures {
         mode: now.mode.clone(),
         state: now.state.clone(),
@@ -135,8 +118,8 @@ fn standby(
         retransmitted: grown(|at| at.tcp_retransmitted),
         round_trip_us: now.round_trip_us.filter(|us| *us > 0).map(|us| us as f64),
         network_round_trip_us: now.network_round_trip_us.map(|us| us as f64),
-        disconnects: lines("disconnected"),
-        timeouts: lines("DEGRADED") + lines("STALLED"),
+        disconnects: grown(|at| at.disconnects),
+        timeouts: grown(|at| at.timeouts),
         gap_begin: before.gap.as_ref().and_then(|gap| gap.bytes_left),
         gap_end: now.gap.as_ref().and_then(|gap| gap.bytes_left),
         gap_connections: now.gap.as_ref().and_then(|gap| gap.connections),

@@ -229,7 +229,7 @@ fn observation(time_us: u64, load: &Load, is_end: bool) -> Observation {
             "destinations": [{
                 "name": "oslo", "mode": "sync-affirm", "state": "streaming", "standing": "required",
                 "required": true, "transport_lag_bytes": 0, "apply_lag_bytes": 1000, "redo_bytes": sent,
-                "wire_bytes": sent, "round_trip_us": 310, "failures": 0, "last_trouble": null, "gap": null,
+                "wire_bytes": sent, "round_trip_us": 310, "failures": 0, "disconnects": 0, "timeouts": 0, "last_trouble": null, "gap": null,
                 "stopped_databases": [],
             }],
             "alerts": [],

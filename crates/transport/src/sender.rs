@@ -83,6 +83,10 @@ pub struct DestinationStatus {
     pub tcp_segments: u64,
     /// TCP segments retransmitted because they or their acknowledgements were lost or late.
     pub tcp_retransmitted: u64,
+    /// Connections lost or refused since the sender was started.
+    pub disconnects: u64,
+    /// Times that commits stopped waiting for it, or waited beyond the timeout, since the sender was started.
+    pub timeouts: u64,
     /// Mean time from sending to acknowledgement, microseconds.
     pub round_trip_us: u64,
     /// Shortest recent network round trip, without the standby's write, microseconds; `None` before the first one.
@@ -227,6 +231,8 @@ impl Sender {
             wire_bytes: shared.stats.wire_bytes.load(Relaxed),
             tcp_segments: segments.sent,
             tcp_retransmitted: segments.resent,
+            disconnects: shared.stats.disconnects.load(Relaxed),
+            timeouts: shared.stats.timeouts.load(Relaxed),
             round_trip_us: shared.stats.round_trip.counts().mean_us().unwrap_or(0.0) as u64,
             network_round_trip_us: shared.stats.network_round_trip_us(),
             responses: shared.stats.responses.counts(),

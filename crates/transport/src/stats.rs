@@ -22,6 +22,10 @@ pub struct DestinationStats {
     pub confirms: AtomicU64,
     pub acks: AtomicU64,
     pub connects: AtomicU64,
+    /// Connections that were lost or refused.
+    pub disconnects: AtomicU64,
+    /// Times that commits stopped waiting for it, or waited beyond the timeout.
+    pub timeouts: AtomicU64,
     /// Time from sending a frame to its acknowledgement.
     pub round_trip: Histogram,
     /// `round_trip` of the acknowledgements that report a write to the standby log.

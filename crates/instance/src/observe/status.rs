@@ -324,6 +324,8 @@ fn destination(running: &Running, at: DestinationStatus, required: bool, capture
         wire_bytes: Some(at.wire_bytes),
         tcp_segments: Some(at.tcp_segments),
         tcp_retransmitted: Some(at.tcp_retransmitted),
+        disconnects: Some(at.disconnects),
+        timeouts: Some(at.timeouts),
         apply_lag_bytes: applied.and_then(behind),
         apply_lag_s: applied.and_then(late),
         round_trip_us: Some(at.round_trip_us),

@@ -41,6 +41,8 @@ metrics! {
     SENT, "standfast_transport_sent_bytes", Counter, ["standby"], "Redo sent since the sender was started.";
     SEGMENTS, "standfast_transport_tcp_segments", Counter, ["standby"], "TCP segments with data sent since the sender was started, also those sent again.";
     RESENT, "standfast_transport_tcp_retransmitted_segments", Counter, ["standby"], "Those of them that were sent again.";
+    DISCONNECTS, "standfast_transport_disconnects", Counter, ["standby"], "Connections that were lost or refused since the sender was started.";
+    TIMEOUTS, "standfast_transport_timeouts", Counter, ["standby"], "Times that commits stopped waiting for the standby, or waited beyond the timeout, since the sender was started.";
     APPLIED, "standfast_apply_applied_bytes", Counter, ["standby"], "How far apply is in the redo stream.";
     DIFFERING, "standfast_verify_differing_pages", Gauge, ["standby"], "Pages of the standby's databases that were not what the primary has when they were last compared.";
     VERIFIED, "standfast_verify_last_run_timestamp_seconds", Gauge, [], "When the newest comparison with the standbys ended, since the Unix epoch.";
@@ -196,6 +198,8 @@ fn of_standbys(observation: &Observation, status: &Status) -> Vec<Family> {
         Family { definition: &SENT, series: each.series(|at| count(at.redo_bytes), |_| None) },
         Family { definition: &SEGMENTS, series: each.series(|at| count(at.tcp_segments), |_| None) },
         Family { definition: &RESENT, series: each.series(|at| count(at.tcp_retransmitted), |_| None) },
+        Family { definition: &DISCONNECTS, series: each.series(|at| count(at.disconnects), |_| None) },
+        Family { definition: &TIMEOUTS, series: each.series(|at| count(at.timeouts), |_| None) },
         Family {
             definition: &APPLIED,
             series: each.series(|at| count(at.applied), |here| count(here.applied)),

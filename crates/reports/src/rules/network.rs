@@ -179,14 +179,15 @@ fn from_files(case: &Case<'_>) -> Option<Finding> {
 fn timeouts(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     let timeout = case.interval.destination_parameter(&standby.name, "net_timeout_ms");
     let is_short = timeout.is_some_and(|timeout| timeout < NET_TIMEOUT_MS);
-    (standby.timeouts >= TIMEOUTS || (standby.timeouts > 0 && is_short)).then(|| {
+    let timeouts = standby.timeouts?;
+    (timeouts >= TIMEOUTS || (timeouts > 0 && is_short)).then(|| {
         Finding::new(
             "R20",
             Severity::Warning,
             1.0 + ASIDE,
             format!("standby {} did not answer in time again and again", standby.name),
         )
-        .with("times that commits were let go or stalled", Some(standby.timeouts as f64), Unit::Count)
+        .with("times that commits were let go or stalled", Some(timeouts as f64), Unit::Count)
         .with("net timeout", timeout.map(|ms| ms * 1e3), Unit::Micros)
         .saying(standby.last_trouble.clone().unwrap_or_else(|| "it answers at the moment".into()))
         .remedy("see what keeps the standby or the link for so long; a net_timeout_ms shorter than a usual brownout (below 8 to 10 s) gives up too early")
@@ -195,14 +196,15 @@ fn timeouts(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
 }
 
 fn broken(_: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
-    (standby.disconnects >= BREAKS).then(|| {
+    let disconnects = standby.disconnects.filter(|lost| *lost >= BREAKS)?;
+    Some({
         Finding::new(
             "R23",
             Severity::Warning,
             2.0 * ASIDE,
             format!("connections to standby {} break", standby.name),
         )
-        .with("connections lost in the interval", Some(standby.disconnects as f64), Unit::Count)
+        .with("connections lost in the interval", Some(disconnects as f64), Unit::Count)
         .saying(standby.last_trouble.clone().unwrap_or_else(|| "it is connected at the moment".into()))
         .remedy("look at processors and memory of both hosts, errors of their interfaces, a packet trace, and the alert logs at both ends; `standfast net client` over the same way for as long")
         .unless("restarts of the standby at these times")

@@ -164,9 +164,11 @@ fn every_rule_fires_first_on_its_case_and_stays_silent_near_it() {
         (
             "R20",
             Load::healthy()
-                .alert("destination oslo: DEGRADED to asynchronous: no answer")
-                .alert("destination oslo: DEGRADED to asynchronous: no answer"),
-            Load::healthy().alert("destination oslo: DEGRADED to asynchronous: no answer"),
+                .always("/destinations/0/timeouts", json!(7))
+                .at_end("/destinations/0/timeouts", json!(9)),
+            Load::healthy()
+                .always("/destinations/0/timeouts", json!(7))
+                .at_end("/destinations/0/timeouts", json!(8)),
         ),
         (
             "R21",
@@ -197,9 +199,12 @@ fn every_rule_fires_first_on_its_case_and_stays_silent_near_it() {
         ),
         (
             "R23",
-            (0..3)
-                .fold(Load::healthy(), |load, _| load.alert("destination oslo: disconnected: reset by peer")),
-            Load::healthy().alert("destination oslo: disconnected: reset by peer"),
+            Load::healthy()
+                .always("/destinations/0/disconnects", json!(7))
+                .at_end("/destinations/0/disconnects", json!(10)),
+            Load::healthy()
+                .always("/destinations/0/disconnects", json!(7))
+                .at_end("/destinations/0/disconnects", json!(8)),
         ),
     ];
     for (rule, load, neighbour) in &cases {
@@ -316,7 +321,9 @@ fn broken_connections_explain_commits_waiting_for_the_network() {
     let waits = Load::healthy()
         .part(CommitPart::Network, 9_000.0)
         .always("/destinations/0/network_round_trip_us", json!(200));
-    let breaks = (0..3).fold(waits, |load, _| load.alert("destination oslo: disconnected: reset by peer"));
+    let breaks = waits
+        .always("/destinations/0/disconnects", json!(7))
+        .at_end("/destinations/0/disconnects", json!(10));
     assert_eq!(rules_of(&breaks), ["R23"]);
 }
 

@@ -49,8 +49,8 @@ fn one(interval: &Interval, standby: &StandbyFigures) -> Section {
         ("apply lag", lag(standby.apply_lag_begin, standby.apply_lag_end)),
         ("apply is held up by", bottleneck(standby)),
         ("gap", gap),
-        ("connections lost", count(Some(standby.disconnects))),
-        ("given up by commits", count(Some(standby.timeouts))),
+        ("connections lost", count(standby.disconnects)),
+        ("given up by commits", count(standby.timeouts)),
     ];
     facts.extend(
         standby.delay_s.filter(|delay| *delay > 0).map(|delay| ("apply delay", format!("{delay} s"))),

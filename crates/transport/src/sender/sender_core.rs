@@ -22,7 +22,8 @@ use crate::stats::DestinationStats;
 use standfast_instruments::RemoteAnswer;
 use standfast_types::{IncarnationId, Scn};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -229,8 +230,18 @@ impl SenderCore {
     }
 
     pub(super) fn report(&self, event: &SenderEvent) {
+        self.count(event);
         self.note_trouble(event);
         self.observer.event(self.index, event);
+    }
+
+    fn count(&self, event: &SenderEvent) {
+        let counter = match event {
+            SenderEvent::Disconnected { .. } => &self.stats.disconnects,
+            SenderEvent::Degraded { .. } | SenderEvent::Stalled { .. } => &self.stats.timeouts,
+            _ => return,
+        };
+        counter.fetch_add(1, Relaxed);
     }
 
     fn note_trouble(&self, event: &SenderEvent) {

@@ -106,6 +106,8 @@ mod tests {
             wire_bytes: 0,
             tcp_segments: 0,
             tcp_retransmitted: 0,
+            disconnects: 0,
+            timeouts: 0,
             round_trip_us: 0,
             network_round_trip_us: None,
             responses: Default::default(),
