@@ -67,6 +67,8 @@ pub enum SystemKind {
     SyncAffirmBareFlood,
     /// Sync-affirm with every application process as in a container: another user, namespaces and mounts of its own.
     SyncAffirmContained,
+    /// Sync-affirm with `checkpoint.rewrite_wals = false`.
+    SyncAffirmReset,
     /// Standfast, acknowledged on receipt in memory.
     Fastsync,
     /// Standfast; commits do not wait for the standby.
@@ -99,6 +101,10 @@ impl SystemKind {
             SystemKind::SyncAffirmContained => Box::new(
                 standfast::Standfast::new("Standfast SYNC AFFIRM, containers", Some(Mode::SyncAffirm), 0)
                     .contained(),
+            ),
+            SystemKind::SyncAffirmReset => Box::new(
+                standfast::Standfast::new("Standfast SYNC AFFIRM, no rewriting", Some(Mode::SyncAffirm), 0)
+                    .with_settings(&[("rewrite_wals", "false")]),
             ),
             SystemKind::SyncAffirmFlood => Box::new(
                 standfast::Standfast::new("Standfast SYNC AFFIRM, TLS, flood", Some(Mode::SyncAffirm), 0)

@@ -84,6 +84,8 @@ pub(crate) struct Site<'a> {
     ack_delay_us: u64,
     node: Option<(&'a Wan, &'a str)>,
     environment: Vec<(String, PathBuf)>,
+    /// Settings of instances that are made here, other than the defaults.
+    pub(super) settings: &'a [(&'a str, &'a str)],
 }
 
 impl<'a> Site<'a> {
@@ -96,6 +98,7 @@ impl<'a> Site<'a> {
             ack_delay_us: 0,
             node,
             environment: Vec::new(),
+            settings: &[],
         }
     }
 
@@ -119,6 +122,10 @@ impl<'a> Site<'a> {
     /// With an HTTP port for instances that are made there.
     pub(super) fn with_http(self, http: Option<String>) -> Self {
         Site { http, ..self }
+    }
+
+    pub(super) fn with_settings(self, settings: &'a [(&'a str, &'a str)]) -> Self {
+        Site { settings, ..self }
     }
 
     /// When `behind`, programs of this site get only the processor time that those of other hosts leave: all emulated

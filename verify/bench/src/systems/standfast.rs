@@ -75,6 +75,8 @@ pub(super) struct Standfast {
     tls: bool,
     contained: bool,
     flood: Option<Listener>,
+    /// Settings of both instances.
+    settings: &'static [(&'static str, &'static str)],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +90,7 @@ pub(super) enum Listener {
 
 impl Standfast {
     pub(super) fn new(name: &'static str, standby: Option<Mode>, rtt_us: u64) -> Standfast {
-        Standfast { name, standby, rtt_us, tls: false, contained: false, flood: None }
+        Standfast { name, standby, rtt_us, tls: false, contained: false, flood: None, settings: &[] }
     }
 
     /// With certificates and TLS between the instances.
@@ -103,6 +105,10 @@ impl Standfast {
 
     pub(super) fn contained(self) -> Standfast {
         Standfast { contained: true, ..self }
+    }
+
+    pub(super) fn with_settings(self, settings: &'static [(&'static str, &'static str)]) -> Standfast {
+        Standfast { settings, ..self }
     }
 }
 
@@ -127,7 +133,8 @@ impl System for Standfast {
             _ => None,
         };
         let mounts = self.contained.then(|| Mounts::new(scratch.path())).transpose()?;
-        let mut site = hosts.primary()?.encrypted(self.tls).with_http(http.clone());
+        let mut site =
+            hosts.primary()?.encrypted(self.tls).with_http(http.clone()).with_settings(self.settings);
         if let Some(mounts) = &mounts {
             contained::share(&databases)?;
             site = site.with_environment(&mounts.environment(&scratch.path().join("primary")));
@@ -136,7 +143,7 @@ impl System for Standfast {
         primary.protect(&databases)?;
         let standby = match self.standby {
             Some(mode) => {
-                let site = hosts.standby()?.encrypted(self.tls);
+                let site = hosts.standby()?.encrypted(self.tls).with_settings(self.settings);
                 Some(primary.add_standby(&site, context, &scratch, mode)?)
             }
             None => None,
@@ -273,6 +280,7 @@ impl Instance {
         directory: PathBuf,
         faults: Option<&str>,
     ) -> Result<Instance> {
+        change_settings(&directory.join("standfast.toml"), site.settings)?;
         let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let log = scratch.path().join(format!("{name}.out"));
         let mut command = site.command(program)?;
@@ -485,7 +493,7 @@ fn follows(status: &Value, standby: &str, mode: Mode) -> bool {
 }
 
 /// Changes settings in place: in a new configuration, each setting has its own line, and its name occurs once.
-fn change_settings(path: &Path, settings: &[(&str, u64)]) -> Result<()> {
+fn change_settings<V: Display>(path: &Path, settings: &[(&str, V)]) -> Result<()> {
     if settings.is_empty() {
         return Ok(());
     }
