@@ -9,7 +9,8 @@ use serde_json::Value;
 fn lenient<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(
     from: D,
 ) -> Result<Option<T>, D::Error> {
-    Ok(serde_json::from_value(Value::deserialize(from)?).ok())
+    // Read through a reference, as whole documents are: the compiler makes the code for each of them once.
+    Ok(T::deserialize(&Value::deserialize(from)?).ok())
 }
 
 /// Reads a document that is a part of another one; what is not such a document is all unknown.
