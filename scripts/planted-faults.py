@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Breaks one rule of the product at a time, in a copy of the source, and counts the seeds of the power campaign until
+one fails: shows that the simulator finds such faults. Exit code 1 when a fault is not found within COUNT seeds.
+
+    scripts/planted-faults.py [--count 2000] [NAME...]
+    scripts/planted-faults.py --check      # only that each fault still fits the source; a part of `make test`
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+BATCH = 50
+
+# Name, file, the text of the product, the text with the fault.
+FAULTS = [
+    (
+        "acknowledged before hardened",
+        "crates/transport/src/receiver/stream.rs",
+        "self.held_until(log, self.position));\n        let applied",
+        "self.held_until(log, received));\n        let applied",
+    ),
+    (
+        "applied beyond confirmed",
+        "crates/standby/src/applier.rs",
+        "let confirmed = self.shared.confirmed();\n        let delay_us",
+        "let confirmed = self.shared.hardened();\n        let delay_us",
+    ),
+    (
+        "redo that overlaps held redo is not compared",
+        "crates/transport/src/receiver/stream.rs",
+        "if same < compared {",
+        "if compared > isize::MAX as usize {",
+    ),
+    (
+        "epoch of a WAL reused",
+        "crates/session/src/publish.rs",
+        "let next = epoch.wrapping_add(1);",
+        "let next = epoch.max(1);",
+    ),
+    (
+        "stale member trusted",
+        "crates/log/src/open.rs",
+        "let distrusted = distrusted.contains(&path);",
+        "let distrusted = distrusted.contains(&path) && path.as_os_str().is_empty();",
+    ),
+]
+
+
+def check():
+    """Lists the faults whose text does not occur exactly once."""
+    return [
+        f"{name}: its text occurs {count} times in {file}"
+        for name, file, old, _ in FAULTS
+        if (count := (ROOT / file).read_text().count(old)) != 1
+    ]
+
+
+def copy_source(to):
+    """Copies the tracked files, as they are now, to a directory that builds on its own."""
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    for file in files:
+        destination = to / file
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        # A file that has not changed keeps its time, so that nothing is compiled again because of the copy.
+        content = (ROOT / file).read_bytes()
+        if not destination.exists() or destination.read_bytes() != content:
+            destination.write_bytes(content)
+
+
+def first_failing_seed(source, count):
+    """Builds the campaign and returns the first seed that fails, or None."""
+    target = TARGET / "planted-target"
+    build = ["cargo", "build", "--quiet", "--locked", "--profile", "tested", "-p", "standfast-campaign"]
+    environment = dict(os.environ, CARGO_TARGET_DIR=str(target), CARGO_INCREMENTAL="0")
+    subprocess.run(build, cwd=source, env=environment, check=True)
+    for seed in range(1, count + 1, BATCH):
+        seeds = min(BATCH, count + 1 - seed)
+        command = [target / "tested/standfast-campaign", "power", "--quiet", "--json"]
+        run = subprocess.run([*command, "--seed", str(seed), "--seeds", str(seeds)], capture_output=True, text=True)
+        if run.returncode != 0:
+            return min(json.loads(run.stdout)["failed_seeds"], default=seed)
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=2000, help="seeds to try for each fault")
+    parser.add_argument("--check", action="store_true", help="only check that each fault fits the source")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only the faults whose names contain this")
+    arguments = parser.parse_args()
+    misfits = check()
+    for misfit in misfits:
+        print(misfit, file=sys.stderr)
+    if misfits or arguments.check:
+        return 1 if misfits else 0
+    source = TARGET / "planted"
+    missed = 0
+    for name, file, old, new in FAULTS:
+        if arguments.names and not any(part in name for part in arguments.names):
+            continue
+        copy_source(source)
+        path = source / file
+        path.write_text(path.read_text().replace(old, new))
+        seed = first_failing_seed(source, arguments.count)
+        missed += seed is None
+        found = f"found by seed {seed}" if seed else f"NOT found within {arguments.count} seeds"
+        print(f"{name}: {found}", flush=True)
+    shutil.rmtree(source)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
