@@ -387,7 +387,7 @@ mod tests {
         {
             let _sampling = instruments.threads.lock().unwrap();
             begin.send(()).unwrap();
-            all_counted.recv_timeout(Duration::from_secs(60)).expect("it counts while a sample is taken");
+            all_counted.recv_timeout(Duration::from_secs(30)).expect("it counts while a sample is taken");
         }
         thread.join().unwrap();
         assert_eq!(instruments.statistic(Statistic::RedoSize), 5);

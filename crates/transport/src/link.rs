@@ -204,7 +204,7 @@ mod tests {
     use std::time::Instant;
 
     const NOW: u64 = 1_800_000_000;
-    const WITHIN: Duration = Duration::from_secs(60);
+    const WITHIN: Duration = Duration::from_secs(30);
 
     struct Member(Arc<Identity>);
 
