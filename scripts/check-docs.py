@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What the documents name must exist: relative links, `paths/in/the/repository`, and tests by their names."""
+"""What the documents name must exist: relative links, `paths/in/the/repository`, and tests by their names. Every
+invariant of docs/ARCHITECTURE.md names what checks it: a file of rules, a test, or a function with an assertion."""
 
 import re
 import sys
@@ -27,9 +28,45 @@ def dead_ends(document):
     yield from (name for name in TEST.findall(text) if name not in TESTS)
 
 
+INVARIANT = re.compile(r"\*Architecture Invariant:\*(.*?)(?=\n\n|\*Architecture Invariant:|\Z)", re.S)
+RULES = {"clippy.toml", "deny.toml", "scripts/check-structure.py"}
+
+
+def is_check(text, name):
+    """Whether the function is a test, or asserts something, in this source."""
+    found = re.search(rf"((?:^ *#\[.*\]\n)*)^( *)(?:pub(?:\([a-z]+\))? )?fn {name}\b.*?^\2\}}$", text, re.M | re.S)
+    return found is not None and ("#[test]" in found[1] or "assert" in found[0])
+
+
+def unchecked(invariant):
+    _, _, checks = " ".join(invariant.split()).partition("Checked by:")
+    file, has_name = None, True
+    for word in [*re.findall(r"`([^`]+)`", checks), None]:
+        if word is None or "." in word:
+            if not has_name:
+                yield f"no test or function in {file} is named"
+            file, has_name = word, word is None or word in RULES
+            if word and not (ROOT / word).is_file():
+                yield f"{word} does not exist"
+                has_name = True
+        else:
+            has_name = True
+            if file is None or not (ROOT / file).is_file() or not is_check((ROOT / file).read_text(), word):
+                yield f"{word} is no test and no function with an assertion in {file}"
+    if "`" not in checks:
+        yield "nothing checks it"
+
+
+def invariants(document):
+    for invariant in INVARIANT.findall(document.read_text()):
+        yield from (f"{' '.join(invariant.split())[:60]}...: {why}" for why in unchecked(invariant))
+
+
 documents = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-found = [(document.relative_to(ROOT), end) for document in documents for end in dead_ends(document)]
-for document, end in found:
-    print(f"{document}: {end} does not exist")
+found = [(document.relative_to(ROOT), f"{end} does not exist") for document in documents for end in dead_ends(document)]
+architecture = ROOT / "docs/ARCHITECTURE.md"
+found += [(architecture.relative_to(ROOT), why) for why in invariants(architecture)]
+for document, why in found:
+    print(f"{document}: {why}")
 print(f"{len(documents)} documents, {len(found)} dead ends")
 sys.exit(1 if found else 0)

@@ -167,7 +167,90 @@ def check_imports(name, problems, show):
 
 
 # What runs inside applications: all that a crate may depend on.
-ONLY = {"session": {"libc"}, "views": set(), "sqlite-vfs": {"libc", "session", "types", "views"}}
+ONLY = {
+    "session": {"libc"},
+    "views": set(),
+    "sqlite-vfs": {"libc", "session", "types", "views"},
+    "sqlite-ext": {"sqlite-vfs"},
+    "preload": {"libc", "sqlite-vfs"},
+}
+
+INSTANCE = "types documents io instruments format sqlite-wal log tls transport apply live reports environment primary standby instance".split()
+MACHINES = (
+    "destination destination_config destination_set event gap gap/pace gap/units identity packing protection receiver/agreement "
+    "receiver/claims receiver/outgoing receiver/stream redo release resolve rights selection sender/ack_stream sender/batch "
+    "sender/failure sender/feeding sender/greeting sender/sender_core wait wire"
+).split()
+# What only some files may name, or none: the files looked through, the pattern, the files that may, and why.
+WORDS = (
+    (
+        [f"crates/{name}/src/**/*.rs" for name in INSTANCE],
+        r"\bstderr\(\)|\be?print(?:ln)?!",
+        {"crates/environment/src/state/alert.rs"},
+        "only the threads of the alert log write to stderr",
+    ),
+    (
+        [f"crates/{name}/src/**/*.rs" for name in ("sqlite-vfs", "sqlite-ext", "preload")],
+        r"#\[link\b|extern \"C\" \{|std::net|\bTcp(?:Stream|Listener)\b",
+        set(),
+        "the shim links against no SQLite and ships nothing",
+    ),
+    (
+        [f"crates/{name}/src/**/*.rs" for name in INSTANCE if name != "io"],
+        r"\bTcpStream::connect|\bsys::connect\(",
+        {"crates/transport/src/link/dial.rs", "crates/instance/src/observe/http.rs"},
+        "only dial.rs opens connections to other instances",
+    ),
+    (
+        ["crates/transport/src/**/*.rs"],
+        r"\bLink::plain\(",
+        {"crates/transport/src/link/dial.rs", "crates/transport/src/receiver.rs"},
+        "only dial.rs decides which connection is plain TCP; receiver.rs hands it what it accepts",
+    ),
+    (
+        [f"crates/transport/src/{name}.rs" for name in MACHINES],
+        r"\bstd::net\b|\bTcp\w+|\bthread::|\bInstant::now\b|\bSystemTime\b|\bCondvar\b",
+        set(),
+        "the machines have no thread, socket or clock",
+    ),
+    (
+        ["crates/primary/src/commit/primary.rs", "crates/primary/src/commit/primary/*.rs"],
+        r"\.connection\(\)|\bbusy_timeout\b|\.(?:execute|query_row|prepare)\w*\(",
+        set(),
+        "the log writer's thread waits for no database",
+    ),
+    (
+        [f"crates/{name}/**/*.rs" for name in ("apply/src", "primary/src", "sqlite-wal/src", "environment/src/context", "environment/src/ship")],
+        r"\bfs::(?:remove_|rename|write|copy|hard_link|create_dir)|\bFile::(?:open|create|options)|\bOpenOptions::new",
+        # The first opens with O_NOFOLLOW, to start writeback of what others have written; the second is for tests.
+        {"crates/sqlite-wal/src/write_back.rs", "crates/sqlite-wal/src/scene.rs"},
+        "files beside databases are reached through `outside`",
+    ),
+)
+
+# Where the bans of clippy.toml are in force.
+BANS = {
+    "crates/log/src/lib.rs": "methods",
+    "crates/standby/src/lib.rs": "methods",
+    "crates/apply/src/journal.rs": "methods",
+    "crates/environment/src/state/control/storage.rs": "methods",
+    "crates/live/src/lib.rs": "methods, clippy::disallowed_types",
+}
+
+
+def check_words(problems):
+    for name, banned in BANS.items():
+        if f"deny(clippy::disallowed_{banned})" not in (ROOT / name).read_text():
+            problems.append(f"{name}: does not deny clippy::disallowed_{banned}")
+    for globs, pattern, may, why in WORDS:
+        missing = [each for each in [*globs, *may] if not any(ROOT.glob(each))]
+        problems += [f"{each}: no such file: {why}" for each in missing]
+        for path in (path for each in globs for path in ROOT.glob(each)):
+            name = str(path.relative_to(ROOT))
+            if name in may or path.stem == "tests":
+                continue
+            for found in re.findall(pattern, without_comments(path.read_text())):
+                problems.append(f"{name}: {found!r}: {why}")
 
 
 def check_dependencies(problems):
@@ -191,6 +274,7 @@ def main():
     arguments = [argument for argument in sys.argv[1:] if argument != "--arrows"]
     problems = []
     check_dependencies(problems)
+    check_words(problems)
     for name in arguments or [name for name in PRODUCT + TOOLS if name != "bench"]:
         check_imports(name, problems, "--arrows" in sys.argv)
     print("\n".join(problems) if problems else "structure: one direction")

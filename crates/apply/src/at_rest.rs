@@ -11,9 +11,9 @@
 use crate::database::{Condition, Database};
 use crate::history::Fact;
 use crate::{Apply, ApplyError, ApplyReport};
+use standfast_io::outside;
 use standfast_types::{DatabaseId, WalPosition};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -102,7 +102,7 @@ impl Apply {
         // Syncs the time of the last write too, because SQLite only syncs data. Locks that closing the file drops are
         // gone already.
         rests.retain(|(id, _)| {
-            paths.get(id).is_some_and(|path| File::open(path).and_then(|file| file.sync_all()).is_ok())
+            paths.get(id).is_some_and(|path| outside::open(path).and_then(|file| file.sync_all()).is_ok())
         });
         Ok(rests)
     }

@@ -135,7 +135,7 @@ fn nameless_file(directory: &Path) -> Result<File> {
     // Left by an earlier process with the same number.
     outside::remove(&path)?;
     let file = outside::create_new(&path, 0o600)?;
-    std::fs::remove_file(&path)?;
+    outside::remove(&path)?;
     Ok(file)
 }
 

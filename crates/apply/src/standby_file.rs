@@ -16,13 +16,13 @@ use crate::ApplyError;
 use crate::never_vacuum::never_vacuum;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
+use standfast_io::outside;
 use standfast_sqlite_wal::guard::{Guard, GuardError};
 use standfast_sqlite_wal::journal::{INTO_WAL_MODE, check_no_journal};
 use standfast_sqlite_wal::lifecycle::{Rhythm, WalLifecycle};
 use standfast_sqlite_wal::write_back::WriteBack;
 use standfast_sqlite_wal::{VfsFile, cut_stale_frames};
 use standfast_types::{PageNo, PageSize, WalPosition};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -422,7 +422,7 @@ fn connect(plan: &FilePlan, create: bool) -> Result<Connection, ApplyError> {
         // SQLite would make the file readable for every user, and the permissions of the original are not known here.
         // The WAL and the wal-index get the permissions of the database. SQLite reports the error when the file cannot
         // be made.
-        let _ = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&plan.path);
+        let _ = outside::create_new(&plan.path, 0o600);
     }
     if plan.vfs_base.is_none() {
         let journal = check_no_journal(&plan.path).map_err(GuardError::Journal);

@@ -367,6 +367,33 @@ mod tests {
     }
 
     #[test]
+    fn counting_does_not_wait_for_a_thread_that_takes_a_sample() {
+        let instruments = Arc::new(Instruments::default());
+        let (counted, all_counted) = std::sync::mpsc::channel();
+        let (entered, is_entered) = std::sync::mpsc::channel();
+        let (begin, begun) = std::sync::mpsc::channel();
+        let shared = instruments.clone();
+        let thread = std::thread::spawn(move || {
+            shared.enter_thread("lgwr");
+            entered.send(()).unwrap();
+            begun.recv().unwrap();
+            drop(waiting(Event::LogFileParallelWrite));
+            record(Event::LogBufferSpace, Duration::from_micros(1));
+            super::count(Statistic::RedoSize, 5);
+            shared.record_commit(&Parts::default());
+            counted.send(()).unwrap();
+        });
+        is_entered.recv().unwrap();
+        {
+            let _sampling = instruments.threads.lock().unwrap();
+            begin.send(()).unwrap();
+            all_counted.recv_timeout(Duration::from_secs(30)).expect("it counts while a sample is taken");
+        }
+        thread.join().unwrap();
+        assert_eq!(instruments.statistic(Statistic::RedoSize), 5);
+    }
+
+    #[test]
     fn waits_in_progress_are_shown_and_counted_when_they_end() {
         let instruments = Arc::new(Instruments::default());
         std::thread::scope(|scope| {

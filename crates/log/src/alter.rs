@@ -266,6 +266,7 @@ impl LogWriter {
         remember(&layout, &lack_nothing)?;
         let mut catalog = log.catalog();
         if let Some(index) = dropped {
+            debug_assert!(log.is_spare(&catalog, index), "the redo of the group is still needed");
             catalog.groups[index] = Group::absent();
         }
         if let Some(new) = add {

@@ -106,6 +106,7 @@ impl LogBuffer {
 
     /// Advances the durable position; only the log writer calls this.
     pub fn set_durable(&self, durable: Scn) {
+        debug_assert!(durable <= self.captured(), "durable at {durable}, beyond what was captured");
         self.durable.fetch_max(durable.0, SeqCst);
     }
 

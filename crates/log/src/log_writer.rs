@@ -200,6 +200,7 @@ impl LogWriter {
     }
 
     fn write_blocks(&mut self, bytes: usize, first_block: u32) -> Result<(), LogError> {
+        debug_assert!(self.writes_to_all_living(), "a living member misses a write");
         let offset = u64::from(first_block) * self.writer.block_bytes as u64;
         let wait = self.wait_for_write(first_block);
         let failures = self.members.write(&self.targets, &self.buffers[0], bytes, offset);
@@ -209,6 +210,13 @@ impl LogWriter {
         }
         let written_to = self.targets.clone();
         self.continue_without(&written_to, failures)
+    }
+
+    /// Whether a write reaches every member that is not recorded as stale.
+    fn writes_to_all_living(&self) -> bool {
+        let catalog = self.log.catalog();
+        let living = catalog.groups[self.group].members.iter().map(|member| &member.path);
+        living.eq(self.targets.iter().map(|member| &member.path))
     }
 
     fn wait_for_write(&self, first_block: u32) -> Waiting {
@@ -254,6 +262,10 @@ impl LogWriter {
     fn advance(&mut self, writer: BlockWriter, used: usize) {
         let payload = writer.position.bytes_since(self.writer.position);
         let blocks = used / writer.block_bytes;
+        debug_assert!(
+            writer.number == self.writer.number + blocks as u32 && writer.sequence == self.writer.sequence,
+            "a write does not begin where the one before it ended"
+        );
         self.writer = writer;
         self.counts.writes += 1;
         self.counts.bytes += payload;
@@ -339,6 +351,7 @@ impl LogWriter {
     /// # Errors
     /// As [`LogWriter::write`].
     pub(crate) fn begin(&mut self, group: usize, switch: &LogSwitch) -> Result<(), LogError> {
+        debug_assert!(self.log.is_spare(&self.log.catalog(), group), "the redo of the group is still needed");
         let bytes = self.log.catalog().layout.bytes_at(group).unwrap_or(0);
         let turn = self.next_turn(group);
         let header =
@@ -409,6 +422,11 @@ impl LogWriter {
         }
         let place = self.log.locate_cut(at)?;
         let current = self.log.catalog().current;
+        let log_of = |writer: &BlockWriter| (writer.incarnation_tag, writer.sequence);
+        debug_assert!(
+            log_of(&place.writer) != log_of(&self.writer) || place.writer.number == self.writer.number,
+            "a truncation block in the place of another block"
+        );
         if place.group != current {
             self.give_up_groups_after(place.group)?;
         }

@@ -253,6 +253,17 @@ impl RedoLog {
         Err(blocked.unwrap_or(SwitchBlocked::ArchivingNeeded))
     }
 
+    /// Whether the redo in this group, if there is any, is archived and not needed for recovery: what must hold when the
+    /// group is reused or dropped.
+    pub(crate) fn is_spare(&self, catalog: &Catalog, index: usize) -> bool {
+        let group = &catalog.groups[index];
+        let is_needed = match self.config.kind {
+            LogKind::Standby => catalog.is_last_before_hole(index),
+            _ => self.state_of(catalog, index) != GroupState::Inactive,
+        };
+        group.header.is_none() || (group.archived && !is_needed)
+    }
+
     /// Starts of the logs that begin after `after` and at or before `upto`, ascending.
     pub fn switches(&self, after: Scn, upto: Scn) -> Vec<LogSwitch> {
         let mut found = self.headers();

@@ -251,7 +251,9 @@ impl Capture {
             if !self.generation_recorded {
                 self.anchor(out);
             }
-            if !self.capture_chunk(last, epoch, now_us, out, marks)? {
+            let done = self.capture_chunk(last, epoch, now_us, out, marks)?;
+            debug_assert!(self.frame <= last, "captured beyond frame {last}, the last one that is published");
+            if !done {
                 return Ok(CaptureOutcome::More);
             }
         }

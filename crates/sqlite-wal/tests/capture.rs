@@ -264,6 +264,29 @@ fn restarted_capture_resumes_where_the_redo_ends() {
     rig.run("UPDATE t SET x = 'again' WHERE id < 20");
 }
 
+/// The WAL lacks these pages below the captured position, and the database file has them as they are above it.
+#[test]
+fn page_of_a_file_newer_than_the_redo_is_no_base_for_changes() {
+    for adopts in [false, true] {
+        let mut rig = Rig::new(&format!("newer-file-{adopts}"), 4096);
+        rig.run(FILL);
+        rig.keeper.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+        rig.run("UPDATE t SET x = 'in a new generation' WHERE id = 1");
+        let (position, pages) = (rig.capture.position(), rig.standby.len() as u32);
+        rig.app.execute_batch("UPDATE t SET x = 'while the instance was away' WHERE id > 9").unwrap();
+        let guard = Guard::of(&rig.keeper).unwrap();
+        guard.release_checkpoint_lock();
+        rig.app.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(0)).unwrap();
+        guard.hold_checkpoint_lock().unwrap();
+        match adopts {
+            true => rig.capture.adopt(position, pages).unwrap(),
+            false => rig.capture = Rig::open_capture(&rig.path, &guard, rig.page_size, position, pages),
+        }
+        rig.catch_up();
+        rig.compare();
+    }
+}
+
 /// A reader of a fully backfilled WAL does not keep a writer from resetting it.
 #[test]
 fn wal_restarted_before_capture_is_captured_from_its_start() {

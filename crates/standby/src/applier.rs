@@ -165,6 +165,7 @@ impl Applier {
     pub fn step(&mut self) -> Result<bool, InstanceError> {
         self.leave_moved()?;
         self.due = self.due_position()?;
+        debug_assert!(self.due <= self.shared.confirmed(), "redo that is not confirmed is due");
         let progressed = self.apply_upto(self.due)?;
         if progressed {
             let pace = self.pace();

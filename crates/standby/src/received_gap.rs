@@ -180,7 +180,7 @@ impl ReceivedLog {
         if let Some(confirmed) = self.beyond_gap.take() {
             self.shared.confirmed.fetch_max(confirmed.0, SeqCst);
         }
-        self.shared.hardened.store(self.writer.position().0, SeqCst);
+        self.shared.set_hardened(self.writer.position());
         self.shared.wake();
         self.shared.wake_senders();
         Ok(())

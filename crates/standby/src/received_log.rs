@@ -162,7 +162,7 @@ impl ReceivedLog {
                 self.shared.confirmed_beyond.fetch_max(confirmed.0, SeqCst);
             }
             None => {
-                self.shared.hardened.store(self.writer.position().0, SeqCst);
+                self.shared.set_hardened(self.writer.position());
                 self.shared.confirmed.fetch_max(confirmed.0, SeqCst);
             }
         }
@@ -269,6 +269,7 @@ impl StandbyLog for ReceivedLog {
             )
             .into());
         }
+        debug_assert!(shared.applied() <= at, "redo that is applied is withdrawn");
         let _streams_begin_again = shared.begin_epoch();
         self.writer.cut(at, confirmed)?;
         *self.shared.buffer() = Arc::new(LogBuffer::new(at, BUFFER_BYTES));

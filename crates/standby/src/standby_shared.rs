@@ -111,6 +111,15 @@ impl StandbyShared {
     pub fn hardened(&self) -> Scn {
         Scn(self.hardened.load(SeqCst))
     }
+
+    /// Sets the end of the redo. It does not pass the begin of a gap, and falls only in a change of epoch: then streams
+    /// to destinations begin again.
+    pub(crate) fn set_hardened(&self, end: Scn) {
+        debug_assert!(self.log.end_before_hole().is_none_or(|begin| end <= begin), "{end} is beyond a gap");
+        let before = Scn(self.hardened.swap(end.0, SeqCst));
+        debug_assert!(before <= end || !self.epoch().is_multiple_of(2), "{end} after {before} in one epoch");
+    }
+
     /// What the primary has confirmed as durable and is hardened here.
     pub fn confirmed(&self) -> Scn {
         Scn(self.confirmed.load(SeqCst))

@@ -194,3 +194,77 @@ impl Write for LinkEnd {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standfast_tls::{Authority, Clock, FixedClock, Identity, Request};
+    use std::net::TcpListener;
+    use std::sync::mpsc::channel;
+    use std::time::Instant;
+
+    const NOW: u64 = 1_800_000_000;
+    const WITHIN: Duration = Duration::from_secs(30);
+
+    struct Member(Arc<Identity>);
+
+    impl Identities for Member {
+        fn current(&self) -> std::result::Result<Arc<Identity>, String> {
+            Ok(self.0.clone())
+        }
+    }
+
+    fn member(authority: &Authority, name: &str) -> Security {
+        let request = Request::create(name).unwrap();
+        let signed = authority.sign(name, request.der(), NOW).unwrap();
+        let pem = request.identity_pem(&signed, name).unwrap();
+        let clock: Clock = Arc::new(FixedClock(NOW));
+        let identity = Identity::from_pem(&pem, authority.certificate_pem(), &clock).unwrap();
+        Security::with_certificates(Arc::new(Member(Arc::new(identity))), false)
+    }
+
+    /// Both ends of a connection over TLS.
+    fn pair() -> (LinkEnd, LinkEnd) {
+        let authority = Authority::create("tests", NOW).unwrap();
+        let (near, far) = (member(&authority, "oslo"), member(&authority, "paris"));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let accepting = std::thread::spawn(move || {
+            let link = Link::plain(listener.accept().unwrap().0);
+            accept(&link, &far, Instant::now() + WITHIN).unwrap();
+            link
+        });
+        let link = connect(&address, &near, None, WITHIN, &|| false).unwrap();
+        (link, accepting.join().unwrap())
+    }
+
+    #[test]
+    fn no_thread_keeps_the_tls_lock_while_it_waits_for_the_socket() {
+        let (near, mut far) = pair();
+        let (read, reads) = channel();
+        let mut reader = near.clone();
+        let reading = std::thread::spawn(move || {
+            let mut byte = [0];
+            while let Ok(1) = reader.read(&mut byte) {
+                read.send(byte[0]).unwrap();
+            }
+        });
+        let (fill, full) = channel();
+        let mut writer = near.clone();
+        let writing = std::thread::spawn(move || {
+            let filler = vec![7; 1 << 20];
+            while writer.send_now(&[IoSlice::new(&filler)]).unwrap() > 0 {}
+            fill.send(()).unwrap();
+            writer.write_all(&filler)
+        });
+        full.recv_timeout(WITHIN)
+            .expect("the reader, which waits for bytes, does not hold up one that sends");
+        std::thread::sleep(Duration::from_millis(50));
+        far.write_all(&[5]).unwrap();
+        assert_eq!(reads.recv_timeout(WITHIN), Ok(5), "the writer, which waits for room, holds up no reader");
+        assert!(!writing.is_finished(), "nothing has made room");
+        near.shutdown();
+        assert!(writing.join().unwrap().is_err());
+        reading.join().unwrap();
+    }
+}

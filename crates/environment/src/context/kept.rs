@@ -11,6 +11,7 @@ use crate::context::environment::Environment;
 use crate::state::control::KeptFile;
 use crate::state::now::now_us;
 use standfast_apply::Kept;
+use standfast_io::outside;
 use standfast_session::{journal_path, wal_path};
 use standfast_types::Hint;
 use std::cmp::Reverse;
@@ -116,12 +117,7 @@ pub fn look(environment: &Environment) {
 
 fn remove_file(environment: &Environment, file: &KeptFile) -> Result<(), InstanceError> {
     for path in [wal_path(&file.path), journal_path(&file.path), file.path.clone()] {
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(InstanceError::io("remove", path)(error));
-            }
-            _ => {}
-        }
+        outside::remove(&path).map_err(InstanceError::io("remove", path))?;
     }
     environment.update_control(|control| control.kept_files.retain(|other| other.path != file.path))
 }

@@ -26,6 +26,10 @@ impl LogWriter {
             Ok(next) => next,
             Err(blocked) => return Ok(Err(blocked)),
         };
+        debug_assert!(
+            self.log.hole().is_none() && self.writer.position < switch.first_scn,
+            "a second gap, or one that goes back"
+        );
         // Set before the group begins, so that no reader takes the group before it to be longer than it is.
         self.log.catalog().hole = Some(Hole { from: self.writer.position, to: switch.first_scn });
         self.identity = identity;

@@ -24,6 +24,7 @@ impl LogWriter {
         if self.in_flight.len() == IN_FLIGHT_MAX {
             self.end_oldest()?;
         }
+        debug_assert!(self.writes_to_all_living(), "a living member misses a write");
         let mut writer = self.next_write();
         let offset = u64::from(writer.number) * writer.block_bytes as u64;
         let bytes = writer.blocks_for(total(slices)) * writer.block_bytes;

@@ -25,6 +25,7 @@ impl ReleaseQueue {
     pub fn push(&mut self, first: Scn, marks: &[CommitMark], round: u64) {
         for mark in marks {
             let end = first + mark.end as u64;
+            debug_assert!(self.commits.back().is_none_or(|last| last.end <= end), "commits out of order");
             self.commits.push_back(Commit { end, database: mark.database, position: mark.release, round });
         }
     }

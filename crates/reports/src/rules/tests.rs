@@ -4,7 +4,7 @@ use super::*;
 use crate::interval::Interval;
 use crate::period::Period;
 use crate::synthetic::{Load, counts, pair};
-use serde_json::json;
+use serde_json::{Value, json};
 use standfast_instruments::{BUCKETS, CommitPart, Event, HistogramCounts, Statistic, ThreadSample};
 
 fn found(period: &Period) -> Vec<Finding> {
@@ -57,6 +57,52 @@ fn healthy_pair_produces_no_findings() {
     let idle = Load { commits: 0, writes: 0, redo_bytes: 0, events: Vec::new(), ..Load::healthy() };
     assert_eq!(rules_of(&Load { standby_events: Vec::new(), ..idle }), Vec::<&str>::new());
     assert_eq!(found(&Period::default()), [], "nothing is known, so nothing is said");
+}
+
+/// Returns the places of all values in a document.
+fn places(value: &Value, at: &str, into: &mut Vec<String>) {
+    let inner: Vec<(String, &Value)> = match value {
+        Value::Object(fields) => fields.iter().map(|(key, value)| (key.replace('/', "~1"), value)).collect(),
+        Value::Array(rows) => rows.iter().enumerate().map(|(at, value)| (at.to_string(), value)).collect(),
+        _ => Vec::new(),
+    };
+    for (key, value) in inner {
+        let place = format!("{at}/{key}");
+        places(value, &place, into);
+        into.push(place);
+    }
+}
+
+#[test]
+fn a_rule_that_lacks_a_figure_reports_nothing() {
+    let healthy = pair(&Load::healthy());
+    let mut tried = 0;
+    for at_end in [false, true] {
+        let moment = if at_end { &healthy.to } else { &healthy.from };
+        let document = json!(moment.observation);
+        let mut all = Vec::new();
+        places(&document, "", &mut all);
+        // No rule reads the history, and what a histogram counts is one figure.
+        for place in all.into_iter().filter(|at| !at.contains("/history/") && !at.contains("/buckets/")) {
+            let mut lacking = document.clone();
+            let (parent, key) = place.rsplit_once('/').unwrap();
+            match lacking.pointer_mut(parent) {
+                Some(Value::Array(rows)) => drop(rows.remove(key.parse().unwrap())),
+                _ => *lacking.pointer_mut(&place).unwrap() = Value::Null,
+            }
+            // Figures that are always there are not nullable.
+            let Ok(observation) = serde_json::from_value(lacking) else { continue };
+            let mut period = healthy.clone();
+            let moment = if at_end { &mut period.to } else { &mut period.from };
+            moment.observation = observation;
+            // That a standby does not answer is a finding of its own.
+            let mut found = found(&period);
+            found.retain(|finding| !finding.title.ends_with("does not say what it counts"));
+            assert_eq!(found, [], "without {place}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 100, "only {tried} figures");
 }
 
 #[test]

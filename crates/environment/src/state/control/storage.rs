@@ -1,5 +1,7 @@
 //! The control file itself: one line with a checksum, then JSON; replaced atomically and durably on every change.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 use super::{Control, KeptFile};
 use crate::config::error::InstanceError;
 use standfast_format::crc32c;

@@ -37,6 +37,11 @@ impl Primary {
             switched?;
         }
         let first = self.shared.buffer.captured();
+        debug_assert_eq!(
+            first,
+            self.in_flight.back().map_or(self.writer.position(), |chunk| chunk.end),
+            "redo in the buffer that is not on its way into the log"
+        );
         let records = count_records(&self.out);
         let chunk = self.shared.buffer.append(self.out.as_slice());
         self.out.clear();

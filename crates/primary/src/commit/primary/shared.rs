@@ -137,6 +137,7 @@ impl PrimaryShared {
         // Under the lock, so that two callers publish in order.
         let mut release = self.releases();
         let upto = self.shipping().releasable(self.buffer.durable());
+        debug_assert!(upto <= self.buffer.durable(), "released up to {upto}, which is not durable here");
         self.released.fetch_max(upto.0, SeqCst);
         let Release { queue, rounds } = &mut *release;
         let mut round_before = None;
