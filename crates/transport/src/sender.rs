@@ -192,6 +192,11 @@ impl Sender {
         self.shared.is_required()
     }
 
+    /// What it has acknowledged, if commits wait for it.
+    pub fn waited_for(&self) -> Option<Scn> {
+        self.shared.waited_for()
+    }
+
     /// Newest position acknowledged, received or hardened depending on the mode.
     pub fn acknowledged(&self) -> Scn {
         self.shared.acknowledged()

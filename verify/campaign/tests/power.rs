@@ -22,6 +22,13 @@ fn no_acknowledged_commit_is_lost_wherever_the_power_fails() {
     );
 }
 
+#[test]
+fn seed_gives_the_same_history_again() {
+    for seed in [3, 10, 21] {
+        assert_eq!(run_seed(seed, Sabotage::Nothing), run_seed(seed, Sabotage::Nothing), "seed {seed}");
+    }
+}
+
 /// Histories that once found a defect.
 #[test]
 fn histories_that_once_failed_now_pass() {

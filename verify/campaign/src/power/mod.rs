@@ -27,6 +27,7 @@ mod history;
 mod log_changes;
 mod members;
 mod report;
+mod sites;
 mod truth;
 mod workers;
 mod world;

@@ -1,7 +1,7 @@
 //! The standby's end: what the thread of a connection does, in one step after the other.
 
 use super::pipe::{PipeEnd, Plain, Time};
-use super::sender_end::{Progress, fill};
+use super::sender_end::{Progress, fill, only_a_new_copy_helps};
 use crate::standby::StandbyHost;
 use crate::{Outcome, trace};
 use standfast_environment::context::environment::Environment;
@@ -98,6 +98,8 @@ impl ReceiverEnd {
             Ok(progress) => Ok(progress),
             Err(TransportError::Framing(FramingError::Io(_) | FramingError::Closed)) => Ok(Progress::Down),
             Err(TransportError::Io { .. }) => Ok(Progress::Down),
+            // The primary has refused, and its end reports it.
+            Err(TransportError::Refused(refusal)) if only_a_new_copy_helps(&refusal) => Ok(Progress::Down),
             // The refusal is not sent: a machine that has lost power sends nothing, and with power it ends the history.
             Err(error) => Err(format!("receiver: {error}")),
         }
