@@ -1,13 +1,15 @@
 //! The connections between the primary and its standbys. Both ends of each are the machines that the threads of a sender
 //! and a receiver run ([`standfast_transport::machine`]), with the real frames and handshake; the bytes go over a pipe in
-//! memory, split anywhere, late, and lost from any byte on when the connection breaks. Missing logs come over the stream:
-//! the separate connections for archived logs are not simulated.
+//! memory, split anywhere, late, and lost from any byte on when the connection breaks. Archived logs that a standby lacks
+//! come over connections of their own, as in an instance.
 //!
 //! ```text
 //!  log writer ── offer ──> SenderEnd ══ pipe ══> ReceiverEnd ── append ──> StandbyLog    (once for each destination)
 //!  commits <── releasable ── all Destinations <── Ack ════════┘
+//!  archived logs ──> archiver ══ pipes ══> fetch ──> archived logs    (while a gap is open)
 //! ```
 
+mod archives;
 mod line;
 mod pipe;
 mod receiver_end;
@@ -120,7 +122,13 @@ impl Link {
 
     /// Takes the error that occurred inside the log writer.
     pub fn take_failure(&self) -> Option<String> {
-        self.lines.iter().find_map(|line| line.take_failure())
+        // Of all: an error that is found later would count for machines that have power again.
+        self.lines.iter().fold(None, |first, line| first.or(line.take_failure()))
+    }
+
+    /// Gaps that were filled by archived logs since this was last asked.
+    pub fn take_gaps(&self) -> u64 {
+        self.lines.iter().map(|line| line.take_gaps()).sum()
     }
 
     /// Why the handshake with a destination ended with a decision that no new attempt changes.

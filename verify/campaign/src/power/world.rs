@@ -368,6 +368,7 @@ impl World {
             }
         }
         if let Some(link) = link {
+            self.report.gaps += link.take_gaps();
             for (at, site) in self.standbys.iter_mut().enumerate() {
                 site.hardened_floor = site.hardened_floor.max(link.hardened(at));
             }

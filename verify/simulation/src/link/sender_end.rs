@@ -19,6 +19,8 @@ pub(super) struct SenderEnd {
     core: Arc<SenderCore>,
     events: Arc<Events>,
     state: State,
+    /// Gaps that archived logs have filled.
+    gaps: u64,
     /// See [`only_a_new_copy_helps`].
     refusal: Option<RefuseCode>,
 }
@@ -55,7 +57,7 @@ impl SenderEnd {
     pub fn new(config: SenderConfig, source: Arc<dyn RedoSource>, time: &Time) -> SenderEnd {
         let events = Arc::new(Events::default());
         let core = Arc::new(SenderCore::new(0, config, source, events.clone(), Arc::new(time.clone())));
-        SenderEnd { core, events, state: State::Down, refusal: None }
+        SenderEnd { core, events, state: State::Down, gaps: 0, refusal: None }
     }
 
     pub fn core(&self) -> &Arc<SenderCore> {
@@ -70,6 +72,19 @@ impl SenderEnd {
         matches!(self.state, State::Streaming(..))
     }
 
+    pub fn take_gaps(&mut self) -> u64 {
+        std::mem::take(&mut self.gaps)
+    }
+
+    /// Checks whether archived logs would be faster than the stream, which then begins again.
+    pub fn poll_gap(&mut self) {
+        let State::Streaming(wire, ..) = &self.state else { return };
+        if let Some(behind) = self.core.gap_behind(wire.sent()) {
+            self.state = State::Down;
+            self.core.ended(behind);
+        }
+    }
+
     pub fn is_refused(&self) -> bool {
         self.refusal.is_some()
     }
@@ -80,9 +95,10 @@ impl SenderEnd {
     }
 
     /// Records what the instance remembers of its destinations.
-    pub fn note_events(&self, environment: &Environment, name: &str) {
+    pub fn note_events(&mut self, environment: &Environment, name: &str) {
         for event in std::mem::take(&mut *lock(&self.events.0)) {
             note_synchronised(environment, name, &event);
+            self.gaps += u64::from(matches!(event, SenderEvent::GapResolved { .. }));
         }
     }
 
@@ -196,6 +212,7 @@ impl SenderEnd {
 
     fn end(&mut self, ended: Ended) -> Outcome<()> {
         self.state = State::Down;
+        self.core.end_gap();
         let reported = match &ended {
             Ended::Lost(_) => None,
             Ended::Restart(reason) => Some(reason.clone()),
