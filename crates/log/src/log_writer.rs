@@ -434,6 +434,8 @@ impl LogWriter {
         let used = writer.write_cut(confirmed, self.buffer(1));
         self.write_blocks(used, place.writer.number)?;
         self.writer = writer;
+        // The redo that was withdrawn may be of a later incarnation.
+        self.identity = place.identity;
         let mut cuts = place.cuts;
         cuts.push(Cut { block: place.writer.number, at });
         self.log.catalog().groups[place.group].cuts = Some(cuts);

@@ -4,7 +4,7 @@ use crate::archived_logs::{ArchivedLog, archived_logs};
 use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
 use crate::groups::{Cut, Group, Member};
-use crate::header::order_begun;
+use crate::header::{LogIdentity, order_begun};
 use crate::redo_log::RedoLog;
 use standfast_format::{BlockWriter, StreamCrc, incarnation_tag};
 use standfast_instruments::{Event, waiting};
@@ -21,6 +21,8 @@ pub(crate) struct Most {
 pub(crate) struct CutPlace {
     pub group: usize,
     pub writer: BlockWriter,
+    /// That of the log in the group.
+    pub identity: LogIdentity,
     /// Truncation blocks that the group already holds.
     pub cuts: Vec<Cut>,
 }
@@ -219,7 +221,12 @@ impl RedoLog {
             turn: header.turn,
             durable_before: 0,
         };
-        Ok(CutPlace { group, writer, cuts })
+        let identity = LogIdentity {
+            instance: header.instance,
+            incarnation: header.incarnation,
+            incarnation_id: header.incarnation_id,
+        };
+        Ok(CutPlace { group, writer, identity, cuts })
     }
 }
 

@@ -316,6 +316,24 @@ fn archived_logs_of_a_gap_stay_until_it_is_filled() {
     }
 }
 
+/// An archive of the empty log would replace the one that was fetched, if the log were begun again.
+#[test]
+fn log_before_a_gap_keeps_its_incarnation_when_the_gap_is_given_up() {
+    let stream = stream();
+    let machine = machine(5, &stream);
+    let disk: Arc<dyn Disk> = Arc::new(machine.disk());
+    let (log, mut writer, _) = RedoLog::open(disk, config(LogKind::Standby, "/standby")).unwrap();
+    let mut acknowledged = Scn::START;
+    receive(&log, &mut writer, &stream, begin_of(1) + 4000, &mut acknowledged).unwrap();
+    let before = (writer.sequence(), writer.identity());
+    let next = LogIdentity { incarnation: 2, incarnation_id: IncarnationId([2; 8]), ..IDENTITY };
+    let begins = LogSwitch { sequence: 1, ..switch_to(4) };
+    writer.jump(&begins, next, crc_at(&stream, begin_of(4))).unwrap().unwrap();
+    assert_eq!(writer.identity(), next);
+    writer.give_up_beyond_hole().unwrap();
+    assert_eq!((writer.sequence(), writer.identity()), before);
+}
+
 #[test]
 fn archived_logs_are_chained_only_if_running_checksums_match() {
     let stream = stream();

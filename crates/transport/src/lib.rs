@@ -72,7 +72,7 @@ pub use link::{Identities, Security};
 pub use packing::{Compression, UnpackError, Unpacker};
 pub use receiver::{Limits, Receiver, ReceiverConfig, ReceiverCounts};
 pub use redo::{LogSwitch, Piece};
-pub use release::{ReleaseView, releasable, withheld_by};
+pub use release::{ReleaseView, releasable, releasable_with, withheld_by};
 pub use resolve::{Verdict, View, resolve};
 pub use rights::{MemberRights, Right, Rights};
 pub use sender::{

@@ -4,7 +4,11 @@
 pub use crate::ack::FrameSink;
 pub use crate::clock::{Clock, SystemClock};
 pub use crate::receiver::{
-    Agreement, GapBefore, Outgoing, Proved, ReceiverStream, StreamSite, may_take, meets,
+    Agreement, Fetch, FetchStep, FetchStream, GapBefore, Outgoing, Proved, ReceiverStream, StreamSite,
+    archiver_answer, may_take, meets,
 };
-pub use crate::sender::{AckStream, Agreed, Ended, Failure, Greeting, Offered, SenderCore, Step, answer_in};
+pub use crate::sender::{
+    AckStream, Agreed, ArchiverStep, ArchiverStream, Ended, Failure, Greeting, Offered, OpenGap, SenderCore,
+    Step, answer_in, archiver_hello,
+};
 pub use crate::wire::{Outlet, Wire};

@@ -9,6 +9,7 @@ mod config;
 mod connections;
 mod counts;
 mod fetch;
+mod fetch_stream;
 mod handshake;
 mod outgoing;
 mod receive;
@@ -21,6 +22,8 @@ pub use agreement::{Agreement, may_take, meets};
 pub use claims::Proved;
 pub use config::ReceiverConfig;
 pub use counts::ReceiverCounts;
+pub use fetch::Fetch;
+pub use fetch_stream::{FetchStep, FetchStream, archiver_answer};
 pub use outgoing::Outgoing;
 pub use stream::{GapBefore, ReceiverStream, StreamSite};
 

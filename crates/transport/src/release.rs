@@ -15,8 +15,13 @@ pub struct ReleaseView {
 /// Not monotonic: it can fall when a destination is required again or comes back with less. Released commits stay
 /// released.
 pub fn releasable(local_durable: Scn, destinations: &[ReleaseView]) -> Scn {
-    let required = destinations.iter().filter(|destination| destination.required);
-    required.map(|destination| destination.acknowledged).fold(local_durable, Scn::min)
+    releasable_with(local_durable, destinations.iter().map(|at| at.required.then_some(at.acknowledged)))
+}
+
+/// [`releasable`] without names, so that a release allocates nothing: the position that each destination has
+/// acknowledged, `None` when commits do not wait for it.
+pub fn releasable_with(local_durable: Scn, destinations: impl IntoIterator<Item = Option<Scn>>) -> Scn {
+    destinations.into_iter().flatten().fold(local_durable, Scn::min)
 }
 
 /// Returns the names of the destinations that hold back a commit at `position`, and `local` for this machine's log.

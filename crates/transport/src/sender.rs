@@ -6,6 +6,7 @@
 
 mod ack_stream;
 mod acks;
+mod archiver_stream;
 mod archivers;
 mod batch;
 mod config;
@@ -23,12 +24,14 @@ mod sender_core;
 mod shared;
 
 pub use ack_stream::AckStream;
+pub use archiver_stream::{ArchiverStep, ArchiverStream, archiver_hello};
 pub use archivers::Archivers;
 pub use batch::{Batch, Offer};
 pub use config::{ArchiveTransport, SenderConfig, StreamShape};
 pub use failure::{Ended, Failure};
 pub use feeding::{Offered, Step};
 pub use greeting::{Agreed, Greeting, answer_in};
+pub use open_gap::OpenGap;
 pub use sender_core::SenderCore;
 
 use crate::clock::SystemClock;
@@ -194,6 +197,11 @@ impl Sender {
 
     pub fn is_required(&self) -> bool {
         self.shared.is_required()
+    }
+
+    /// What it has acknowledged, if commits wait for it.
+    pub fn waited_for(&self) -> Option<Scn> {
+        self.shared.waited_for()
     }
 
     /// Newest position acknowledged, received or hardened depending on the mode.

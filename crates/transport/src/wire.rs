@@ -134,6 +134,11 @@ impl<O: Outlet> Wire<O> {
         self
     }
 
+    /// End of the redo that it has taken.
+    pub fn sent(&self) -> Scn {
+        self.sent
+    }
+
     pub(crate) fn outlet(&self) -> &O {
         &self.outlet
     }

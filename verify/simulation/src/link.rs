@@ -1,298 +1,165 @@
-//! The connection between primary and standby. Both ends are the machines that the threads of a sender and a receiver
-//! run ([`standfast_transport::machine`]), with the real frames and handshake; the bytes go over a pipe in memory, split
-//! anywhere, late, and lost from any byte on when the connection breaks. Missing logs come over the stream: the separate
-//! connections for archived logs are not simulated.
+//! The connections between the primary and its standbys. Both ends of each are the machines that the threads of a sender
+//! and a receiver run ([`standfast_transport::machine`]), with the real frames and handshake; the bytes go over a pipe in
+//! memory, split anywhere, late, and lost from any byte on when the connection breaks. Archived logs that a standby lacks
+//! come over connections of their own, as in an instance.
 //!
 //! ```text
-//!  log writer ── offer ──> SenderEnd ══ pipe ══> ReceiverEnd ── append ──> StandbyLog
-//!  commits <── releasable ── Destination <── Ack ════════┘
+//!  log writer ── offer ──> SenderEnd ══ pipe ══> ReceiverEnd ── append ──> StandbyLog    (once for each destination)
+//!  commits <── releasable ── all Destinations <── Ack ════════┘
+//!  archived logs ──> archiver ══ pipes ══> fetch ──> archived logs    (while a gap is open)
 //! ```
 
+mod archives;
+mod line;
 mod pipe;
 mod receiver_end;
 mod sender_end;
 
 use crate::standby::StandbyHost;
-use crate::{Held, Outcome, lock};
+use crate::{Held, Outcome};
+use line::Line;
+pub use pipe::Skew;
 use pipe::Time;
-use receiver_end::ReceiverEnd;
-use sender_end::{Progress, SenderEnd};
-use standfast_environment::config::settings::{Compression, DestinationConfig, OnTimeout};
+use standfast_environment::config::settings::DestinationConfig;
 use standfast_environment::ship::pieces::piece;
-use standfast_environment::ship::sender_settings::sender_config;
 use standfast_instruments::Cause;
 use standfast_log::RedoChunk;
 use standfast_primary::commit::primary::{PrimaryShared, Shipping};
 use standfast_primary::ship::redo_source::PrimarySource;
-use standfast_testkit::{MemoryLink, Rng};
-use standfast_transport::machine::SenderCore;
-use standfast_transport::{Archivers, Batch, DestinationSet, RedoSource, SenderConfig};
+use standfast_testkit::Rng;
+use standfast_transport::{Batch, DestinationSet, RedoSource, RefuseCode, releasable_with};
 use standfast_types::Scn;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-const NET_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest time that passes between two calls while there is no connection.
-const AWAY_MAX: Duration = Duration::from_millis(300);
-/// Steps of the network after which a call returns.
-const STEPS_MAX: u32 = 200;
-/// A stream that is idle for longer has nothing to send.
-const SHORT_WAIT: Duration = Duration::from_millis(20);
+/// A standby, as the primary is configured for it.
+pub struct Destination {
+    pub config: DestinationConfig,
+    pub standby: Held<StandbyHost>,
+    /// How the clock of its machine differs.
+    pub skew: Skew,
+    /// Draws the properties and events of the connection.
+    pub rng: Rng,
+}
 
-/// All destinations of the primary: one standby.
+/// All destinations of the primary.
 pub struct Link {
     source: Arc<PrimarySource>,
     shared: Arc<PrimaryShared>,
-    standby: Held<StandbyHost>,
-    name: String,
-    /// The state of the destination, for releases; the same as in `network`.
-    core: Arc<SenderCore>,
-    network: Mutex<Network>,
-}
-
-struct Network {
-    rng: Rng,
+    lines: Vec<Arc<Line>>,
+    set: Arc<DestinationSet>,
     time: Time,
-    sender: SenderEnd,
-    receiver: Option<ReceiverEnd>,
-    pipe: Option<MemoryLink>,
-    /// Whether an attempt to connect succeeds.
-    is_up: bool,
-    /// Per cent of chunks that reach the standby before they are written at the primary.
-    eager: u64,
-    /// In how many of 100,000 steps the connection breaks.
-    breaks: u64,
-    failure: Option<String>,
+    /// For each destination, whether commits could return without it since this was last asked.
+    let_go: Vec<AtomicBool>,
 }
 
 impl Link {
-    /// Creates a link without connection. With `stall`, commits wait for the standby whether it is connected or not;
-    /// otherwise they continue without it after the net timeout, until it has caught up.
+    /// Creates the destinations without connections. A destination that `before` has continues; one that it has and
+    /// that is not among `destinations` ends.
     pub fn new(
         source: &Arc<PrimarySource>,
         shared: &Arc<PrimaryShared>,
-        standby: &Held<StandbyHost>,
-        stall: bool,
-        mut rng: Rng,
+        destinations: Vec<Destination>,
+        before: Option<&Link>,
     ) -> Arc<Link> {
-        let eager = rng.pick(&[0, 10, 50, 100]).copied().unwrap_or(0);
-        let breaks = rng.pick(&[0, 50, 400]).copied().unwrap_or(0);
-        let config = settings(source, stall, &mut rng);
-        let name = config.destination.name.clone();
-        let time = Time::default();
-        let sender = SenderEnd::new(config, source.clone(), &time);
-        let core = sender.core().clone();
-        let network = Network {
-            rng,
-            time,
-            sender,
-            receiver: None,
-            pipe: None,
-            is_up: false,
-            eager,
-            breaks,
-            failure: None,
+        let set = before.map_or_else(Arc::default, |before| before.set.clone());
+        let time = before.map_or_else(Time::default, |before| before.time.clone());
+        let configured: Vec<_> = destinations.iter().map(|at| at.config.clone()).collect();
+        let known = |name: &str| before.and_then(|link| link.lines.iter().find(|line| line.name() == name));
+        let line = |destination: Destination| match known(&destination.config.name) {
+            Some(line) => line.clone(),
+            None => Arc::new(Line::new(source, destination, &configured, &set, &time)),
         };
-        Arc::new(Link {
-            source: source.clone(),
-            shared: shared.clone(),
-            standby: standby.clone(),
-            name,
-            core,
-            network: Mutex::new(network),
-        })
+        let lines: Vec<Arc<Line>> = destinations.into_iter().map(line).collect();
+        let ends = |line: &&Arc<Line>| configured.iter().all(|at| at.name != line.name());
+        before.iter().flat_map(|link| &link.lines).filter(ends).for_each(|line| line.lose_standby());
+        let let_go = lines.iter().map(|_| AtomicBool::new(false)).collect();
+        Arc::new(Link { source: source.clone(), shared: shared.clone(), lines, set, time, let_go })
     }
 
-    /// Whether the network is up: the sender connects by itself.
-    pub fn is_connected(&self) -> bool {
-        lock(&self.network).is_up
+    /// Whether the network to a destination is up: the sender connects by itself.
+    pub fn is_connected(&self, at: usize) -> bool {
+        self.lines[at].is_up()
     }
 
-    /// Whether commits wait for the standby.
-    pub fn is_required(&self) -> bool {
-        self.core.is_required()
+    /// Whether every commit released since the last call had to wait for the destination, and commits still do.
+    pub fn was_required(&self, at: usize) -> bool {
+        !self.let_go[at].swap(false, SeqCst) && self.lines[at].core().is_required()
     }
 
-    /// End of the redo that the standby has acknowledged; zero before the first handshake.
-    pub fn acknowledged(&self) -> Scn {
-        self.core.acknowledged()
+    /// End of the redo that the destination has acknowledged, received or hardened depending on its mode; zero before
+    /// the first handshake.
+    pub fn acknowledged(&self, at: usize) -> Scn {
+        self.lines[at].core().acknowledged()
     }
 
-    /// Takes the network down. What was sent arrives in part.
-    pub fn disconnect(&self) {
-        let mut network = lock(&self.network);
-        network.is_up = false;
-        network.cut();
-        drop(network);
+    /// End of the redo that the destination has acknowledged as hardened; zero before the first handshake.
+    pub fn hardened(&self, at: usize) -> Scn {
+        self.lines[at].core().hardened()
+    }
+
+    /// Takes the network to a destination down. What was sent arrives in part.
+    pub fn disconnect(&self, at: usize) {
+        self.lines[at].disconnect();
         self.shared.release(Cause::Decision);
     }
 
-    /// The standby has died. The acknowledgements that it had sent arrive in part.
-    pub fn lose_standby(&self) {
-        let mut network = lock(&self.network);
-        network.is_up = false;
-        network.cut();
-        network.receiver = None;
-        while let Ok(Progress::Something | Progress::Idle(_)) = network.sender.step() {}
-        drop(network);
+    /// A standby has died. The acknowledgements that it had sent arrive in part.
+    pub fn lose_standby(&self, at: usize) {
+        self.lines[at].lose_standby();
         self.shared.release(Cause::Decision);
     }
 
-    /// The primary has died. The redo that it had sent arrives in part; what comes of it at the standby is found later.
+    /// The primary has died. The redo that it had sent arrives in part; what comes of it at the standbys is found later.
     pub fn die(&self) {
-        let mut network = lock(&self.network);
-        network.is_up = false;
-        network.cut();
-        while let Ok(Progress::Something) = network.receive(&self.standby) {}
-        network.receiver = None;
+        self.lines.iter().for_each(|line| line.lose_primary());
     }
 
-    /// Brings the network up.
-    pub fn connect(&self) {
-        lock(&self.network).is_up = true;
-        self.core.enable();
+    /// Brings the network to a destination up.
+    pub fn connect(&self, at: usize) {
+        self.lines[at].connect();
     }
 
     /// Takes the error that occurred inside the log writer.
     pub fn take_failure(&self) -> Option<String> {
-        lock(&self.network).failure.take()
+        // Of all: an error that is found later would count for machines that have power again.
+        self.lines.iter().fold(None, |first, line| first.or(line.take_failure()))
     }
 
-    /// Lets both ends and the network do some steps. Returns whether there may be more to do.
+    /// Gaps that were filled by archived logs since this was last asked.
+    pub fn take_gaps(&self) -> u64 {
+        self.lines.iter().map(|line| line.take_gaps()).sum()
+    }
+
+    /// Why the handshake with a destination ended with a decision that no new attempt changes.
+    pub fn take_refusal(&self, at: usize) -> Option<RefuseCode> {
+        self.lines[at].take_refusal()
+    }
+
+    /// Lets both ends and the network of a destination do some steps. Returns whether there may be more to do.
     ///
     /// # Errors
     /// Why a stream ended, unless the connection was lost.
-    pub fn deliver(&self) -> Outcome<bool> {
-        let mut network = lock(&self.network);
-        let delivered = network.run(&self.standby).inspect_err(|_| network.cut());
-        network.sender.note_events(self.source.environment(), &self.name);
-        drop(network);
+    pub fn deliver(&self, at: usize) -> Outcome<bool> {
+        let delivered = self.lines[at].deliver(self.source.environment());
         self.shared.release(Cause::Decision);
         delivered
     }
 }
 
-/// Settings of the sender: those of an instance, often with small frames.
-fn settings(source: &PrimarySource, stall: bool, rng: &mut Rng) -> SenderConfig {
-    let environment = source.environment();
-    let on_timeout = if stall { OnTimeout::Stall } else { OnTimeout::Degrade };
-    let destination = DestinationConfig {
-        on_timeout: Some(on_timeout),
-        net_timeout_ms: NET_TIMEOUT.as_millis() as u64,
-        // How long compressed redo is depends on the times in it, and a seed must always give the same run.
-        compression: Compression::None,
-        sdu_bytes: rng.pick(&[0, 0, 700, 5000]).copied().unwrap_or(0),
-        ..DestinationConfig::new(&environment.config.instance.name, "simulated:1")
-    };
-    let set = Arc::new(DestinationSet::default());
-    let mut config = sender_config(&destination, environment, &set, &Archivers::new(0));
-    config.counts |= stall;
-    // Missing logs come over the stream.
-    config.archive.settings.connections = 0;
-    config
-}
-
-impl Network {
-    /// Breaks the connection: each direction still delivers a part of what was sent.
-    fn cut(&mut self) {
-        if let Some(pipe) = &self.pipe {
-            pipe.cut();
-        }
-    }
-
-    fn run(&mut self, standby: &Held<StandbyHost>) -> Outcome<bool> {
-        let mut more = false;
-        for _ in 0..self.rng.between(2, 30) {
-            match self.step(standby)? {
-                Progress::Something => more = true,
-                Progress::Idle(wait) if wait <= SHORT_WAIT => self.time.pass(wait),
-                Progress::Idle(_) => return Ok(more),
-                Progress::Down => {
-                    let away = self.rng.below(AWAY_MAX.as_millis() as u64);
-                    self.time.pass(Duration::from_millis(away));
-                    if !self.is_up || lock(standby).is_none() {
-                        return Ok(false);
-                    }
-                    more = true;
-                }
-            }
-        }
-        Ok(more)
-    }
-
-    fn step(&mut self, standby: &Held<StandbyHost>) -> Outcome<Progress> {
-        self.time.pass(Duration::from_micros(self.rng.between(1, 300)));
-        if let Some(pipe) = &self.pipe {
-            pipe.step();
-            if self.rng.below(100_000) < self.breaks {
-                pipe.cut();
-            }
-        }
-        self.connect_if_due(standby);
-        let sent = self.sender.step()?;
-        let received = self.receive(standby)?;
-        let in_flight = self.pipe.as_ref().map_or(0, MemoryLink::in_flight);
-        Ok(match (sent, received) {
-            (Progress::Down, _) => Progress::Down,
-            (Progress::Something, _) | (_, Progress::Something) => Progress::Something,
-            _ if in_flight > 0 => Progress::Something,
-            (idle, _) => idle,
-        })
-    }
-
-    fn connect_if_due(&mut self, standby: &Held<StandbyHost>) {
-        if !self.sender.is_down() || self.sender.core().connect_due() != Some(Duration::ZERO) {
-            return;
-        }
-        let standby = lock(standby);
-        let Some(host) = standby.as_ref().filter(|_| self.is_up) else { return self.sender.unreachable() };
-        let (pipe, near, far) = pipe::connection(&mut self.rng);
-        self.pipe = Some(pipe);
-        // An older stream of the same primary ends.
-        self.receiver = Some(ReceiverEnd::accept(host, far, &self.time));
-        self.sender.connect(near);
-    }
-
-    fn receive(&mut self, standby: &Held<StandbyHost>) -> Outcome<Progress> {
-        let standby = lock(standby);
-        let host = standby.as_ref().filter(|host| self.receiver.as_ref().is_some_and(|end| end.is_of(host)));
-        let (Some(receiver), Some(host)) = (&mut self.receiver, host) else {
-            self.receiver = None;
-            return Ok(Progress::Down);
-        };
-        let stepped = receiver.step(&mut *host.log());
-        if !matches!(stepped, Ok(Progress::Something | Progress::Idle(_))) {
-            self.receiver = None;
-        }
-        stepped
-    }
-}
-
 impl Shipping for Link {
     fn offer(&self, chunk: &Arc<RedoChunk>, durable: Scn) {
-        let network = &mut *lock(&self.network);
         let pieces = [piece(chunk)];
         let log_first = self.source.redo_log().current_first();
         let batch = Batch { pieces: &pieces, log_first, durable, captured: self.source.captured() };
-        let offered = network.sender.offer(&batch).and_then(|()| {
-            let eager = network.eager;
-            if !network.rng.chance(eager) {
-                return Ok(());
-            }
-            for _ in 0..STEPS_MAX {
-                if !network.sender.is_streaming() || network.step(&self.standby)? != Progress::Something {
-                    break;
-                }
-            }
-            Ok(())
-        });
-        if let Err(error) = offered {
-            network.cut();
-            network.failure = Some(error);
-        }
+        self.lines.iter().for_each(|line| line.offer(&batch));
     }
 
     fn releasable(&self, local: Scn) -> Scn {
-        if self.core.is_required() { local.min(self.core.acknowledged()) } else { local }
+        let waited_for: Vec<Option<Scn>> = self.lines.iter().map(|line| line.core().waited_for()).collect();
+        for (let_go, waited_for) in self.let_go.iter().zip(&waited_for) {
+            let_go.fetch_or(waited_for.is_none(), SeqCst);
+        }
+        releasable_with(local, waited_for)
     }
 }

@@ -60,6 +60,13 @@ impl Geometry {
         Geometry { config }
     }
 
+    /// The same for the instance `name`.
+    pub fn named(&self, name: &str) -> Geometry {
+        let mut geometry = self.clone();
+        geometry.config.instance.name = name.to_owned();
+        geometry
+    }
+
     /// Number of members of each log group.
     pub fn members(&self) -> usize {
         self.config.redo.members.len()

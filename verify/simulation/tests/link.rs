@@ -1,7 +1,8 @@
 //! The link between two simulated machines: the machines of sender and receiver over a pipe in memory.
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
-use standfast_simulation::link::Link;
+use standfast_environment::config::settings::{DestinationConfig, OnTimeout};
+use standfast_simulation::link::{Destination, Link, Skew};
 use standfast_simulation::rig::{commit, small_primary};
 use standfast_simulation::site::SegmentFile;
 use standfast_simulation::standby::{StandbyHost, create};
@@ -18,29 +19,35 @@ fn history(seed: u64) -> Vec<String> {
     create(&there, &geometry, &host, 2).unwrap();
     let segment = SegmentFile::unique();
     let standby = Arc::new(Mutex::new(Some(StandbyHost::open(&there, &geometry, &segment).unwrap())));
-    let link = Link::new(&host.source, &host.shared, &standby, true, Rng::new(seed));
+    let config = DestinationConfig {
+        on_timeout: Some(OnTimeout::Stall),
+        net_timeout_ms: 1000,
+        ..DestinationConfig::new("standfast", "simulated:1")
+    };
+    let destination = Destination { config, standby: standby.clone(), skew: Skew::NONE, rng: Rng::new(seed) };
+    let link = Link::new(&host.source, &host.shared, vec![destination], None);
     host.shared.ship_through(link.clone());
-    link.connect();
+    link.connect(0);
     let received = || standby.lock().unwrap().as_ref().unwrap().log().received_end();
     let (id, before) = (host.shared.all_databases()[0].id(), host.shared.released());
     let mut states = Vec::new();
     for step in 0..30 {
         match step {
-            10 | 20 => link.disconnect(),
-            13 | 25 => link.connect(),
+            10 | 20 => link.disconnect(0),
+            13 | 25 => link.connect(0),
             _ => {}
         }
         commit(&machine, &host, id);
         host.drain().unwrap();
-        link.deliver().unwrap();
-        assert!(link.acknowledged() <= received(), "acknowledged redo is held");
+        link.deliver(0).unwrap();
+        assert!(link.acknowledged(0) <= received(), "acknowledged redo is held");
         let released = host.shared.released();
-        assert!(released <= before.max(link.acknowledged()), "commits wait: {before} {released} {states:?}");
-        states.push(format!("{released} {} {}", link.acknowledged(), received()));
+        assert!(released <= before.max(link.acknowledged(0)), "commits wait: {before} {released} {states:?}");
+        states.push(format!("{released} {} {}", link.acknowledged(0), received()));
     }
-    while link.deliver().unwrap() {}
+    while link.deliver(0).unwrap() {}
     assert_eq!((received(), host.shared.released()), (host.shared.buffer.captured(), received()));
-    assert!(link.is_required());
+    assert!(link.was_required(0));
     host.leave();
     states
 }

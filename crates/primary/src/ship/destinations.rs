@@ -192,8 +192,7 @@ impl Shipping for Destinations {
     }
 
     fn releasable(&self, local: Scn) -> Scn {
-        let required = self.senders.iter().filter(|sender| sender.is_required());
-        required.map(|sender| sender.acknowledged()).fold(local, Scn::min)
+        transport::releasable_with(local, self.senders.iter().map(|sender| sender.waited_for()))
     }
 
     fn unanswered(&self, local: Scn) -> Option<String> {

@@ -49,6 +49,11 @@ struct Log {
 }
 
 impl Log {
+    /// Whether another connection may begin a unit.
+    fn has_free(&self, per_log: u32) -> bool {
+        self.in_flight < per_log && (self.next < self.bytes || !self.back.is_empty())
+    }
+
     fn is_complete(&self) -> bool {
         self.arrived == self.bytes && !self.whole
     }
@@ -68,8 +73,7 @@ impl Units {
     /// Assigns the next unit; `None` when all are assigned, or as many connections work as may.
     pub fn take(&mut self) -> Option<Unit> {
         let per_log = self.per_log;
-        let free = |log: &Log| log.in_flight < per_log && (log.next < log.bytes || !log.back.is_empty());
-        let (index, log) = self.logs.iter_mut().enumerate().find(|(_, log)| free(log))?;
+        let (index, log) = self.logs.iter_mut().enumerate().find(|(_, log)| log.has_free(per_log))?;
         let (offset, bytes) = log.back.pop_first().unwrap_or_else(|| {
             let bytes = self.unit_bytes.min(log.bytes - log.next);
             log.next += bytes;
@@ -77,6 +81,11 @@ impl Units {
         });
         log.in_flight += 1;
         Some(Unit { log: index, offset, bytes })
+    }
+
+    /// Whether [`Units::take`] would assign a unit.
+    pub fn has_free(&self) -> bool {
+        self.logs.iter().any(|log| log.has_free(self.per_log))
     }
 
     /// A unit has arrived. True when the whole log has: it must be checked now.

@@ -1,4 +1,4 @@
-//! Receives the archived logs of a gap: separate connections request units from the primary and write them into files.
+//! The threads that receive the archived logs of a gap: each runs the machine of a connection ([`FetchStream`]).
 //!
 //! The primary connects, so that it needs no address of its own. The standby requests, because it knows which units it
 //! lacks:
@@ -12,17 +12,15 @@
 //!    │ <── Done ───────────────────────────── │
 //! ```
 
-use super::fetch::{Fetch, Task, cannot_keep};
+use super::fetch::Fetch;
+use super::fetch_stream::{FetchStep, FetchStream, archiver_answer};
 use super::shared::Shared;
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, TransportError};
 use crate::framing::{FrameReader, FrameWriter};
-use crate::gap::{ArchivedLogInfo, Unit};
-use crate::hello::{self, ReceiverHello, SenderHello};
+use crate::hello::SenderHello;
 use crate::link::LinkEnd;
 use crate::lock;
-use crate::standby::ArchivePart;
-use standfast_format::{FrameHeader, FrameKind, StreamCrc};
-use standfast_instruments::{Event, waiting};
+use standfast_format::FrameKind;
 use standfast_io::behind::run_behind;
 use std::time::Duration;
 
@@ -48,13 +46,7 @@ pub(super) fn serve(
     };
     // The stream has priority over this thread.
     run_behind();
-    let answer = ReceiverHello {
-        standby: shared.service.identity(),
-        positions: None,
-        sdu_bytes: shared.config.sdu_bytes,
-        renews: false,
-        lists: false,
-    };
+    let answer = archiver_answer(&*shared.service, shared.config.sdu_bytes);
     let fetched = writer
         .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
         .map_err(TransportError::io("greeting the archiver"))
@@ -78,53 +70,17 @@ fn fetch_units(
     reader: &mut FrameReader<LinkEnd>,
     writer: &mut FrameWriter<LinkEnd>,
 ) -> Result<(), TransportError> {
+    let mut machine = FetchStream::default();
     loop {
-        match fetch.next()? {
-            Task::End => {
-                let done = FrameHeader::new(FrameKind::Done, 0, 0, 0, 0);
-                return writer.write(done, b"{}").map_err(TransportError::io("ending"));
-            }
-            Task::Fetch(unit, part) => {
-                let came = fetch_unit(fetch.log_of(&unit), &unit, &*part, reader, writer);
-                fetch.end_of(&unit, came)?;
+        match machine.step(fetch, reader, writer)? {
+            FetchStep::Taken => {}
+            FetchStep::Done => return Ok(()),
+            FetchStep::AwaitsWork => fetch.wait_for_work(),
+            FetchStep::AwaitsBytes => {
+                if let Err(error) = reader.fill() {
+                    return Err(machine.lost(fetch, error.into()));
+                }
             }
         }
     }
-}
-
-/// Requests a unit and writes it to its place in the file.
-fn fetch_unit(
-    log: &ArchivedLogInfo,
-    unit: &Unit,
-    part: &dyn ArchivePart,
-    reader: &mut FrameReader<LinkEnd>,
-    writer: &mut FrameWriter<LinkEnd>,
-) -> Result<(), TransportError> {
-    let id = u64::from_le_bytes(log.incarnation_id.0);
-    let wanted = FrameHeader::new(FrameKind::Fetch, log.sequence, unit.offset, unit.bytes, id);
-    writer.write(wanted, &[]).map_err(TransportError::io("asking for a unit"))?;
-    let (mut at, end, mut crc) = (unit.offset, unit.offset + unit.bytes, StreamCrc::default());
-    while at < end {
-        let frame = reader.read()?;
-        hello::expect(&frame, FrameKind::Unit)?;
-        let bytes = frame.payload.len() as u64;
-        if (frame.header.a, frame.header.b) != (log.sequence, at) || bytes == 0 || bytes > end - at {
-            return Err(TransportError::Protocol("a unit in pieces that do not follow each other".into()));
-        }
-        crc = crc.after(frame.payload);
-        let wait = waiting(Event::RfsSequentialIo);
-        let written = part.write(at, frame.payload);
-        drop(wait);
-        written.map_err(|error| TransportError::Refused(cannot_keep(&error)))?;
-        at += bytes;
-    }
-    let frame = reader.read()?;
-    hello::expect(&frame, FrameKind::UnitEnd)?;
-    let reported = frame.header;
-    if (reported.a, reported.b, reported.c, reported.d)
-        != (log.sequence, unit.offset, unit.bytes, u64::from(crc.0))
-    {
-        return Err(TransportError::Protocol("a unit with another sum than its sender has".into()));
-    }
-    Ok(())
 }

@@ -17,7 +17,7 @@ const SPOILED_MAX: u32 = 3;
 
 /// The gap that is being resolved. The stream's thread opens and closes it; the threads of the connections for archived
 /// logs work on it.
-pub(super) struct Fetch {
+pub struct Fetch {
     gap: Gap,
     source: PeerIdentity,
     opened: OpenedGap,
@@ -44,8 +44,15 @@ pub(super) enum Task {
     End,
 }
 
+impl Work {
+    fn is_over(&self) -> bool {
+        self.closed || self.failed.is_some() || self.units.is_done()
+    }
+}
+
 impl Fetch {
-    pub fn new(gap: Gap, source: PeerIdentity, opened: OpenedGap) -> Fetch {
+    /// `now`: on the clock that [`Fetch::resolved`] gets, too.
+    pub fn new(gap: Gap, source: PeerIdentity, opened: OpenedGap, now: Instant) -> Fetch {
         let held = opened.held.iter().copied().chain(std::iter::repeat(false));
         let units = Units::new(gap.logs.iter().map(|log| log.bytes).zip(held), gap.unit_bytes, gap.per_log);
         let progress = units.progress();
@@ -57,8 +64,8 @@ impl Fetch {
             failed: None,
             closed: false,
         };
-        let (began, missing) = (Instant::now(), progress.bytes - progress.arrived);
-        Fetch { gap, source, opened, began, missing, work: Mutex::new(work), changed: Condvar::new() }
+        let missing = progress.bytes - progress.arrived;
+        Fetch { gap, source, opened, began: now, missing, work: Mutex::new(work), changed: Condvar::new() }
     }
 
     pub fn is_filled(&self) -> bool {
@@ -88,9 +95,9 @@ impl Fetch {
         ReceiverEvent::GapFound(GapStatus { connections: self.gap.connections, ..self.status() })
     }
 
-    pub fn resolved(&self) -> ReceiverEvent {
+    pub fn resolved(&self, now: Instant) -> ReceiverEvent {
         let gap = GapStatus { bytes_left: self.missing, ..self.status() };
-        ReceiverEvent::GapResolved { gap, took: self.began.elapsed() }
+        ReceiverEvent::GapResolved { gap, took: now.saturating_duration_since(self.began) }
     }
 
     /// Ends the connections, because the stream is over or the gap is filled; returns when no thread works on it any
@@ -108,7 +115,7 @@ impl Fetch {
     }
 
     /// The log that a unit is a part of.
-    pub fn log_of(&self, unit: &Unit) -> &ArchivedLogInfo {
+    pub(super) fn log_of(&self, unit: &Unit) -> &ArchivedLogInfo {
         &self.gap.logs[unit.log]
     }
 
@@ -117,7 +124,7 @@ impl Fetch {
         self.source == *source && self.gap.to == to
     }
 
-    pub fn enter(&self, link: &LinkEnd) -> Option<u64> {
+    pub(super) fn enter(&self, link: &LinkEnd) -> Option<u64> {
         let mut work = lock(&self.work);
         if work.closed || work.failed.is_some() {
             return None;
@@ -128,27 +135,36 @@ impl Fetch {
         Some(id)
     }
 
-    pub fn leave(&self, id: u64) {
+    pub(super) fn leave(&self, id: u64) {
         lock(&self.work).links.remove(&id);
         self.changed.notify_all();
     }
 
-    /// Returns the next unit; waits if a unit in progress may still be lost.
-    pub fn next(&self) -> Result<Task, TransportError> {
+    /// Whether connections for archived logs have no more to do here.
+    pub fn is_over(&self) -> bool {
+        lock(&self.work).is_over()
+    }
+
+    /// Returns the next unit; `None` while all are in progress, of which some may still be lost.
+    pub(super) fn next(&self) -> Result<Option<Task>, TransportError> {
         let mut work = lock(&self.work);
-        loop {
-            if work.closed || work.failed.is_some() || work.units.is_done() {
-                return Ok(Task::End);
+        if work.is_over() {
+            return Ok(Some(Task::End));
+        }
+        let Some(unit) = work.units.take() else { return Ok(None) };
+        match self.part(&mut work, unit.log) {
+            Ok(part) => Ok(Some(Task::Fetch(unit, part))),
+            Err(error) => {
+                work.units.lost(&unit);
+                Err(self.fail(&mut work, cannot_keep(&error)))
             }
-            if let Some(unit) = work.units.take() {
-                return match self.part(&mut work, unit.log) {
-                    Ok(part) => Ok(Task::Fetch(unit, part)),
-                    Err(error) => {
-                        work.units.lost(&unit);
-                        Err(self.fail(&mut work, cannot_keep(&error)))
-                    }
-                };
-            }
+        }
+    }
+
+    /// Returns when [`Fetch::next`] has something.
+    pub(super) fn wait_for_work(&self) {
+        let mut work = lock(&self.work);
+        while !work.is_over() && !work.units.has_free() {
             work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -168,18 +184,21 @@ impl Fetch {
         TransportError::Refused(refusal)
     }
 
-    /// Ends a unit that has arrived or not. The connection that brings the last unit of a log checks the log.
-    pub fn end_of(&self, unit: &Unit, came: Result<(), TransportError>) -> Result<(), TransportError> {
+    /// Ends a unit that has not arrived. Returns why its connection ends.
+    pub(super) fn lost(&self, unit: &Unit, error: TransportError) -> TransportError {
         let mut work = lock(&self.work);
-        if let Err(error) = came {
-            work.units.lost(unit);
-            self.changed.notify_all();
-            return Err(match error {
-                // The primary no longer has the log or cannot read it; another connection cannot either.
-                TransportError::Refused(refusal) => self.fail(&mut work, refusal),
-                other => other,
-            });
+        work.units.lost(unit);
+        self.changed.notify_all();
+        match error {
+            // The primary no longer has the log or cannot read it; another connection cannot either.
+            TransportError::Refused(refusal) => self.fail(&mut work, refusal),
+            other => other,
         }
+    }
+
+    /// Ends a unit that has arrived. The connection that brings the last unit of a log checks the log.
+    pub(super) fn arrived(&self, unit: &Unit) -> Result<(), TransportError> {
+        let mut work = lock(&self.work);
         let complete = work.units.arrived(unit);
         let part = work.parts.get(&unit.log).cloned().filter(|_| complete);
         drop(work);

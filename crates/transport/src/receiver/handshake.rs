@@ -237,7 +237,7 @@ impl Greeting<'_> {
     ) -> Result<Option<Arc<Fetch>>, TransportError> {
         let Some(gap) = &start.gap else { return Ok(None) };
         let opened = log.open_gap(gap, &start.log).map_err(|error| standby_log(&*error))?;
-        let fetch = Arc::new(Fetch::new(gap.clone(), start.source.clone(), opened));
+        let fetch = Arc::new(Fetch::new(gap.clone(), start.source.clone(), opened, self.shared.clock.now()));
         *lock(&self.shared.fetch) = Some(fetch.clone());
         Ok(Some(fetch))
     }

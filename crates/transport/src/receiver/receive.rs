@@ -87,7 +87,7 @@ impl GapBefore for Filling<'_> {
     }
 
     fn close(&self) -> ReceiverEvent {
-        let resolved = self.fetch.resolved();
+        let resolved = self.fetch.resolved(self.shared.clock.now());
         *lock(&self.shared.fetch) = None;
         self.fetch.close();
         resolved

@@ -57,8 +57,8 @@ impl Ticks {
         self.next = now + self.apart;
         if now >= self.next_poll {
             self.next_poll = now + shared.config.archive.poll;
-            if let Some(reason) = gap::poll(shared) {
-                return Some(Ended::Restart(reason));
+            if let Some(behind) = gap::poll(shared) {
+                return Some(behind);
             }
         }
         shared.tick()

@@ -2,7 +2,6 @@
 
 use crate::gap::{Pace, Usual};
 use crate::lock;
-use standfast_instruments::monotonic_ns;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,8 +25,8 @@ impl Archivers {
     }
 
     /// How long the next `bytes` must wait so that answers to commits are not delayed.
-    pub(super) fn holds_back(&self, bytes: u64) -> Duration {
-        Duration::from_nanos(lock(&self.pace).wait_ns(monotonic_ns(), bytes))
+    pub(super) fn holds_back(&self, now_ns: u64, bytes: u64) -> Duration {
+        Duration::from_nanos(lock(&self.pace).wait_ns(now_ns, bytes))
     }
 
     /// Waits for a free archiver; `None` when `give_up` returns true first.

@@ -1,10 +1,12 @@
 //! Gaps as the machine of a sender sees them: whether there is one, and when it is filled.
 
-use super::failure::Failure;
+use super::failure::{Ended, Failure};
+use super::open_gap::OpenGap;
 use super::sender_core::SenderCore;
 use crate::gap::Gap;
 use crate::lock;
 use standfast_types::Scn;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 impl SenderCore {
@@ -25,6 +27,29 @@ impl SenderCore {
         Ok(Gap::find(from, &chain, end_crc, settings))
     }
 
+    /// Checks whether a standby that is fed from the logs, up to `sent`, is so far behind that archivers are faster. Returns
+    /// why its stream must begin again.
+    pub fn gap_behind(&self, sent: Scn) -> Option<Ended> {
+        let behind = matches!(self.phase(), crate::Phase::CatchingUp) && lock(&self.gap).is_none();
+        let gap = self.gap_from(sent).ok().flatten().filter(|_| behind)?;
+        let (low, high) = (gap.low_sequence(), gap.high_sequence());
+        Some(Ended::Restart(format!(
+            "logs {low} to {high} are missing there: they are sent over connections of their own"
+        )))
+    }
+
+    /// The gap that is being resolved.
+    pub fn open_gap(&self) -> Option<Arc<OpenGap>> {
+        lock(&self.gap).clone()
+    }
+
+    /// The stream beside the archivers is over.
+    pub fn end_gap(&self) {
+        if let Some(open) = lock(&self.gap).take() {
+            open.cut();
+        }
+    }
+
     /// Reports the gap as resolved once `hardened`, the position that the standby holds without a gap, has reached its end.
     pub(super) fn gap_hardened(&self, hardened: Scn) {
         let resolved = {
@@ -33,7 +58,7 @@ impl SenderCore {
         };
         if let Some(open) = resolved {
             open.end();
-            self.report(&open.resolved());
+            self.report(&open.resolved(self.clock.now()));
         }
     }
 }

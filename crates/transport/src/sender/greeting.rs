@@ -130,7 +130,7 @@ impl Agreed {
             at.resolved(now, start.from, start.keep, self.held.applied, captured);
         });
         core.acknowledged_epoch.store(self.epoch, SeqCst);
-        let gap = start.gap.clone().map(OpenGap::new);
+        let gap = start.gap.clone().map(|gap| OpenGap::new(gap, core.clock.now()));
         if let Some(open) = &gap {
             core.report(&open.found());
         }

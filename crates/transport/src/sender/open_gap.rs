@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// A gap that is being resolved.
-pub(super) struct OpenGap {
+pub struct OpenGap {
     gap: Gap,
     found: GapStatus,
     began: Instant,
@@ -28,7 +28,7 @@ struct Links {
 }
 
 impl OpenGap {
-    pub fn new(gap: Gap) -> Arc<OpenGap> {
+    pub(super) fn new(gap: Gap, now: Instant) -> Arc<OpenGap> {
         let bytes = gap.bytes();
         let found = GapStatus {
             low_sequence: gap.low_sequence(),
@@ -42,7 +42,7 @@ impl OpenGap {
         Arc::new(OpenGap {
             gap,
             found,
-            began: Instant::now(),
+            began: now,
             sent: AtomicU64::new(0),
             over: AtomicBool::new(false),
             links: Mutex::default(),
@@ -50,14 +50,14 @@ impl OpenGap {
         })
     }
 
-    pub fn found(&self) -> SenderEvent {
+    pub(super) fn found(&self) -> SenderEvent {
         SenderEvent::GapFound(self.found)
     }
 
     /// Returns the event when the standby has all logs of the gap.
-    pub fn resolved(&self) -> SenderEvent {
+    pub(super) fn resolved(&self, now: Instant) -> SenderEvent {
         let gap = GapStatus { bytes_left: self.sent(), ..self.found };
-        SenderEvent::GapResolved { gap, took: self.began.elapsed() }
+        SenderEvent::GapResolved { gap, took: now.saturating_duration_since(self.began) }
     }
 
     /// First position of the stream beyond the gap.
@@ -75,37 +75,38 @@ impl OpenGap {
         self.sent.load(SeqCst)
     }
 
-    pub fn add_sent(&self, bytes: u64) {
+    pub(super) fn add_sent(&self, bytes: u64) {
         self.sent.fetch_add(bytes, SeqCst);
     }
 
-    pub fn status(&self) -> GapStatus {
+    pub(super) fn status(&self) -> GapStatus {
         let bytes_left = self.found.bytes.saturating_sub(self.sent());
         GapStatus { bytes_left, connections: lock(&self.links).live.len() as u32, ..self.found }
     }
 
+    /// Whether the gap or the stream beside it is over.
     pub fn is_over(&self) -> bool {
         self.over.load(SeqCst)
     }
 
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         let links = lock(&self.links);
         self.over.store(true, SeqCst);
         self.changed.notify_all();
         drop(links);
     }
 
-    pub fn cut(&self) {
+    pub(super) fn cut(&self) {
         self.end();
         lock(&self.links).live.values().for_each(|link| link.shutdown());
     }
 
-    pub fn pause(&self, time: Duration) {
+    pub(super) fn pause(&self, time: Duration) {
         let links = lock(&self.links);
         drop(self.changed.wait_timeout_while(links, time, |_| !self.is_over()));
     }
 
-    pub fn enter(&self, link: &LinkEnd) -> Option<u64> {
+    pub(super) fn enter(&self, link: &LinkEnd) -> Option<u64> {
         let mut links = lock(&self.links);
         if self.is_over() {
             return None;
@@ -116,11 +117,11 @@ impl OpenGap {
         Some(id)
     }
 
-    pub fn leave(&self, id: u64) {
+    pub(super) fn leave(&self, id: u64) {
         lock(&self.links).live.remove(&id);
     }
 
-    pub fn log(&self, sequence: u64, id: u64) -> Option<&ArchivedLogInfo> {
+    pub(super) fn log(&self, sequence: u64, id: u64) -> Option<&ArchivedLogInfo> {
         let is_it = |log: &&ArchivedLogInfo| {
             log.sequence == sequence && u64::from_le_bytes(log.incarnation_id.0) == id
         };

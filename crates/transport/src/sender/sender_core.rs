@@ -115,6 +115,16 @@ impl SenderCore {
         Scn(self.acknowledged.load(SeqCst))
     }
 
+    /// What it has acknowledged, if commits wait for it.
+    pub fn waited_for(&self) -> Option<Scn> {
+        self.is_required().then(|| self.acknowledged())
+    }
+
+    /// Newest position that is on the destination's disk, as last reported over the present connection.
+    pub fn hardened(&self) -> Scn {
+        lock(&self.destination).positions().1
+    }
+
     /// Time until the next attempt to connect; see [`Destination::connect_due`].
     pub fn connect_due(&self) -> Option<Duration> {
         self.with_destination(|destination, now| destination.connect_due(now))

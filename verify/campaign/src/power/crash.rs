@@ -3,6 +3,7 @@
 use super::application::AppDatabase;
 use super::members;
 use super::members::Strike;
+use super::sites::{Policy, Site};
 use super::truth::inspect;
 use super::world::World;
 use standfast_environment::state::control::Role;
@@ -60,13 +61,14 @@ impl World {
             (result, _) => result,
         };
         let primary_down = !self.primary_machine.is_powered();
-        let standby_down = self.standby_machine.as_ref().is_some_and(|machine| !machine.is_powered());
-        if let (Err(error), false, false) = (&result, primary_down, standby_down) {
+        let is_down = |at: &usize| !self.standbys[*at].machine.is_powered();
+        let down: Vec<usize> = (0..self.standbys.len()).filter(is_down).collect();
+        if let (Err(error), false, true) = (&result, primary_down, down.is_empty()) {
             let alerts = self.primary.as_ref().map(PrimaryHost::alerts).unwrap_or_default();
             self.report.fail(format!("{error}\n    {alerts}"));
             return Err(());
         }
-        let recovered = self.recover(primary_down, standby_down, fate);
+        let recovered = self.recover(primary_down, down, fate);
         recovered.map_err(|error| {
             if self.ended_offline {
                 self.report.offline += 1;
@@ -76,26 +78,29 @@ impl World {
         })
     }
 
-    fn recover(&mut self, mut primary_down: bool, mut standby_down: bool, fate: Fate) -> Outcome<()> {
+    fn recover(&mut self, mut primary_down: bool, mut down: Vec<usize>, fate: Fate) -> Outcome<()> {
         if primary_down && fate.harsh && self.rng.chance(12) {
-            if let Some(machine) = &self.standby_machine {
-                machine.cut_power();
-                standby_down = true;
+            let first = self.pick_standby();
+            for at in 0..self.standbys.len() {
+                if Some(at) == first || self.rng.chance(30) {
+                    self.standbys[at].machine.cut_power();
+                }
             }
-        } else if standby_down && fate.harsh && self.rng.chance(12) {
+            down = (0..self.standbys.len()).filter(|at| !self.standbys[*at].machine.is_powered()).collect();
+        } else if !down.is_empty() && fate.harsh && self.rng.chance(12) {
             self.primary_machine.cut_power();
             primary_down = true;
         }
         if primary_down {
             self.kill_primary();
         }
-        if standby_down {
-            self.recover_standby(fate)?;
+        for at in down {
+            self.recover_standby(at, fate)?;
         }
         if primary_down {
-            let there = lock(&self.standby).is_some();
-            if there && fate.harsh && self.rng.chance(15) {
-                return self.fail_over(fate);
+            let taker = self.pick_standby().filter(|at| lock(&self.standbys[*at].host).is_some());
+            if let Some(taker) = taker.filter(|_| fate.harsh && self.rng.chance(15)) {
+                return self.fail_over(taker, fate);
             }
             self.recover_primary(fate)?;
         }
@@ -113,9 +118,8 @@ impl World {
         }
     }
 
-    fn all_powered(&self) -> bool {
-        self.primary_machine.is_powered()
-            && self.standby_machine.as_ref().is_none_or(|machine| machine.is_powered())
+    pub(super) fn all_powered(&self) -> bool {
+        self.primary_machine.is_powered() && self.standbys.iter().all(|site| site.machine.is_powered())
     }
 
     fn lose_power(&mut self, machine: &Arc<SimMachine>, fate: Fate, attempt: u32) {
@@ -123,8 +127,13 @@ impl World {
         machine.power_loss(loss, &mut self.rng);
         machine.repair_directories();
         self.report.crashes += 1;
-        let whose = if Arc::ptr_eq(machine, &self.primary_machine) { "primary" } else { "standby" };
-        trace::say(|| format!("power loss {loss:?} of the {whose}"));
+        match self.standbys.iter().find(|site| Arc::ptr_eq(&site.machine, machine)) {
+            Some(site) => {
+                trace::say(|| format!("power loss {loss:?} of standby {}", site.number));
+                self.databases.iter_mut().for_each(|database| database.truth.lost_power(site.number));
+            }
+            None => trace::say(|| format!("power loss {loss:?} of the primary")),
+        }
         if attempt == 0 {
             self.strike_members(machine);
         }
@@ -135,8 +144,9 @@ impl World {
 
     /// Lets the device of a member fail while everything runs.
     pub(super) fn break_member(&mut self, rng: &mut Rng) {
-        let machine = match &self.standby_machine {
-            Some(machine) if rng.chance(40) && lock(&self.standby).is_some() => machine.clone(),
+        let site = self.pick_standby().map(|at| &self.standbys[at]);
+        let machine = match site {
+            Some(site) if rng.chance(40) && lock(&site.host).is_some() => site.machine.clone(),
             _ => self.primary_machine.clone(),
         };
         match members::break_device(&machine, rng) {
@@ -161,49 +171,51 @@ impl World {
         }
     }
 
-    fn recover_standby(&mut self, fate: Fate) -> Outcome<()> {
+    fn recover_standby(&mut self, at: usize, fate: Fate) -> Outcome<()> {
         if let Some(link) = &self.link {
-            link.lose_standby();
+            link.lose_standby(at);
         }
         // What it had acknowledged it must still hold.
         self.note_releases();
-        *lock(&self.standby) = None;
-        let Some(machine) = self.standby_machine.clone() else { return Ok(()) };
+        *lock(&self.standbys[at].host) = None;
+        let machine = self.standbys[at].machine.clone();
         for attempt in 0.. {
             self.lose_power(&machine, fate, attempt);
-            self.standby_segment.lose();
-            match StandbyHost::open(&machine, &self.geometry, &self.standby_segment) {
+            let site = &self.standbys[at];
+            site.segment.lose();
+            match StandbyHost::open(&machine, &site.geometry, &site.segment) {
                 Ok(standby) => {
-                    trace::say(|| format!("the standby is back: {}", standby.alerts()));
-                    *lock(&self.standby) = Some(standby);
+                    trace::say(|| format!("standby {} is back: {}", site.number, standby.alerts()));
+                    *lock(&site.host) = Some(standby);
                     break;
                 }
                 Err(_) if !machine.is_powered() => {}
-                Err(error) => return Err(format!("the standby does not come back: {error}")),
+                Err(error) => return Err(format!("standby {} does not come back: {error}", site.number)),
             }
         }
-        self.check_standby(&machine)
+        self.check_standby(at)
     }
 
     /// Checks that no acknowledged redo is missing, and that every database is in a state that was once committed.
-    fn check_standby(&mut self, machine: &Arc<SimMachine>) -> Outcome<()> {
+    fn check_standby(&mut self, at: usize) -> Outcome<()> {
+        let site = &self.standbys[at];
         let Some((end, databases)) =
-            lock(&self.standby).as_ref().map(|standby| (standby.log().received_end(), standby.databases()))
+            lock(&site.host).as_ref().map(|standby| (standby.log().received_end(), standby.databases()))
         else {
             return Ok(());
         };
-        if end < self.hardened_floor {
-            let note = format!("the standby holds redo up to {end}, it acknowledged {}", self.hardened_floor);
-            self.report.lose(1, note);
+        if end < site.hardened_floor {
+            let (number, floor) = (site.number, site.hardened_floor);
+            self.report.lose(1, format!("standby {number} holds redo up to {end}, it acknowledged {floor}"));
         }
         for (name, path) in databases {
             let Some(database) = self.databases.iter().find(|database| database.truth.name == name) else {
                 continue;
             };
-            match inspect(machine, &path, &mut self.report) {
+            match inspect(&site.machine, &path, &mut self.report) {
                 Ok(state) => database.truth.seen_on_standby(&state, &mut self.report),
-                Err(_) if !machine.is_powered() => {}
-                Err(error) => return Err(format!("standby {error}")),
+                Err(_) if !site.machine.is_powered() => {}
+                Err(error) => return Err(format!("standby {} {error}", site.number)),
             }
         }
         Ok(())
@@ -324,10 +336,8 @@ impl World {
         machine.disk().rename(path, &path.with_extension(AWAY)).map_err(|error| error.to_string())?;
         let environment = self.geometry.environment(machine, &self.primary_segment)?;
         let mut host = PrimaryHost::open_without(machine, environment, 1)?;
-        host.keep_archives_from(match &self.standby_machine {
-            Some(_) => self.hardened_floor,
-            None => Scn(u64::MAX),
-        });
+        let needed = self.standbys.iter().map(|site| site.hardened_floor).min();
+        host.keep_archives_from(needed.unwrap_or(Scn(u64::MAX)));
         trace::say(|| format!("without database {away}: {}", host.alerts()));
         let mut rng = self.rng.fork();
         let others: Vec<usize> = (0..self.databases.len()).filter(|index| *index != away).collect();
@@ -358,19 +368,27 @@ impl World {
             .map_err(|error| error.to_string())
     }
 
-    /// Abandons the primary's machine and fails over to the standby.
-    pub fn fail_over(&mut self, fate: Fate) -> Outcome<()> {
+    /// Abandons the primary's machine and fails over to the standby `taker`, which the others follow unless they are
+    /// abandoned as well.
+    pub fn fail_over(&mut self, taker: usize, fate: Fate) -> Outcome<()> {
         self.kill_primary();
-        let Some(machine) = self.standby_machine.take() else { return Ok(()) };
         self.report.failovers += 1;
+        let number = self.standbys[taker].number;
+        for at in (0..self.standbys.len()).rev() {
+            if at != taker && self.rng.chance(30) {
+                let gone = self.standbys.remove(at);
+                self.databases.iter_mut().for_each(|database| database.truth.forget(gone.number));
+            }
+        }
+        let Some(taker) = self.standbys.iter().position(|site| site.number == number) else { return Ok(()) };
+        let machine = self.standbys[taker].machine.clone();
         if fate.harsh && self.rng.chance(50) {
             arm(&machine, &mut self.rng, 40);
         }
-        let mut standby = lock(&self.standby).take();
-        let segment = std::mem::replace(&mut self.standby_segment, SegmentFile::unique());
+        let mut standby = lock(&self.standbys[taker].host).take();
         let mut attempt = 0;
         let host = loop {
-            let opened = self.open_as_primary(&machine, standby.take(), &segment);
+            let opened = open_as_primary(&self.standbys[taker], standby.take());
             match opened {
                 Ok(host) => break host,
                 Err(_) if !machine.is_powered() => {}
@@ -378,16 +396,31 @@ impl World {
             }
             attempt += 1;
             self.lose_power(&machine, fate, attempt);
-            segment.lose();
+            self.standbys[taker].segment.lose();
         };
-        self.primary_segment = segment;
+        let site = self.standbys.remove(taker);
+        self.primary_segment = site.segment;
         self.primary_machine = machine;
-        let records = host.environment.control().databases;
+        self.geometry = site.geometry;
+        if self.shape.policy == Policy::Protect {
+            self.shape.policy = Policy::Continue;
+        }
+        let control = host.environment.control();
+        self.branch = control.incarnations.last().map_or(Scn::ZERO, |incarnation| incarnation.branch);
+        self.standbys.retain(|site| {
+            let follows = site.has_entered_only(&control.incarnations);
+            self.report.cannot_follow += u64::from(!follows);
+            follows
+        });
+        for database in &mut self.databases {
+            database.truth.keep_only(self.standbys.iter().map(|site| site.number).chain([number]));
+        }
+        let records = control.databases;
         self.primary = Some(host);
         let databases = std::mem::take(&mut self.databases);
         for mut database in databases {
             let Some(record) = records.iter().find(|record| record.id == database.truth.id) else {
-                database.truth.missing(&mut self.report);
+                database.truth.missing(number, &mut self.report);
                 continue;
             };
             database.path = record.path.clone();
@@ -395,38 +428,35 @@ impl World {
                 Ok(state) => state,
                 Err(_) if !self.primary_machine.is_powered() => {
                     // The failover is complete and durable: the next recovery checks the database.
-                    database.truth.failed_over_unseen();
+                    database.truth.failed_over_unseen(number);
                     self.databases.push(database);
                     continue;
                 }
                 Err(error) => return Err(format!("after failover: {error}")),
             };
-            if database.truth.is_unborn(&state) {
+            if database.truth.is_unborn(number, &state) {
                 continue;
             }
-            database.truth.failed_over(&state, &mut self.report);
+            database.truth.failed_over(number, &state, &mut self.report);
             self.databases.push(database);
         }
         self.attach_link()
     }
+}
 
-    fn open_as_primary(
-        &mut self,
-        machine: &Arc<SimMachine>,
-        standby: Option<StandbyHost>,
-        segment: &SegmentFile,
-    ) -> Outcome<PrimaryHost> {
-        let standby = match standby {
-            Some(standby) => standby,
-            None if standby::role(machine)? == Role::Primary => {
-                return PrimaryHost::open(machine, &self.geometry, segment);
-            }
-            None => StandbyHost::open(machine, &self.geometry, segment)?,
-        };
-        let (environment, applier, received) = standby.into_parts()?;
-        let done = take_over(&environment, applier, &received, false).map_err(|error| error.to_string())?;
-        let host = PrimaryHost::open_in(machine, environment);
-        drop(done.keepers);
-        host
-    }
+/// Opens the standby of `site` as primary, from where an attempt before has come.
+fn open_as_primary(site: &Site, standby: Option<StandbyHost>) -> Outcome<PrimaryHost> {
+    let Site { machine, geometry, segment, .. } = site;
+    let standby = match standby {
+        Some(standby) => standby,
+        None if standby::role(machine)? == Role::Primary => {
+            return PrimaryHost::open(machine, geometry, segment);
+        }
+        None => StandbyHost::open(machine, geometry, segment)?,
+    };
+    let (environment, applier, received) = standby.into_parts()?;
+    let done = take_over(&environment, applier, &received, false).map_err(|error| error.to_string())?;
+    let host = PrimaryHost::open_in(machine, environment);
+    drop(done.keepers);
+    host
 }

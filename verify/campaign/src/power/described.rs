@@ -1,13 +1,14 @@
-//! Positions of both instances, for the trace and for reports.
+//! Positions of all instances, for the trace and for reports.
 
+use super::sites::Site;
 use super::world::World;
 use standfast_simulation::lock;
 use standfast_transport::StandbyLog;
 
 impl World {
-    /// Describes the positions of both instances.
+    /// Describes the positions of all instances.
     pub(super) fn described(&self) -> String {
-        format!("{}; {}", self.primary_described(), self.standby_described())
+        format!("{}; {}", self.primary_described(), self.standbys_described())
     }
 
     fn primary_described(&self) -> String {
@@ -32,15 +33,22 @@ impl World {
         text
     }
 
-    fn standby_described(&self) -> String {
-        let held = lock(&self.standby);
-        let (Some(standby), Some(machine)) = (held.as_ref(), &self.standby_machine) else {
-            return "no standby".to_owned();
-        };
+    fn standbys_described(&self) -> String {
+        let all: Vec<String> = self.standbys.iter().map(Site::described).collect();
+        if all.is_empty() { "no standby".to_owned() } else { all.join("; ") }
+    }
+}
+
+impl Site {
+    fn described(&self) -> String {
+        let held = lock(&self.host);
+        let Some(standby) = held.as_ref() else { return format!("standby {} is down", self.number) };
         let log = standby.log();
         format!(
-            "standby at boundary {}: received {}, confirmed {}, applied {}",
-            machine.boundaries(),
+            "standby {} {:?} at boundary {}: received {}, confirmed {}, applied {}",
+            self.number,
+            self.mode(),
+            self.machine.boundaries(),
             log.received_end(),
             log.confirmed(),
             log.applied()

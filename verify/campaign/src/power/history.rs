@@ -4,7 +4,7 @@ use super::crash::{Fate, arm, draw_loss};
 use super::report::PowerReport;
 use super::world::World;
 use standfast_simulation::Outcome;
-use standfast_testkit::{CrashPlace, Loss, Rng, SqliteSeed};
+use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine, SqliteSeed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A rule that is broken on purpose, to show that the campaign finds it.
@@ -56,9 +56,7 @@ fn random_history(seed: u64, sabotage: Sabotage) -> PowerReport {
         Err(error) => return could_not_begin(seed, error),
     };
     world.primary_machine.set_lying(sabotage == Sabotage::PrimaryLies);
-    if let Some(machine) = &world.standby_machine {
-        machine.set_lying(sabotage == Sabotage::StandbyLies);
-    }
+    world.standbys.iter().for_each(|site| site.machine.set_lying(sabotage == Sabotage::StandbyLies));
     let lives = world.rng.between(2, 6);
     for _ in 0..lives {
         if live(&mut world).is_err() {
@@ -76,8 +74,10 @@ fn live(world: &mut World) -> Result<(), ()> {
     if rng.chance(70) {
         arm(&world.primary_machine, &mut rng, 60);
     }
-    if let Some(machine) = world.standby_machine.as_ref().filter(|_| rng.chance(50)) {
-        arm(machine, &mut rng, 60);
+    for site in &world.standbys {
+        if rng.chance(50) {
+            arm(&site.machine, &mut rng, 60);
+        }
     }
     let breaks = (world.geometry.members() > 1 && rng.chance(35)).then(|| rng.below(events));
     for nth in 0..events {
@@ -93,14 +93,14 @@ fn live(world: &mut World) -> Result<(), ()> {
     }
     if rng.chance(60) {
         // Also between two sync boundaries.
-        let standby = world.standby_machine.clone().filter(|_| rng.chance(30));
-        standby.as_ref().unwrap_or(&world.primary_machine).cut_power();
+        let standby = world.pick_standby().filter(|_| rng.chance(30));
+        standby.map_or(&world.primary_machine, |at| &world.standbys[at].machine).cut_power();
         world.settle(Ok(()), HARSH)?;
     }
     if rng.chance(30) {
         return catch_up(world, HARSH);
     }
-    if world.standby_machine.is_none() && rng.chance(70) {
+    if world.lacks_standbys() && rng.chance(70) {
         let made = world.make_standby();
         world.settle(made, HARSH)?;
     }
@@ -123,9 +123,7 @@ fn catch_up(world: &mut World, fate: Fate) -> Result<(), ()> {
 
 fn finish(world: &mut World, fate: Fate) -> Result<(), ()> {
     world.primary_machine.cancel_crash();
-    if let Some(machine) = &world.standby_machine {
-        machine.cancel_crash();
-    }
+    world.standbys.iter().for_each(|site| site.machine.cancel_crash());
     catch_up(world, fate)
 }
 
@@ -140,9 +138,7 @@ fn fixed(seed: u64, events: u32, prepare: impl FnOnce(&World)) -> Outcome<(World
     prepare(&world);
     for _ in 0..events {
         let event = world.event();
-        let down = !world.primary_machine.is_powered()
-            || world.standby_machine.as_ref().is_some_and(|machine| !machine.is_powered());
-        if down {
+        if !world.all_powered() {
             return Ok((world, true));
         }
         let gentle = Fate { loss: None, harsh: false };
@@ -153,16 +149,15 @@ fn fixed(seed: u64, events: u32, prepare: impl FnOnce(&World)) -> Outcome<(World
     Ok((world, false))
 }
 
-/// Cuts the power at every sync boundary of both machines in the fixed history of `seed`, before, during and after it,
+/// Cuts the power at every sync boundary of all machines in the fixed history of `seed`, before, during and after it,
 /// with every kind of loss. Tries only boundaries whose number modulo `share.1` is `share.0`.
 pub fn run_boundaries(seed: u64, events: u32, share: (u64, u64)) -> PowerReport {
     let mut sum = PowerReport { seed, ..PowerReport::default() };
-    let rehearsal = guarded_boundaries(seed, events);
-    let [primary, standby] = match rehearsal {
+    let counts = match guarded_boundaries(seed, events) {
         Ok(counts) => counts,
         Err(report) => return *report,
     };
-    for (on_standby, count) in [(false, primary), (true, standby)] {
+    for (machine, count) in counts.into_iter().enumerate() {
         for boundary in (1..=count).filter(|boundary| boundary % share.1 == share.0) {
             sum.boundaries += 1;
             for place in CrashPlace::ALL {
@@ -172,10 +167,10 @@ pub fn run_boundaries(seed: u64, events: u32, share: (u64, u64)) -> PowerReport 
                     let fate = Fate { loss: Some(loss), harsh: false };
                     let variant = (boundary << 4) + ((index as u64) << 2) + place as u64;
                     let mut report =
-                        guarded(seed, || crash_at(seed, events, on_standby, boundary, place, fate, variant));
-                    let machine = if on_standby { "standby" } else { "primary" };
+                        guarded(seed, || crash_at(seed, events, machine, boundary, place, fate, variant));
                     for note in &mut report.notes {
-                        *note = format!("boundary {boundary} of the {machine}, {place:?}, {loss:?}: {note}");
+                        *note =
+                            format!("boundary {boundary} of machine {machine}, {place:?}, {loss:?}: {note}");
                     }
                     sum.add(report);
                 }
@@ -185,17 +180,22 @@ pub fn run_boundaries(seed: u64, events: u32, share: (u64, u64)) -> PowerReport 
     sum
 }
 
-fn guarded_boundaries(seed: u64, events: u32) -> Result<[u64; 2], Box<PowerReport>> {
-    let mut counts = [0; 2];
+/// The machines of a history: that of the primary, then those of the standbys.
+fn machines(world: &World) -> Vec<&SimMachine> {
+    let standbys = world.standbys.iter().map(|site| &*site.machine);
+    std::iter::once(&*world.primary_machine).chain(standbys).collect()
+}
+
+/// Sync boundaries of each machine in the fixed history of `seed`.
+fn guarded_boundaries(seed: u64, events: u32) -> Result<Vec<u64>, Box<PowerReport>> {
+    let mut counts = Vec::new();
     let report = guarded(seed, || {
-        let mut before = [0; 2];
-        let of = |world: &World| {
-            [world.primary_machine.boundaries(), world.standby_machine.as_ref().map_or(0, |m| m.boundaries())]
-        };
+        let mut before = Vec::new();
+        let of = |world: &World| machines(world).iter().map(|machine| machine.boundaries()).collect();
         match fixed(seed, events, |world| before = of(world)) {
             Ok((world, _)) => {
-                let after = of(&world);
-                counts = [after[0] - before[0], after[1] - before[1]];
+                let after: Vec<u64> = of(&world);
+                counts = after.iter().zip(&before).map(|(after, before)| after - before).collect();
                 world.report.clone()
             }
             Err(error) => could_not_begin(seed, error),
@@ -207,16 +207,13 @@ fn guarded_boundaries(seed: u64, events: u32) -> Result<[u64; 2], Box<PowerRepor
 fn crash_at(
     seed: u64,
     events: u32,
-    on_standby: bool,
+    machine: usize,
     boundary: u64,
     place: CrashPlace,
     fate: Fate,
     variant: u64,
 ) -> PowerReport {
-    let armed = |world: &World| match &world.standby_machine {
-        Some(machine) if on_standby => machine.crash_at(boundary, place),
-        _ => world.primary_machine.crash_at(boundary, place),
-    };
+    let armed = |world: &World| machines(world)[machine].crash_at(boundary, place);
     let (mut world, down) = match fixed(seed, events, armed) {
         Ok(outcome) => outcome,
         Err(error) => return could_not_begin(seed, error),

@@ -25,6 +25,12 @@ pub struct PowerReport {
     /// How often blocks of redo log members were damaged, each block in one of two members.
     #[serde(default)]
     pub damaged_members: u64,
+    /// Gaps that archived logs have filled over connections of their own.
+    #[serde(default)]
+    pub gaps: u64,
+    /// Standbys that could not follow another one that was opened as primary, because their redo did not fit its own.
+    #[serde(default)]
+    pub cannot_follow: u64,
     pub acknowledged: u64,
     /// Acknowledged commits that were missing afterwards.
     pub lost: u64,
@@ -95,6 +101,8 @@ impl PowerReport {
         self.failed_members += other.failed_members;
         self.log_changes += other.log_changes;
         self.damaged_members += other.damaged_members;
+        self.gaps += other.gaps;
+        self.cannot_follow += other.cannot_follow;
         self.acknowledged += other.acknowledged;
         self.lost += other.lost;
         self.integrity_failures += other.integrity_failures;
@@ -113,8 +121,14 @@ impl std::fmt::Display for PowerReport {
         self.notes.iter().try_for_each(|note| writeln!(f, "FOUND {note}"))?;
         writeln!(
             f,
-            "{} seeds, {} boundaries, {} power losses, {} failovers, {} full images",
-            self.seeds, self.boundaries, self.crashes, self.failovers, self.resynchronisations
+            "{} seeds, {} boundaries, {} power losses, {} failovers ({} standbys cannot follow), {} gaps, {} full images",
+            self.seeds,
+            self.boundaries,
+            self.crashes,
+            self.failovers,
+            self.cannot_follow,
+            self.gaps,
+            self.resynchronisations
         )?;
         writeln!(
             f,

@@ -1,4 +1,13 @@
-//! What must be found after a power loss: every committed state, and which of them were acknowledged.
+//! What must be found after a power loss: every committed state, which of them were acknowledged, and what each standby
+//! must have of them.
+//!
+//! | mode | a standby that commits waited for has each acknowledged commit |
+//! |---|---|
+//! | SYNC AFFIRM | from the acknowledgement on, whatever loses power |
+//! | FASTSYNC | from the acknowledgement on, until it loses power itself before it has written the redo |
+//! | ASYNC | once it has reported that the redo is on its disk |
+//!
+//! In every mode, and whether or not commits wait for it, a standby shows only states that were committed.
 
 use super::report::PowerReport;
 use rusqlite::Connection;
@@ -7,7 +16,7 @@ use standfast_simulation::Outcome;
 use standfast_simulation::databases::open_plain;
 use standfast_testkit::SimMachine;
 use standfast_types::{DatabaseId, PageNo, ReleasePosition};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -53,6 +62,27 @@ struct Dropped {
     base: usize,
 }
 
+/// What a standby must have, as the index of the newest state.
+#[derive(Clone, Copy, Debug, Default)]
+struct Floor {
+    /// As long as it does not lose power.
+    received: usize,
+    hardened: usize,
+}
+
+/// What a standby has promised with the acknowledgements since this was last asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise {
+    /// Number of its instance.
+    pub standby: u8,
+    /// Commits waited for it until it had received their redo.
+    pub received: bool,
+    /// Commits waited for it until it had written their redo.
+    pub hardened: bool,
+    /// It has written all redo that the primary has.
+    pub holds_all: bool,
+}
+
 /// What is known of one database.
 pub struct Truth {
     pub id: DatabaseId,
@@ -63,8 +93,8 @@ pub struct Truth {
     pending: VecDeque<Pending>,
     /// Index of the newest state whose commit was acknowledged.
     acknowledged: usize,
-    /// Index of the newest acknowledged state that a standby has as well.
-    protected: usize,
+    /// What each standby must have, by the number of its instance.
+    floors: BTreeMap<u8, Floor>,
 }
 
 impl Truth {
@@ -77,17 +107,18 @@ impl Truth {
             dropped: Vec::new(),
             pending: VecDeque::new(),
             acknowledged: 0,
-            protected: 0,
+            floors: BTreeMap::new(),
         }
     }
 
     /// Describes the state of its commits for the trace.
     pub(super) fn described(&self) -> String {
         let newest = self.states.len() - 1;
-        format!(
-            "{}: state {newest}, acknowledged {}, protected {}",
-            self.name, self.acknowledged, self.protected
-        )
+        let floor = |(standby, floor): (&u8, &Floor)| {
+            format!("; standby {standby} received {}, hardened {}", floor.received, floor.hardened)
+        };
+        let floors: String = self.floors.iter().map(floor).collect();
+        format!("{}: state {newest}, acknowledged {}{floors}", self.name, self.acknowledged)
     }
 
     pub fn newest(&self) -> Option<&State> {
@@ -109,7 +140,7 @@ impl Truth {
     }
 
     /// Returns commits up to `durable` to the applications; returns how many.
-    pub fn released(&mut self, durable: ReleasePosition, with_standby: bool) -> u64 {
+    pub fn released(&mut self, durable: ReleasePosition, promises: &[Promise]) -> u64 {
         let mut count = 0;
         while let Some(pending) = self.pending.front() {
             match pending.release {
@@ -127,15 +158,44 @@ impl Truth {
             }
             self.pending.pop_front();
         }
-        if with_standby {
-            self.protected = self.acknowledged;
+        for promise in promises {
+            let floor = self.floors.entry(promise.standby).or_default();
+            if promise.holds_all || promise.hardened && count > 0 {
+                floor.hardened = floor.hardened.max(self.acknowledged);
+            }
+            if promise.received && count > 0 {
+                floor.received = floor.received.max(self.acknowledged);
+            }
+            floor.received = floor.received.max(floor.hardened);
         }
         count
     }
 
     /// Records that a standby has caught up and holds everything acknowledged so far.
-    pub fn caught_up(&mut self) {
-        self.protected = self.acknowledged;
+    pub fn caught_up(&mut self, standby: u8) {
+        let acknowledged = self.acknowledged;
+        self.floors.insert(standby, Floor { received: acknowledged, hardened: acknowledged });
+    }
+
+    /// Records that a standby has lost power, and with it the redo that it had not written.
+    pub fn lost_power(&mut self, standby: u8) {
+        if let Some(floor) = self.floors.get_mut(&standby) {
+            floor.received = floor.hardened;
+        }
+    }
+
+    /// Forgets a standby that is gone.
+    pub fn forget(&mut self, standby: u8) {
+        self.floors.remove(&standby);
+    }
+
+    /// Forgets all standbys but `standbys`.
+    pub fn keep_only(&mut self, standbys: impl Iterator<Item = u8> + Clone) {
+        self.floors.retain(|standby, _| standbys.clone().any(|kept| kept == *standby));
+    }
+
+    fn floor(&self, standby: u8) -> usize {
+        self.floors.get(&standby).map_or(0, |floor| floor.received)
     }
 
     /// Whether an application still waits for a commit with a known release position.
@@ -143,27 +203,29 @@ impl Truth {
         self.pending.iter().any(|pending| pending.release.is_some())
     }
 
-    /// Records that the instance that was opened as primary does not know the database.
-    pub fn missing(&self, report: &mut PowerReport) {
-        if self.protected > 0 {
-            report.lose(self.protected as u64, format!("{} is not there after a failover", self.name));
+    /// Records that the standby that was opened as primary does not know the database.
+    pub fn missing(&self, standby: u8, report: &mut PowerReport) {
+        let floor = self.floor(standby);
+        if floor > 0 {
+            report.lose(floor as u64, format!("{} is not there after a failover", self.name));
         }
     }
 
-    /// Whether the first full resync image of the database had not arrived: no commit of it was acknowledged with a
-    /// standby.
-    pub fn is_unborn(&self, found: &State) -> bool {
-        self.protected == 0 && found.pages() <= 1
+    /// Whether the first full resync image of the database had not arrived at `standby`, which had to have no commit of
+    /// it.
+    pub fn is_unborn(&self, standby: u8, found: &State) -> bool {
+        self.floor(standby) == 0 && found.pages() <= 1
     }
 
-    /// Records that a standby was opened as primary, but the database was not inspected yet.
-    pub fn failed_over_unseen(&mut self) {
+    /// Records that `standby` was opened as primary, but the database was not inspected yet.
+    pub fn failed_over_unseen(&mut self, standby: u8) {
         self.pending.clear();
-        self.acknowledged = self.protected;
-        let dropped = std::mem::take(&mut self.dropped);
+        self.acknowledged = self.floor(standby);
+        self.floors.remove(&standby);
+        self.lower_floors(self.acknowledged);
         // The next recovery may find any state that the standby can hold.
-        let legal = dropped.into_iter().filter(|dropped| dropped.base >= self.protected);
-        self.states.extend(legal.map(|dropped| dropped.state));
+        let legal = self.dropped.iter().filter(|dropped| dropped.base >= self.acknowledged);
+        self.states.extend(legal.map(|dropped| dropped.state.clone()));
     }
 
     /// Drops the waiting commits of all sessions.
@@ -175,10 +237,7 @@ impl Truth {
     pub fn primary_recovered(&mut self, found: &State, report: &mut PowerReport) {
         self.pending.clear();
         match self.position(found) {
-            Some(at) if at >= self.acknowledged => {
-                let base = at;
-                self.dropped.extend(self.states.drain(at + 1..).map(|state| Dropped { state, base }));
-            }
+            Some(at) if at >= self.acknowledged => self.fall_back(at),
             Some(at) => {
                 let lost = (self.acknowledged - at) as u64;
                 report.lose(
@@ -194,23 +253,49 @@ impl Truth {
         }
     }
 
-    /// Judges the state that a standby has after it was opened as primary.
-    pub fn failed_over(&mut self, found: &State, report: &mut PowerReport) {
+    /// Judges the state that `standby` has after it was opened as primary. The other standbys follow it from now on.
+    pub fn failed_over(&mut self, standby: u8, found: &State, report: &mut PowerReport) {
         self.pending.clear();
-        self.acknowledged = self.protected;
+        let floor = self.floor(standby);
+        self.floors.remove(&standby);
         match (self.position(found), self.dropped.iter().rposition(|dropped| dropped.state == *found)) {
-            (Some(at), _) if at >= self.protected => self.states.truncate(at + 1),
-            (_, Some(at)) if self.dropped[at].base >= self.protected => {}
-            (Some(at), _) => {
-                let lost = (self.protected - at) as u64;
-                report.lose(
-                    lost,
-                    format!("{} after failover: state {at}, {} protected", self.name, self.protected),
-                );
+            (Some(at), _) if at >= floor => {
+                self.fall_back(at);
+                self.acknowledged = at;
             }
-            (None, _) => self.unknown(found, report),
+            (_, Some(at)) if self.dropped[at].base >= floor => {
+                self.fall_back(self.dropped[at].base);
+                self.states.push(found.clone());
+                self.acknowledged = self.states.len() - 1;
+            }
+            (Some(at), _) => {
+                let note = format!("{} after failover: state {at}, must have {floor}", self.name);
+                report.lose((floor - at) as u64, note);
+                self.start_over(found);
+            }
+            (None, _) => {
+                self.unknown(found, report);
+                self.start_over(found);
+            }
         }
-        self.start_over(found);
+        if self.floors.is_empty() {
+            self.start_over(found);
+        }
+    }
+
+    /// The history continues from the state `at`. Standbys may still hold the states after it.
+    fn fall_back(&mut self, at: usize) {
+        self.dropped.iter_mut().for_each(|dropped| dropped.base = dropped.base.min(at));
+        let after = self.states.drain(at + 1..);
+        self.dropped.extend(after.map(|state| Dropped { state, base: at }));
+        self.lower_floors(at);
+    }
+
+    fn lower_floors(&mut self, at: usize) {
+        for floor in self.floors.values_mut() {
+            floor.received = floor.received.min(at);
+            floor.hardened = floor.hardened.min(at);
+        }
     }
 
     /// Judges the state of a standby: it must have been committed on the primary.
@@ -228,7 +313,8 @@ impl Truth {
     fn start_over(&mut self, found: &State) {
         self.states = vec![found.clone()];
         self.dropped.clear();
-        (self.acknowledged, self.protected) = (0, 0);
+        self.acknowledged = 0;
+        self.lower_floors(0);
     }
 
     fn position(&self, found: &State) -> Option<usize> {

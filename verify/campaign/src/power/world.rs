@@ -1,8 +1,11 @@
-//! Two machines, their instances and the applications; runs one event at a time.
+//! The machines of a primary and its standbys, their instances and the applications; runs one event at a time.
 
 use super::application::AppDatabase;
 use super::report::PowerReport;
-use super::truth::{State, inspect};
+use super::sites::{Policy, Shape, Site, name_of};
+use super::truth::{Promise, State, inspect};
+use standfast_environment::config::destination_config::TransportMode;
+use standfast_environment::state::control::Control;
 use standfast_primary::commit::primary::NoShipping;
 use standfast_simulation::databases::create_database;
 use standfast_simulation::databases::open_plain;
@@ -12,7 +15,8 @@ use standfast_simulation::site::{Geometry, SegmentFile};
 use standfast_simulation::standby::{self, StandbyHost};
 use standfast_simulation::{Held, Outcome, lock, trace};
 use standfast_testkit::{Rng, SimMachine};
-use standfast_transport::StandbyLog;
+use standfast_transport::protection::ProtectionMode;
+use standfast_transport::{RedoSource, RefuseCode, StandbyLog};
 use standfast_types::{ReleasePosition, Scn};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,20 +28,19 @@ const ROUNDS_MAX: u32 = 10_000;
 
 pub struct World {
     pub(super) rng: Rng,
+    pub(super) shape: Shape,
+    /// That of the primary.
     pub(super) geometry: Geometry,
     pub(super) report: PowerReport,
     pub(super) primary_machine: Arc<SimMachine>,
-    pub(super) standby_machine: Option<Arc<SimMachine>>,
     pub(super) primary: Option<PrimaryHost>,
-    pub(super) standby: Held<StandbyHost>,
+    /// In the order of the destinations of `link`.
+    pub(super) standbys: Vec<Site>,
     pub(super) link: Option<Arc<Link>>,
     pub(super) databases: Vec<AppDatabase>,
     pub(super) primary_segment: SegmentFile,
-    pub(super) standby_segment: SegmentFile,
-    /// The present standby has acknowledged the redo up to here.
-    pub(super) hardened_floor: Scn,
-    /// Commits wait for the standby even while it is absent.
-    pub(super) stall: bool,
+    /// Where the redo of the newest incarnation begins.
+    pub(super) branch: Scn,
     /// The history ended because a database correctly went offline.
     pub(super) ended_offline: bool,
     instances: u8,
@@ -45,29 +48,31 @@ pub struct World {
 }
 
 impl World {
-    /// Creates a primary with one database, and a standby.
+    /// Creates a primary with one database, and its standbys.
     pub fn new(seed: u64) -> Outcome<World> {
         let mut rng = Rng::new(seed);
-        let geometry = Geometry::draw(&mut rng);
+        let geometry = Geometry::draw(&mut rng).named(&name_of(1));
         let machine = SimMachine::new(rng.next_u64());
         geometry.init(&machine)?;
         let primary_segment = SegmentFile::unique();
         let primary = PrimaryHost::open(&machine, &geometry, &primary_segment)?;
-        let stall = rng.chance(70);
+        let shape = Shape::draw(seed, rng.chance(70));
+        if shape.policy == Policy::Protect {
+            let set = |control: &mut Control| control.protection_mode = ProtectionMode::MaximumProtection;
+            primary.environment.update_control(set).map_err(|error| error.to_string())?;
+        }
         let mut world = World {
             rng,
+            shape,
             geometry,
             report: PowerReport { seed, ..PowerReport::default() },
             primary_machine: machine,
-            standby_machine: None,
             primary: Some(primary),
-            standby: Held::default(),
+            standbys: Vec::new(),
             link: None,
             databases: Vec::new(),
             primary_segment,
-            standby_segment: SegmentFile::unique(),
-            hardened_floor: Scn::ZERO,
-            stall,
+            branch: Scn::ZERO,
             ended_offline: false,
             instances: 1,
             names: 0,
@@ -79,10 +84,14 @@ impl World {
             world.make_standby()?;
         }
         world.protect()?;
-        if !early {
+        while world.lacks_standbys() {
             world.make_standby()?;
         }
         Ok(world)
+    }
+
+    pub(super) fn lacks_standbys(&self) -> bool {
+        self.standbys.len() < self.shape.standbys
     }
 
     /// Returns the primary, which must be open.
@@ -100,52 +109,77 @@ impl World {
         let mut rng = self.rng.fork();
         let machine = self.primary_machine.clone();
         let page_size = create_database(&machine, &path, &mut rng)?;
-        let copy = self.standby_machine.is_some();
+        let copy = !self.standbys.is_empty();
         let id = self.host()?.protect(&name, path.clone(), page_size, copy)?;
         self.databases.push(AppDatabase::new(&machine, id, &name, path)?);
         Ok(())
     }
 
-    /// Makes a new machine the standby.
+    /// Makes a new machine a standby.
     pub(super) fn make_standby(&mut self) -> Outcome<()> {
         let machine = SimMachine::new(self.rng.next_u64());
-        let geometry = self.geometry.clone();
         self.instances = self.instances.wrapping_add(1);
-        let instance = self.instances;
+        let number = self.instances;
+        let geometry = self.geometry.named(&name_of(number));
+        let config = self.shape.destination(number, self.standbys.is_empty());
+        let skew = self.shape.skew();
         self.begin_copies()?;
         let host = self.host()?;
         host.drain()?;
-        standby::create(&machine, &geometry, host, instance)?;
-        self.standby_segment = SegmentFile::unique();
-        let opened = StandbyHost::open(&machine, &geometry, &self.standby_segment)?;
-        *lock(&self.standby) = Some(opened);
-        self.standby_machine = Some(machine);
-        self.hardened_floor = Scn::ZERO;
+        standby::create(&machine, &geometry, host, number)?;
+        let segment = SegmentFile::unique();
+        let opened = StandbyHost::open(&machine, &geometry, &segment)?;
+        let host = Held::default();
+        *lock(&host) = Some(opened);
+        let hardened_floor = Scn::ZERO;
+        self.standbys.push(Site { number, machine, geometry, segment, host, config, skew, hardened_floor });
         self.attach_link()
     }
 
-    /// Attaches the primary's destinations as configured.
+    /// Ends a standby for good.
+    pub(super) fn remove_standby(&mut self, at: usize) -> Outcome<()> {
+        let gone = self.standbys.remove(at);
+        self.databases.iter_mut().for_each(|database| database.truth.forget(gone.number));
+        self.attach_link()
+    }
+
+    /// Attaches the primary's destinations as configured; the present ones continue.
     pub(super) fn attach_link(&mut self) -> Outcome<()> {
-        if self.standby_machine.is_none() {
+        let before = self.link.take();
+        if self.standbys.is_empty() {
             self.host()?.shared.ship_through(Arc::new(NoShipping));
             return Ok(());
         }
-        let (stall, rng) = (self.stall, self.rng.fork());
-        let standby = self.standby.clone();
+        let destinations = self.standbys.iter().map(|site| site.destination(self.rng.fork())).collect();
         let host = self.host()?;
-        let link = Link::new(&host.source, &host.shared, &standby, stall, rng);
+        let link = Link::new(&host.source, &host.shared, destinations, before.as_deref());
         host.shared.ship_through(link.clone());
         self.link = Some(link);
         self.connect()
     }
 
+    /// Brings the network to all standbys up that are there.
     pub(super) fn connect(&mut self) -> Outcome<()> {
-        let Some(link) = self.link.clone() else { return Ok(()) };
-        if !link.is_connected() && lock(&self.standby).is_some() {
-            self.hardened_floor = Scn::ZERO;
-            link.connect();
-        }
+        (0..self.standbys.len()).for_each(|at| self.connect_to(at));
         Ok(())
+    }
+
+    fn connect_to(&mut self, at: usize) {
+        let Some(link) = &self.link else { return };
+        let site = &mut self.standbys[at];
+        if !link.is_connected(at) && lock(&site.host).is_some() {
+            site.hardened_floor = Scn::ZERO;
+            link.connect(at);
+        }
+    }
+
+    /// Draws a standby if there are several.
+    pub(super) fn pick_standby(&mut self) -> Option<usize> {
+        match self.standbys.len() {
+            0 => None,
+            1 => Some(0),
+            several => Some(self.rng.below(several as u64) as usize),
+        }
     }
 
     /// Kills the processes of the primary's machine; its disk stays as it is.
@@ -170,12 +204,15 @@ impl World {
         match dice {
             0..=449 => self.turn(),
             450..=569 => self.host()?.step().map(drop),
-            570..=709 => self.deliver(1 + dice % 4),
-            710..=769 => self.apply(),
-            770..=789 => self.sync_standby(),
+            570..=709 => match self.pick_standby() {
+                Some(at) => self.deliver(at, 1 + dice % 4),
+                None => Ok(()),
+            },
+            710..=769 => self.with_standby(|standby| standby.apply().map(drop)),
+            770..=789 => self.with_standby(StandbyHost::sync),
             790..=859 => self.checkpoint(),
             860..=889 => self.host()?.archive(),
-            890..=909 => self.archive_standby(),
+            890..=909 => self.with_standby(StandbyHost::archive),
             910..=929 => self.host()?.switch_log(),
             930..=949 => self.toggle_reader(),
             950..=969 => {
@@ -186,13 +223,18 @@ impl World {
             970..=974 => self.protect_when_quiescent(),
             975..=979 => self.checkpoint_everything(),
             980..=984 => {
-                if let Some(link) = &self.link {
-                    link.disconnect();
+                let at = self.pick_standby();
+                if let (Some(link), Some(at)) = (&self.link, at) {
+                    link.disconnect(at);
                 }
                 Ok(())
             }
             985..=989 => self.restart_primary(),
-            _ => self.connect(),
+            _ => {
+                let at = self.pick_standby();
+                at.into_iter().for_each(|at| self.connect_to(at));
+                Ok(())
+            }
         }
     }
 
@@ -212,33 +254,47 @@ impl World {
         self.databases[index].toggle_reader(&self.primary_machine)
     }
 
-    fn deliver(&mut self, messages: u64) -> Outcome<()> {
+    fn deliver(&mut self, at: usize, messages: u64) -> Outcome<()> {
         let Some(link) = self.link.clone() else { return Ok(()) };
         for _ in 0..messages {
-            if !link.deliver()? {
+            if !link.deliver(at)? {
                 break;
             }
         }
         if let Some(host) = &self.primary {
-            // Before the first acknowledgement it is unknown what the standby needs.
-            host.keep_archives_from(link.acknowledged());
+            // Before the first acknowledgement it is unknown what a standby needs.
+            let needed = (0..self.standbys.len()).map(|at| link.hardened(at)).min();
+            host.keep_archives_from(needed.unwrap_or(Scn(u64::MAX)));
         }
-        Ok(())
-    }
-
-    fn apply(&mut self) -> Outcome<()> {
-        if let Some(standby) = lock(&self.standby).as_ref() {
-            standby.apply()?;
+        match link.take_refusal(at) {
+            Some(code) => self.replace(at, code),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    fn sync_standby(&mut self) -> Outcome<()> {
-        lock(&self.standby).as_ref().map_or(Ok(()), StandbyHost::sync)
+    /// Ends a standby that cannot follow the primary. Only the failover to another one can be the cause: this one has
+    /// applied redo that the other had not, or lacks redo that the other had no more.
+    fn replace(&mut self, at: usize, code: RefuseCode) -> Outcome<()> {
+        let oldest = self.host()?.source.oldest();
+        let held = lock(&self.standbys[at].host).as_ref().map(|host| {
+            let log = host.log();
+            (log.confirmed(), log.received_end())
+        });
+        let is_due = held.is_some_and(|(confirmed, end)| match code {
+            RefuseCode::Diverged => confirmed > self.branch,
+            _ => end < oldest && oldest <= self.branch,
+        });
+        if !is_due {
+            return Err(format!("standby {at}, {held:?}, is refused: {code:?}"));
+        }
+        trace::say(|| format!("standby {at} cannot follow beyond {}: {code:?}", self.branch));
+        self.report.cannot_follow += 1;
+        self.remove_standby(at)
     }
 
-    fn archive_standby(&mut self) -> Outcome<()> {
-        lock(&self.standby).as_ref().map_or(Ok(()), StandbyHost::archive)
+    fn with_standby(&mut self, work: impl FnOnce(&StandbyHost) -> Outcome<()>) -> Outcome<()> {
+        let Some(at) = self.pick_standby() else { return Ok(()) };
+        lock(&self.standbys[at].host).as_ref().map_or(Ok(()), work)
     }
 
     /// Whether no writer is in the middle of a transaction: a checkpoint gate would wait for one in real time.
@@ -288,20 +344,34 @@ impl World {
     /// Releases the commits that may return to the applications now.
     pub(super) fn note_releases(&mut self) {
         let Some(host) = &self.primary else { return };
-        let required = self.link.as_ref().is_some_and(|link| link.is_required());
+        let durable = host.shared.buffer.durable();
+        let link = self.link.as_deref();
+        let promise = |(at, site): (usize, &Site)| link.map(|link| site.promise(link, at, durable));
+        let promises: Vec<Promise> = self.standbys.iter().enumerate().filter_map(promise).collect();
+        let protection = host.environment.of_control(|control| control.protection_mode);
+        let is_protected = protection != ProtectionMode::MaximumProtection
+            || !self.standbys.iter().any(|site| site.mode() == TransportMode::SyncAffirm)
+            || promises.iter().any(|promise| promise.hardened || promise.holds_all);
         for database in &mut self.databases {
             let id = database.truth.id.0;
             let (epoch, raw_salts) = host.shared.segment.epoch(id);
             database.truth.announced(epoch, raw_salts);
             let durable = ReleasePosition(host.shared.segment.durable(id));
-            let count = database.truth.released(durable, required);
+            let count = database.truth.released(durable, &promises);
             self.report.acknowledged += count;
             if count > 0 {
-                trace::say(|| format!("{}; required {required}", database.truth.described()));
+                trace::say(|| database.truth.described());
+                if !is_protected {
+                    let note = format!("{count} commits returned without a standby in maximum protection");
+                    self.report.fail(note);
+                }
             }
         }
-        if let Some(link) = &self.link {
-            self.hardened_floor = self.hardened_floor.max(link.acknowledged());
+        if let Some(link) = link {
+            self.report.gaps += link.take_gaps();
+            for (at, site) in self.standbys.iter_mut().enumerate() {
+                site.hardened_floor = site.hardened_floor.max(link.hardened(at));
+            }
         }
     }
 
@@ -315,17 +385,23 @@ impl World {
     pub fn catch_up(&mut self) -> Outcome<()> {
         self.begin_copies()?;
         self.host()?.drain()?;
-        if self.standby_machine.is_none() {
+        if self.standbys.is_empty() {
             self.make_standby()?;
         }
         self.connect()?;
         let mut rounds = 0;
         loop {
             self.host()?.drain()?;
-            self.deliver(u64::MAX)?;
-            self.apply()?;
+            // A standby that has left the stream is removed meanwhile.
+            (0..self.standbys.len()).rev().try_for_each(|at| self.deliver(at, u64::MAX))?;
             let end = self.host()?.shared.buffer.captured();
-            let applied = lock(&self.standby).as_ref().map_or(end, |standby| standby.log().applied());
+            let mut applied = end;
+            for site in &self.standbys {
+                if let Some(standby) = lock(&site.host).as_ref() {
+                    standby.apply()?;
+                    applied = applied.min(standby.log().applied());
+                }
+            }
             if applied == end {
                 break;
             }
@@ -338,26 +414,32 @@ impl World {
         self.compare()
     }
 
+    /// Compares the primary with all standbys, page by page.
     fn compare(&mut self) -> Outcome<()> {
-        let Some(machine) = self.standby_machine.clone() else { return Ok(()) };
-        let there = lock(&self.standby).as_ref().map(StandbyHost::databases).unwrap_or_default();
-        for database in &mut self.databases {
-            let read = || State::read(&open_plain(&self.primary_machine, &database.path)?);
-            let here = read().map_err(|error| error.to_string())?;
-            let name = &database.truth.name;
-            let Some((_, path)) = there.iter().find(|(other, _)| other == name) else {
-                self.report.differ(here.pages() as u64, format!("{name} is not on the standby"));
-                continue;
-            };
-            let copy = inspect(&machine, path, &mut self.report)?;
-            if here != copy {
-                let pages = here.differences(&copy);
-                self.report.differ(pages, format!("{name}: {pages} of {} pages differ", here.pages()));
+        let read = |database: &AppDatabase| State::read(&open_plain(&self.primary_machine, &database.path)?);
+        let here: rusqlite::Result<Vec<State>> = self.databases.iter().map(read).collect();
+        let here = here.map_err(|error| error.to_string())?;
+        for site in &self.standbys {
+            let there = lock(&site.host).as_ref().map(StandbyHost::databases).unwrap_or_default();
+            for (database, here) in self.databases.iter_mut().zip(&here) {
+                let (name, number) = (&database.truth.name, site.number);
+                let Some((_, path)) = there.iter().find(|(other, _)| other == name) else {
+                    let note = format!("{name} is not on standby {number}");
+                    self.report.differ(here.pages() as u64, note);
+                    continue;
+                };
+                let copy = inspect(&site.machine, path, &mut self.report)?;
+                if *here != copy {
+                    let pages = here.differences(&copy);
+                    let note =
+                        format!("{name}: {pages} of {} pages differ on standby {number}", here.pages());
+                    self.report.differ(pages, note);
+                }
+                if database.truth.waits() {
+                    self.report.fail(format!("{name}: a commit is everywhere and was not released"));
+                }
+                database.truth.caught_up(number);
             }
-            if database.truth.waits() {
-                self.report.fail(format!("{name}: a commit is everywhere and was not released"));
-            }
-            database.truth.caught_up();
         }
         Ok(())
     }
@@ -366,6 +448,6 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         self.kill_primary();
-        *lock(&self.standby) = None;
+        self.standbys.iter().for_each(|site| *lock(&site.host) = None);
     }
 }

@@ -89,29 +89,70 @@ impl Proved for Plain {
     }
 }
 
-/// The time of both ends.
-#[derive(Clone, Default)]
-pub(super) struct Time(SimClock);
+/// How the clock of a machine differs from that of the primary's.
+#[derive(Clone, Copy, Debug)]
+pub struct Skew {
+    /// Microseconds by which its time of day is ahead.
+    pub ahead_us: i64,
+    /// How far it goes while that of the primary goes 100.
+    pub per_cent: u32,
+}
+
+impl Skew {
+    pub const NONE: Skew = Skew { ahead_us: 0, per_cent: 100 };
+
+    pub fn draw(rng: &mut Rng) -> Skew {
+        let ahead_us = rng.below(2 * SKEW_MAX_US) as i64 - SKEW_MAX_US as i64;
+        Skew { ahead_us, per_cent: rng.between(95, 105) as u32 }
+    }
+}
+
+/// Two hours.
+const SKEW_MAX_US: u64 = 7_200_000_000;
+
+/// The time that all ends share, as one of them sees it.
+#[derive(Clone)]
+pub(super) struct Time {
+    clock: SimClock,
+    skew: Skew,
+}
+
+impl Default for Time {
+    fn default() -> Time {
+        Time { clock: SimClock::default(), skew: Skew::NONE }
+    }
+}
 
 impl Time {
     pub fn pass(&self, time: Duration) {
-        self.0.advance(time.as_micros() as u64);
+        self.clock.advance(time.as_micros() as u64);
+    }
+
+    /// The same time on a clock with that skew.
+    pub fn with(&self, skew: Skew) -> Time {
+        Time { clock: self.clock.clone(), skew }
+    }
+
+    /// Microseconds since the begin of all histories.
+    fn elapsed_us(&self) -> u64 {
+        let began_us = SimClock::default().now_us();
+        (self.clock.now_us() - began_us) * u64::from(self.skew.per_cent) / 100
     }
 }
 
 impl Clock for Time {
     fn now(&self) -> Instant {
-        // Both ends only compare instants, so that any one serves as the begin.
-        static BEGAN: OnceLock<(Instant, u64)> = OnceLock::new();
-        let (began, began_us) = *BEGAN.get_or_init(|| (Instant::now(), SimClock::default().now_us()));
-        began + Duration::from_micros(self.0.now_us().saturating_sub(began_us))
+        // All ends only compare instants, so that any one serves as the begin.
+        static BEGAN: OnceLock<Instant> = OnceLock::new();
+        *BEGAN.get_or_init(Instant::now) + Duration::from_micros(self.elapsed_us())
     }
 
     fn unix_us(&self) -> u64 {
-        self.0.now_us()
+        let unix_us = SimClock::default().now_us() + self.elapsed_us();
+        unix_us.saturating_add_signed(self.skew.ahead_us)
     }
 
     fn monotonic_ns(&self) -> u64 {
-        self.0.now_us() * 1000
+        (SimClock::default().now_us() + self.elapsed_us()) * 1000
     }
 }

@@ -1,21 +1,23 @@
 //! The standby's end: what the thread of a connection does, in one step after the other.
 
 use super::pipe::{PipeEnd, Plain, Time};
-use super::sender_end::{Progress, fill};
+use super::sender_end::{Progress, fill, only_a_new_copy_helps};
 use crate::standby::StandbyHost;
-use crate::{Outcome, trace};
+use crate::{Outcome, lock, trace};
 use standfast_environment::context::environment::Environment;
 use standfast_environment::ship::identity::{knowing_identity, peer_identity};
 use standfast_format::FrameKind;
 use standfast_standby::upstream::upstream;
 use standfast_transport::framing::{FrameReader, FrameWriter, FramingError};
 use standfast_transport::hello::{self, SenderHello};
-use standfast_transport::machine::{Agreement, Clock, Outgoing, ReceiverStream, StreamSite, may_take, meets};
+use standfast_transport::machine::{
+    Agreement, Clock, Fetch, GapBefore, Outgoing, ReceiverStream, StreamSite, may_take, meets,
+};
 use standfast_transport::{
     Incarnation, PROTOCOL_VERSION, PeerIdentity, ReceiverCounts, ReceiverEvent, ReceiverService, RedoSource,
-    Refusal, StandbyLog, TransportError,
+    Refusal, StandbyLog, StreamStart, TransportError,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub(super) struct ReceiverEnd {
@@ -25,7 +27,34 @@ pub(super) struct ReceiverEnd {
     time: Time,
     end: PipeEnd,
     reader: FrameReader<PipeEnd>,
+    /// The gap before the stream.
+    fetch: Arc<Mutex<Option<Arc<Fetch>>>>,
     state: State,
+}
+
+/// The gap before a stream, filled by the connections for archived logs.
+struct Filling {
+    fetch: Arc<Fetch>,
+    /// Where the connections find it.
+    found: Arc<Mutex<Option<Arc<Fetch>>>>,
+    time: Time,
+}
+
+impl GapBefore for Filling {
+    fn failure(&self) -> Option<Refusal> {
+        self.fetch.failure()
+    }
+
+    fn is_filled(&self) -> bool {
+        self.fetch.is_filled()
+    }
+
+    fn close(&self) -> ReceiverEvent {
+        let resolved = self.fetch.resolved(self.time.now());
+        *lock(&self.found) = None;
+        self.fetch.close();
+        resolved
+    }
 }
 
 enum State {
@@ -80,6 +109,7 @@ impl ReceiverEnd {
             time: time.clone(),
             reader: FrameReader::new(end.clone()),
             end,
+            fetch: Arc::default(),
             state: State::Accepted,
         }
     }
@@ -98,6 +128,8 @@ impl ReceiverEnd {
             Ok(progress) => Ok(progress),
             Err(TransportError::Framing(FramingError::Io(_) | FramingError::Closed)) => Ok(Progress::Down),
             Err(TransportError::Io { .. }) => Ok(Progress::Down),
+            // The primary has refused, and its end reports it.
+            Err(TransportError::Refused(refusal)) if only_a_new_copy_helps(&refusal) => Ok(Progress::Down),
             // The refusal is not sent: a machine that has lost power sends nothing, and with power it ends the history.
             Err(error) => Err(format!("receiver: {error}")),
         }
@@ -125,13 +157,14 @@ impl ReceiverEnd {
             State::Agreeing(agreeing) => {
                 let (hello, agreement) = *agreeing;
                 let start = agreement.start(&frame, log)?;
+                let gap = self.open_gap(&start, log)?;
                 let site = StreamSite {
                     service: self.service.clone(),
                     counts: self.counts.clone(),
                     clock: Arc::new(self.time.clone()),
                     acks: Outgoing::new(self.end.clone(), log.passing()),
                     channel: None,
-                    gap: None,
+                    gap,
                 };
                 let mut stream = Box::new(ReceiverStream::new(site, &hello, &start));
                 self.reader.consume(length);
@@ -146,6 +179,45 @@ impl ReceiverEnd {
             }
         }
         Ok(Progress::Something)
+    }
+
+    /// Opens the gap before a stream.
+    fn open_gap(
+        &mut self,
+        start: &StreamStart,
+        log: &mut dyn StandbyLog,
+    ) -> Result<Option<Box<dyn GapBefore>>, TransportError> {
+        let Some(gap) = &start.gap else { return Ok(None) };
+        let opened = log.open_gap(gap, &start.log).map_err(|error| {
+            TransportError::Protocol(format!("the gap {}..{} is not opened: {error}", gap.from, gap.to))
+        })?;
+        let fetch = Arc::new(Fetch::new(gap.clone(), start.source.clone(), opened, self.time.now()));
+        self.service.event(&fetch.found());
+        *lock(&self.fetch) = Some(fetch.clone());
+        let (found, time) = (self.fetch.clone(), self.time.clone());
+        Ok(Some(Box::new(Filling { fetch, found, time })))
+    }
+
+    pub fn service(&self) -> &dyn ReceiverService {
+        &*self.service
+    }
+
+    /// The gap that is open.
+    pub fn fetch(&self) -> Option<Arc<Fetch>> {
+        lock(&self.fetch).clone()
+    }
+
+    /// The stream has ended: a gap that is still open is given up.
+    pub fn end(self, log: &mut dyn StandbyLog) {
+        if let Some(fetch) = lock(&self.fetch).take() {
+            fetch.close();
+        }
+        match log.give_up_gap() {
+            Ok(Some(given_up)) => self.service.event(&ReceiverEvent::GapGivenUp(given_up)),
+            Ok(None) => {}
+            // If the log can no longer be written, the next handshake or start does this.
+            Err(error) => trace::say(|| format!("receiver: {error}")),
+        }
     }
 
     fn greeted(&mut self, hello: SenderHello, log: &mut dyn StandbyLog) -> Result<(), TransportError> {

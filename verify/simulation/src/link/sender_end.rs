@@ -8,7 +8,9 @@ use standfast_format::FrameKind;
 use standfast_instruments::RemoteAnswer;
 use standfast_transport::framing::{FrameReader, FrameWriter, FramingError};
 use standfast_transport::machine::{AckStream, Ended, Failure, Greeting, SenderCore, Step, Wire, answer_in};
-use standfast_transport::{Batch, PROTOCOL_VERSION, RedoSource, SenderConfig, SenderEvent, SenderObserver};
+use standfast_transport::{
+    Batch, PROTOCOL_VERSION, RedoSource, Refusal, RefuseCode, SenderConfig, SenderEvent, SenderObserver,
+};
 use std::io::Error;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,6 +19,10 @@ pub(super) struct SenderEnd {
     core: Arc<SenderCore>,
     events: Arc<Events>,
     state: State,
+    /// Gaps that archived logs have filled.
+    gaps: u64,
+    /// See [`only_a_new_copy_helps`].
+    refusal: Option<RefuseCode>,
 }
 
 enum State {
@@ -51,7 +57,7 @@ impl SenderEnd {
     pub fn new(config: SenderConfig, source: Arc<dyn RedoSource>, time: &Time) -> SenderEnd {
         let events = Arc::new(Events::default());
         let core = Arc::new(SenderCore::new(0, config, source, events.clone(), Arc::new(time.clone())));
-        SenderEnd { core, events, state: State::Down }
+        SenderEnd { core, events, state: State::Down, gaps: 0, refusal: None }
     }
 
     pub fn core(&self) -> &Arc<SenderCore> {
@@ -66,10 +72,33 @@ impl SenderEnd {
         matches!(self.state, State::Streaming(..))
     }
 
+    pub fn take_gaps(&mut self) -> u64 {
+        std::mem::take(&mut self.gaps)
+    }
+
+    /// Checks whether archived logs would be faster than the stream, which then begins again.
+    pub fn poll_gap(&mut self) {
+        let State::Streaming(wire, ..) = &self.state else { return };
+        if let Some(behind) = self.core.gap_behind(wire.sent()) {
+            self.state = State::Down;
+            self.core.ended(behind);
+        }
+    }
+
+    pub fn is_refused(&self) -> bool {
+        self.refusal.is_some()
+    }
+
+    /// Takes the code of a refusal after which only a new copy of the standby helps.
+    pub fn take_refusal(&mut self) -> Option<RefuseCode> {
+        self.refusal.take()
+    }
+
     /// Records what the instance remembers of its destinations.
-    pub fn note_events(&self, environment: &Environment, name: &str) {
+    pub fn note_events(&mut self, environment: &Environment, name: &str) {
         for event in std::mem::take(&mut *lock(&self.events.0)) {
             note_synchronised(environment, name, &event);
+            self.gaps += u64::from(matches!(event, SenderEvent::GapResolved { .. }));
         }
     }
 
@@ -123,7 +152,7 @@ impl SenderEnd {
         match stepped {
             Ok(progress) => Ok(progress),
             Err(failure) => {
-                let reported = reported(&failure);
+                let reported = self.reported(&failure);
                 self.core.failed(failure);
                 reported.map_or(Ok(Progress::Down), Err)
             }
@@ -183,6 +212,7 @@ impl SenderEnd {
 
     fn end(&mut self, ended: Ended) -> Outcome<()> {
         self.state = State::Down;
+        self.core.end_gap();
         let reported = match &ended {
             Ended::Lost(_) => None,
             Ended::Restart(reason) => Some(reason.clone()),
@@ -191,16 +221,25 @@ impl SenderEnd {
         self.core.ended(ended);
         reported.map_or(Ok(()), Err)
     }
+
+    /// Why there is no stream, unless the connection was lost or only a new copy of the standby helps.
+    fn reported(&mut self, failure: &Failure) -> Option<String> {
+        match failure {
+            Failure::Lost(_) => None,
+            Failure::Own(reason) => Some(reason.clone()),
+            Failure::Refused(refusal) if only_a_new_copy_helps(refusal) => {
+                self.refusal = Some(refusal.code);
+                None
+            }
+            Failure::Refused(refusal) => Some(refusal.to_string()),
+            Failure::Fenced { peer, .. } => Some(format!("`{peer}` has become primary")),
+        }
+    }
 }
 
-/// Why there is no stream, unless the connection was lost.
-fn reported(failure: &Failure) -> Option<String> {
-    match failure {
-        Failure::Lost(_) => None,
-        Failure::Own(reason) => Some(reason.clone()),
-        Failure::Refused(refusal) => Some(refusal.to_string()),
-        Failure::Fenced { peer, .. } => Some(format!("`{peer}` has become primary")),
-    }
+/// Whether the standby has left the stream, or redo that it needs is gone.
+pub(super) fn only_a_new_copy_helps(refusal: &Refusal) -> bool {
+    matches!(refusal.code, RefuseCode::Diverged | RefuseCode::Gap)
 }
 
 fn lost(error: &Error) -> Failure {
