@@ -101,7 +101,7 @@ step "lints" cargo clippy "${build[@]}" --all-targets -- -D warnings
 step "build" cargo build "${build[@]}" --lib --bins --tests --examples
 check "reference" scripts/reference.py --check
 # A campaign in one process without a clock is not disturbed by parallel work.
-run_beside "nice -n 5 $STANDFAST_BIN/standfast-campaign power --seeds ${POWER_SEEDS:-300} --boundaries" scripts/sqlites.sh
+run_beside "nice -n 5 $STANDFAST_BIN/standfast-campaign power --seeds ${POWER_SEEDS:-150} --boundaries" scripts/sqlites.sh
 step "cargo test" cargo_tests
 passed=$((passed + $(awk '/^test result: ok/ { sum += $4 } END { print sum + 0 }' "$output")))
 
