@@ -14,6 +14,16 @@ pub struct LogIdentity {
     pub incarnation_id: IncarnationId,
 }
 
+impl LogIdentity {
+    pub fn of(header: &LogFileHeader) -> LogIdentity {
+        LogIdentity {
+            instance: header.instance,
+            incarnation: header.incarnation,
+            incarnation_id: header.incarnation_id,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSwitch {
     pub sequence: u64,

@@ -221,12 +221,7 @@ impl RedoLog {
             turn: header.turn,
             durable_before: 0,
         };
-        let identity = LogIdentity {
-            instance: header.instance,
-            incarnation: header.incarnation,
-            incarnation_id: header.incarnation_id,
-        };
-        Ok(CutPlace { group, writer, identity, cuts })
+        Ok(CutPlace { group, writer, identity: LogIdentity::of(&header), cuts })
     }
 }
 

@@ -109,11 +109,7 @@ impl RedoLog {
             confirmed = confirmed_before(&mut groups, &header)?;
         }
         confirmed = confirmed.max(leftover.filled_to.unwrap_or_default());
-        let identity = LogIdentity {
-            instance: header.instance,
-            incarnation: header.incarnation,
-            incarnation_id: header.incarnation_id,
-        };
+        let identity = LogIdentity::of(&header);
         let mut catalog = Catalog::new(groups, current, archived);
         catalog.leftover = leftover;
         let lost = unreachable.as_ref().map(|behind| behind.lost.clone());

@@ -220,27 +220,22 @@ impl ReceivedLog {
                 time_us: standfast_environment::state::now::now_us(),
                 first_record: self.first_record_after(&chain)?,
             };
-            let identity = LogIdentity {
-                instance: last.header.instance,
-                incarnation: last.header.incarnation,
-                incarnation_id: last.header.incarnation_id,
-            };
             let record = GapRecord {
                 from: end,
                 to: chain.end,
                 low_sequence: first.header.sequence,
                 high_sequence: last.header.sequence,
             };
-            let LogFileHeader { instance, incarnation, incarnation_id, sequence, first_scn, .. } =
-                first.header;
             let first = FirstLog {
-                identity: LogIdentity { instance, incarnation, incarnation_id },
-                sequence,
-                first_scn,
+                identity: LogIdentity::of(&first.header),
+                sequence: first.header.sequence,
+                first_scn: first.header.first_scn,
             };
-            self.jump(record, Some(first), &switch, identity, chain.crc)?;
-            self.shared.confirmed.fetch_max(chain.end.0, SeqCst);
+            self.jump(record, Some(first), &switch, LogIdentity::of(&last.header), chain.crc)?;
             self.fill()?;
+            // A source archives only durable redo. Last: nothing that is not held here may count as confirmed.
+            self.shared.confirmed.fetch_max(chain.end.0, SeqCst);
+            self.shared.wake();
         }
         Ok(chain.logs.len())
     }

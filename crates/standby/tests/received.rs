@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
+use standfast_format::LogFileHeader;
+use standfast_io::Disk;
+use standfast_log::ArchivedLog;
 use standfast_primary::commit::primary::NoShipping;
 use standfast_simulation::primary::PrimaryHost;
 use standfast_simulation::rig::{commit, next_redo, rows, small_primary};
@@ -164,4 +167,33 @@ fn group_is_archived_only_with_confirmed_redo() {
     standby.log().confirm(switch.first_scn).unwrap();
     standby.archive().unwrap();
     assert_eq!(redo.archived().len(), 1);
+}
+
+#[test]
+fn disk_failing_while_archived_logs_are_taken_over_leaves_nothing_confirmed_that_is_not_held() {
+    let mut rig = Rig::new();
+    rig.primary.switch_log().unwrap();
+    rig.primary.archive().unwrap();
+    let archived = rig.primary.source.redo_log().archived();
+    let end = archived.last().unwrap().header.next_scn.unwrap();
+    for boundary in 1.. {
+        let (machine, segment) = (rig.machine.copy(boundary), SegmentFile::unique());
+        let standby = rig.open(&machine, &segment);
+        let shared = standby.log().shared().clone();
+        for log in &archived {
+            let LogFileHeader { incarnation, incarnation_id, sequence, .. } = log.header;
+            let path = shared.log.archive_path(incarnation, incarnation_id, sequence);
+            machine.disk().replace(&path, &rig.primary.machine.disk().read(&log.path).unwrap()).unwrap();
+            shared.log.add_archived(ArchivedLog { path, ..log.clone() });
+        }
+        machine.fail_at(boundary);
+        let taken_over = standby.log().lead_on();
+        let (confirmed, held) = (shared.confirmed(), shared.hardened());
+        assert!(confirmed <= held, "boundary {boundary}: {confirmed} is confirmed and {held} held");
+        if taken_over.is_ok() {
+            assert_eq!((confirmed, held), (end, end));
+            assert!(boundary > 3, "only {boundary} boundaries");
+            break;
+        }
+    }
 }
