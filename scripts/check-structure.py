@@ -178,8 +178,8 @@ ONLY = {
 INSTANCE = "types documents io instruments format sqlite-wal log tls transport apply live reports environment primary standby instance".split()
 MACHINES = (
     "destination destination_config destination_set event gap gap/pace gap/units identity packing protection receiver/agreement "
-    "receiver/claims receiver/outgoing receiver/stream redo release resolve rights selection sender/ack_stream sender/batch "
-    "sender/failure sender/feeding sender/greeting sender/sender_core wait wire"
+    "receiver/claims receiver/fetch_stream receiver/outgoing receiver/stream redo release resolve rights selection "
+    "sender/ack_stream sender/archiver_stream sender/batch sender/failure sender/feeding sender/gaps sender/greeting sender/sender_core wait wire"
 ).split()
 # What only some files may name, or none: the files looked through, the pattern, the files that may, and why.
 WORDS = (

@@ -95,6 +95,9 @@ def main():
     parser.add_argument("--check", action="store_true", help="only check that each fault fits the source")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only the faults whose names contain this")
     arguments = parser.parse_args()
+    unknown = [part for part in arguments.names if not any(part in name for name, *_ in FAULTS)]
+    if unknown:
+        parser.error(f"no fault is called {unknown[0]!r}; there are: {', '.join(name for name, *_ in FAULTS)}")
     misfits = check()
     for misfit in misfits:
         print(misfit, file=sys.stderr)

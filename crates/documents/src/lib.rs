@@ -9,7 +9,7 @@ use serde_json::Value;
 fn lenient<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(
     from: D,
 ) -> Result<Option<T>, D::Error> {
-    // Read through a reference, as whole documents are: the compiler makes the code for each of them once.
+    // Through a reference, as `object` reads: so the code that reads a document is compiled once.
     Ok(T::deserialize(&Value::deserialize(from)?).ok())
 }
 

@@ -198,6 +198,7 @@ impl Write for LinkEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use standfast_testkit::{thread_id, until_asleep};
     use standfast_tls::{Authority, Clock, FixedClock, Identity, Request};
     use std::net::TcpListener;
     use std::sync::mpsc::channel;
@@ -254,12 +255,13 @@ mod tests {
         let writing = std::thread::spawn(move || {
             let filler = vec![7; 1 << 20];
             while writer.send_now(&[IoSlice::new(&filler)]).unwrap() > 0 {}
-            fill.send(()).unwrap();
+            fill.send(thread_id()).unwrap();
             writer.write_all(&filler)
         });
-        full.recv_timeout(WITHIN)
-            .expect("the reader, which waits for bytes, does not hold up one that sends");
-        std::thread::sleep(Duration::from_millis(50));
+        let writing_thread = full.recv_timeout(WITHIN);
+        until_asleep(
+            writing_thread.expect("the reader, which waits for bytes, does not hold up one that sends"),
+        );
         far.write_all(&[5]).unwrap();
         assert_eq!(reads.recv_timeout(WITHIN), Ok(5), "the writer, which waits for room, holds up no reader");
         assert!(!writing.is_finished(), "nothing has made room");

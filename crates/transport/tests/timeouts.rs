@@ -43,6 +43,7 @@ fn commit_stall_is_reported_under_maximum_protection() {
     pair.standby.change(|state| state.hold = true);
     pair.source.commit(&pair.sender, &redo(Scn::START, 100, 1));
     pair.observer.wait_event("the stall is reported", |event| matches!(event, SenderEvent::Stalled { .. }));
+    assert_eq!(pair.sender.status().timeouts, 1);
     let view = [pair.sender.release_view()];
     assert_eq!(releasable(pair.source.durable(), &view), Scn::START);
     assert_eq!(withheld_by(pair.source.end(), pair.source.durable(), &view), ["oslo"]);
@@ -68,7 +69,9 @@ fn absent_standby_delays_commits_only_for_the_net_timeout() {
         events.iter().filter(|event| matches!(event, SenderEvent::Disconnected { .. })).count()
     });
     assert_eq!(connecting, 1, "one report for many attempts");
-    assert!(sender.status().last_trouble.is_some());
+    let status = sender.status();
+    assert_eq!((status.disconnects, status.timeouts), (1, 1));
+    assert!(status.last_trouble.is_some());
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub use seeds::{crash_replay_line, seeds};
 pub use sim_disk::SimDisk;
 pub use sqlite_seed::SqliteSeed;
 pub use temp::TempDir;
-pub use wait::wait_until;
+pub use wait::{thread_id, until_asleep, wait_until};
 
 /// Unit, in bytes, in which an unsynced write survives a power loss or is lost.
 pub const SECTOR_BYTES: u64 = 512;

@@ -18,6 +18,25 @@ pub fn wait_until(what: &str, timeout: Duration, mut condition: impl FnMut() -> 
     }
 }
 
+/// Returns the kernel's number of the calling thread.
+pub fn thread_id() -> libc::pid_t {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// Waits until a thread of this process sleeps; panics when it has ended.
+#[track_caller]
+pub fn until_asleep(thread: libc::pid_t) {
+    wait_until("the thread sleeps", Duration::from_secs(10), || {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"))
+            .unwrap_or_else(|error| panic!("the thread has ended instead of waiting: {error}"));
+        // The process name before it, in parentheses, may contain anything.
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        assert!(!matches!(state, None | Some('Z' | 'X')), "the thread has ended instead of waiting: {stat}");
+        state == Some('S')
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

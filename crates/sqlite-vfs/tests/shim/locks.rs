@@ -1,9 +1,10 @@
 //! The queue for the write lock and the checkpoint gate, through SQLite's own busy handling.
 
 use crate::fake::FakeInstance;
-use crate::support::{code, count, insert, open, protected, thread_id, until, until_asleep};
+use crate::support::{code, count, insert, open, protected, until};
 use rusqlite::{Connection, ffi};
 use standfast_session::SessionWait;
+use standfast_testkit::{thread_id, until_asleep};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Barrier, atomic::AtomicU32, atomic::Ordering::SeqCst, mpsc};

@@ -1,11 +1,10 @@
 //! What a protected database refuses, with which messages; other databases are unaffected.
 
 use crate::fake::FakeInstance;
-use crate::support::{
-    Scratch, code, count, insert, open, protected, status, thread_id, unprotect, until, until_asleep,
-};
+use crate::support::{Scratch, code, count, insert, open, protected, status, unprotect, until};
 use rusqlite::{Connection, ffi};
 use standfast_session::{DatabaseState, marker_path};
+use standfast_testkit::{thread_id, until_asleep};
 use standfast_types::WAL_HEADER_BYTES;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};

@@ -117,25 +117,6 @@ pub fn until(what: &str, condition: impl FnMut() -> bool) {
     standfast_testkit::wait_until(what, Duration::from_secs(10), condition);
 }
 
-/// The kernel's number of the calling thread.
-pub fn thread_id() -> libc::pid_t {
-    // SAFETY: takes nothing and cannot fail.
-    unsafe { libc::gettid() }
-}
-
-/// Waits until a thread of this process sleeps; fails when it has ended.
-#[track_caller]
-pub fn until_asleep(thread: libc::pid_t) {
-    until("the thread sleeps", || {
-        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"))
-            .unwrap_or_else(|error| panic!("the thread has ended instead of waiting: {error}"));
-        // The process name before it, in parentheses, may contain anything.
-        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-        assert!(!matches!(state, None | Some('Z' | 'X')), "the thread has ended instead of waiting: {stat}");
-        state == Some('S')
-    });
-}
-
 pub fn status(connection: &Connection) -> String {
     connection.query_row("SELECT standfast_status()", [], |row| row.get(0)).unwrap()
 }

@@ -43,9 +43,8 @@ pub(super) fn beside(shared: &Shared, open: Option<Arc<OpenGap>>, feed: impl FnO
             });
         }
         feed();
-        open.cut();
+        shared.end_gap(open);
     });
-    *lock(&shared.gap) = None;
 }
 
 /// Runs one archiver: one connection after the other, until the gap or its stream is over.

@@ -43,11 +43,10 @@ impl SenderCore {
         lock(&self.gap).clone()
     }
 
-    /// The stream beside the archivers is over.
-    pub fn end_gap(&self) {
-        if let Some(open) = lock(&self.gap).take() {
-            open.cut();
-        }
+    /// Ends the archivers of `open`, because the stream beside them is over.
+    pub fn end_gap(&self, open: &OpenGap) {
+        open.cut();
+        *lock(&self.gap) = None;
     }
 
     /// Reports the gap as resolved once `hardened`, the position that the standby holds without a gap, has reached its end.

@@ -212,7 +212,9 @@ impl SenderEnd {
 
     fn end(&mut self, ended: Ended) -> Outcome<()> {
         self.state = State::Down;
-        self.core.end_gap();
+        if let Some(open) = self.core.open_gap() {
+            self.core.end_gap(&open);
+        }
         let reported = match &ended {
             Ended::Lost(_) => None,
             Ended::Restart(reason) => Some(reason.clone()),
