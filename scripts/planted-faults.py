@@ -75,7 +75,7 @@ def copy_source(to):
 
 
 def first_failing_seed(source, count):
-    """Builds the campaign and returns the first seed that fails, or None."""
+    """Builds the campaign and returns the first seed that fails, or None, with the first line on it."""
     target = TARGET / "planted-target"
     build = ["cargo", "build", "--quiet", "--locked", "--profile", "tested", "-p", "standfast-campaign"]
     environment = dict(os.environ, CARGO_TARGET_DIR=str(target), CARGO_INCREMENTAL="0")
@@ -85,8 +85,9 @@ def first_failing_seed(source, count):
         command = [target / "tested/standfast-campaign", "power", "--quiet", "--json"]
         run = subprocess.run([*command, "--seed", str(seed), "--seeds", str(seeds)], capture_output=True, text=True)
         if run.returncode != 0:
-            return min(json.loads(run.stdout)["failed_seeds"], default=seed)
-    return None
+            report = json.loads(run.stdout)
+            return min(report["failed_seeds"]), report["notes"][0]
+    return None, ""
 
 
 def main():
@@ -111,9 +112,9 @@ def main():
         copy_source(source)
         path = source / file
         path.write_text(path.read_text().replace(old, new))
-        seed = first_failing_seed(source, arguments.count)
+        seed, note = first_failing_seed(source, arguments.count)
         missed += seed is None
-        found = f"found by seed {seed}" if seed else f"NOT found within {arguments.count} seeds"
+        found = f"found by seed {seed} ({note})" if seed else f"NOT found within {arguments.count} seeds"
         print(f"{name}: {found}", flush=True)
     shutil.rmtree(source)
     return 1 if missed else 0
