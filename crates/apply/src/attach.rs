@@ -24,25 +24,39 @@ impl Apply {
         page_size: PageSize,
         start: StartPoint,
     ) -> Result<(), ApplyError> {
-        self.attach_at_rest(id, name, page_size, start, None)
+        let plan = self.plan(name, page_size)?;
+        self.attach(id, plan, start, None)
     }
 
-    /// Attaches like [`Apply::attach_existing`], with the state recorded by a clean shutdown, if that was the last
-    /// event here. A database that another process has written to since stops; the next report has the error.
+    /// Attaches like [`Apply::attach_existing`] the file at `path`, wherever that is, with the state recorded by a clean
+    /// shutdown, if that was the last event here. A database that another process has written to since stops; the next
+    /// report has the error.
     ///
     /// # Errors
     /// As [`Apply::attach_existing`].
     pub fn attach_at_rest(
         &mut self,
         id: DatabaseId,
-        name: &str,
+        (name, path): (&str, &Path),
         page_size: PageSize,
         start: StartPoint,
         rest: Option<&AtRest>,
     ) -> Result<(), ApplyError> {
+        let plan = FilePlan { path: path.to_owned(), ..self.plan(name, page_size)? };
+        self.attach(id, plan, start, rest)
+    }
+
+    fn attach(
+        &mut self,
+        id: DatabaseId,
+        plan: FilePlan,
+        start: StartPoint,
+        rest: Option<&AtRest>,
+    ) -> Result<(), ApplyError> {
+        let name = plan.name.clone();
         // A missing file to which redo has been applied is not created again.
         let create = start.empty && !self.journal.history().has_commits(id);
-        let mut file = StandbyFile::open(self.plan(name, page_size)?, create)?;
+        let mut file = StandbyFile::open(plan, create)?;
         // From here on no other process can write.
         let (position, checksum) = file.wal_state()?;
         let verdict = rest.map_or(Verdict::Unknown, |rest| {
@@ -65,7 +79,7 @@ impl Apply {
         } else {
             file.page_sums_behind(bound.known_upto)?
         };
-        let mut database = Database::new(id, name, file, resume_scn, state, &self.directory, &self.limits);
+        let mut database = Database::new(id, &name, file, resume_scn, state, &self.directory, &self.limits);
         database.durable_scn = durable_scn;
         database.file_scn =
             history.file_scn(id).map_or(start.redo_from, |file_scn| file_scn.max(start.redo_from));
@@ -75,12 +89,12 @@ impl Apply {
         if let Verdict::Written(why) = verdict {
             // Reported and journalled with the next report.
             database.condition = Condition::Stopped;
-            database.outcome = Some(Err(ApplyError::written_to(name, why)));
+            database.outcome = Some(Err(ApplyError::written_to(&name, why)));
         }
         if let Some(scn) = stopped {
             database.condition = Condition::Stopped;
             // Reported with the next report.
-            database.outcome = Some(Err(ApplyError::Stopped { name: name.to_owned(), scn }));
+            database.outcome = Some(Err(ApplyError::Stopped { name, scn }));
         }
         self.databases.insert(id, database);
         self.divide_cache();

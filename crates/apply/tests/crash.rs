@@ -331,7 +331,9 @@ fn after_stop(
     for primary in &scene.primaries {
         let rest = rests.iter().find(|(id, _)| *id == primary.id).map(|(_, rest)| rest);
         let start = StartPoint::attached_at(Scn::START);
-        apply.attach_at_rest(primary.id, &primary.name, primary.page_size, start, rest).unwrap();
+        let path = files.join(&primary.name);
+        let at = (primary.name.as_str(), path.as_path());
+        apply.attach_at_rest(primary.id, at, primary.page_size, start, rest).unwrap();
     }
     let from = apply.resume_scn().unwrap_or(scene.stream.end());
     let mut redo = RedoInMemory { first: oldest, bytes: scene.stream.from(oldest) };

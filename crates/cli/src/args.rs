@@ -180,6 +180,23 @@ pub enum Command {
         after_help = "Examples:\n  standfast top -D /srv/sf\n  standfast top -D /srv/sf --once | head -3\n\nKeys: 1 to 7 a part, 0 all, / filter, p pause, ? help, q quit. NO_COLOR is heeded.\nExit codes: 0 ok, 1 no terminal, 4 the instance does not run."
     )]
     Top(TopArgs),
+    /// Hand the role of primary to a standby, and become its standby: nothing is lost and nothing is copied.
+    ///
+    /// Run it at the primary. Write transactions that run may end; new ones wait here, and are refused once this instance is a
+    /// standby. If a step fails, this instance is the primary as before, or again.
+    #[command(
+        after_help = "Examples:\n  standfast switchover -D /srv/sf oslo\n  standfast switchover -D /srv/sf oslo --drain 60\n\nExit codes: 0 the standby is the primary and this instance its standby, 1 it is not known whether the standby has taken over\n(the text says what to do), 3 refused or undone: this instance is the primary, 4 the instance does not run."
+    )]
+    Switchover {
+        /// Name of the destination that is to become the primary.
+        to: String,
+        /// How long write transactions that run may take to end, seconds.
+        #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+        drain: u64,
+        /// Print the result as JSON: the new primary, where its incarnation begins, and how long writers waited.
+        #[arg(long)]
+        json: bool,
+    },
     /// Make this standby the primary, with everything it has received.
     ///
     /// A standby behind a far sync or another standby first fetches the redo that its source still has, and reports when

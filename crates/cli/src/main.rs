@@ -37,7 +37,7 @@ use standfast_environment::config::settings::Config;
 use standfast_environment::state::control::Role;
 use standfast_instance::role::create::{create_standby, init};
 use standfast_instance::server::answer::{
-    Checkpointed, FailedOver, LogRegistered, LogSwitched, Protected, Unprotected,
+    Checkpointed, FailedOver, LogRegistered, LogSwitched, Protected, SwitchedOver, Unprotected,
 };
 use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
@@ -123,6 +123,22 @@ fn failover(directory: &Path, wait: u64, force: bool, json: bool) -> Result<Exit
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_LOSS) })
 }
 
+fn switchover(directory: &Path, to: String, drain: u64, json: bool) -> Result<(), InstanceError> {
+    let answer: SwitchedOver =
+        control_client::ask_for(directory, &Request::Switchover { to, drain_s: Some(drain) })?;
+    if json {
+        println!("{:#}", json!(answer));
+    } else {
+        println!(
+            "{} is the primary from SCN {}, this instance is its standby; writers waited {:.1} s",
+            printable_lines(&answer.primary),
+            answer.branch,
+            answer.unavailable_ms as f64 / 1000.0
+        );
+    }
+    Ok(())
+}
+
 fn run(args: Args) -> Result<bool, InstanceError> {
     let directory = args.directory;
     match args.command {
@@ -163,6 +179,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let answer: Unprotected = control_client::ask_for(&directory, &Request::Unprotect { name })?;
             println!("no longer protected: {}", printable_lines(&answer.unprotected));
         }
+        Command::Switchover { to, drain, json } => switchover(&directory, to, drain, json)?,
         Command::Database { command } => database::database(&directory, command)?,
         Command::Standby { command: StandbyCommand::Token { name, ttl, uses } } => {
             certificates::issue(&directory, name, uses, &ttl)?;

@@ -17,4 +17,6 @@ pub mod register;
 pub mod resolve;
 pub mod running;
 pub(crate) mod standby_observations;
+pub(crate) mod step_down;
+pub mod switchover;
 pub mod verification;

@@ -75,7 +75,8 @@ fn copy_of_the_database() -> PathBuf {
 
 fn take_over_as_primary(machine: &Arc<SimMachine>, standby: StandbyHost) -> Outcome<PrimaryHost> {
     let (environment, applier, received) = standby.into_parts()?;
-    let done = take_over(&environment, applier, &received, false).map_err(|error| error.to_string())?;
+    let done =
+        take_over(&environment, applier, &received, false, false).map_err(|error| error.to_string())?;
     let host = PrimaryHost::open_in(machine, environment);
     drop(done.keepers);
     host

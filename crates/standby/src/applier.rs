@@ -79,8 +79,10 @@ impl Applier {
         if open == self.watched {
             return;
         }
-        let (files, directory) = (OpenFiles::now(), &self.environment.paths.databases);
-        let places = open.iter().flat_map(|(_, name)| files.database(name, &directory.join(name))).collect();
+        let (files, control) = (OpenFiles::now(), self.environment.control());
+        let path = |id: DatabaseId| control.databases.iter().find(|record| record.id == id);
+        let places = open.iter().filter_map(|(id, name)| Some(files.database(name, &path(*id)?.path)));
+        let places = places.flatten().collect();
         let (moved, shared, ids) = (self.moved.clone(), self.shared.clone(), open.clone());
         let changed = move |changes: &[Moved]| {
             let certain = changes.iter().filter(|moved| moved.finding.is_certain());
@@ -481,7 +483,8 @@ fn open_apply(
         let start =
             StartPoint { scn: record.start_scn, redo_from: record.redo_from, empty: record.begun_empty };
         let rest = resting.iter().find(|resting| resting.database == record.id).map(RestingFile::at_rest);
-        let attached = apply.attach_at_rest(record.id, &record.name, record.page_size, start, rest.as_ref());
+        let at = (record.name.as_str(), record.path.as_path());
+        let attached = apply.attach_at_rest(record.id, at, record.page_size, start, rest.as_ref());
         if let Err(error) = attached {
             // Apply may be opened repeatedly while it waits for redo.
             if shared.stopped.add(&record.name, None, error.for_terminal()) {

@@ -8,6 +8,7 @@ use crate::framing::{FrameReader, FramingError};
 use crate::identity::PeerIdentity;
 use crate::link::LinkEnd;
 use crate::packing::Compression;
+use crate::protection::ProtectionMode;
 use crate::redo::LogSwitch;
 use crate::rights::MemberRights;
 use serde::de::DeserializeOwned;
@@ -159,6 +160,50 @@ pub enum Request {
         history: bool,
     },
     Certificate(CertificateRequest),
+    /// The primary hands its role to this standby (switchover).
+    TakeOver(Box<TakeOver>),
+}
+
+/// What a primary that ends its redo tells the standby that is to take over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakeOver {
+    pub source: PeerIdentity,
+    /// End of the redo, which the standby must hold; `None`: the primary only asks whether the standby is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<PositionSum>,
+    /// HOST:PORT on which the primary listens, as a standby of the new one. Without a host (`:PORT`): the address that
+    /// the connection comes from.
+    pub address: String,
+    /// How the primary ships to this standby; the new primary ships to it in the same way.
+    pub mode: TransportMode,
+    pub net_timeout_ms: u64,
+    pub protection_mode: ProtectionMode,
+    /// Standbys that the primary ships to besides this one.
+    #[serde(default)]
+    pub bystanders: Vec<Bystander>,
+}
+
+/// A standby that gets its redo from the new primary after a switchover.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bystander {
+    #[serde(deserialize_with = "foreign_name")]
+    pub name: String,
+    pub address: String,
+    pub mode: TransportMode,
+    pub net_timeout_ms: u64,
+}
+
+/// The answer to [`Request::TakeOver`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakeOverAnswer {
+    /// Where the new incarnation begins; `None`: the standby is ready, or see `failed`.
+    pub branch: Option<Scn>,
+    /// The online logs that it would have as primary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logs: Option<LogGeometry>,
+    /// It has failed between the roles: which one it has after a restart is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// Decodes the JSON payload of a frame.

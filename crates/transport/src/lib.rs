@@ -66,7 +66,7 @@ pub use error::{
 pub use event::{ReceiverEvent, SenderEvent};
 pub use fetch_certificate::fetch_certificate;
 pub use gap::{ArchivedLogInfo, Gap, GapSettings, GapStatus, GivenUp};
-pub use hello::{Hop, IssuerAt, LogGeometry, SenderHello};
+pub use hello::{Bystander, Hop, IssuerAt, LogGeometry, PositionSum, SenderHello, TakeOver, TakeOverAnswer};
 pub use identity::{Incarnation, Meeting, PeerIdentity, Promotion, Role, history_at, incarnation_of, meet};
 pub use link::{Identities, Security};
 pub use packing::{Compression, UnpackError, Unpacker};
@@ -79,7 +79,8 @@ pub use sender::{
     ArchiveTransport, Archivers, Batch, DestinationStatus, Offer, Sender, SenderConfig, StreamShape,
 };
 pub use snapshot::{
-    COPY_SILENCE, Manifest, SnapshotSink, SnapshotStart, fetch_database, fetch_snapshot, fetch_status,
+    COPY_SILENCE, Manifest, NotTakenOver, SnapshotSink, SnapshotStart, ask_to_take_over, fetch_database,
+    fetch_snapshot, fetch_status,
 };
 pub use source::{ArchivedFile, DatabaseInfo, RedoSource, SenderObserver, SnapshotInfo};
 pub use standby::{ArchivePart, ArchiveStore, OpenedGap, Passing, ReceiverService, StandbyLog, StreamStart};

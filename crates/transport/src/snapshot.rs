@@ -1,5 +1,5 @@
-//! Requests: copies of all databases for a new standby, and the state of an instance. Each request has its own
-//! connection.
+//! Requests: copies of all databases for a new standby, the state of an instance, and to take over. Each request has its
+//! own connection.
 //!
 //! ```text
 //!  Request {"request":"snapshot"}   with "only": a number, of that database alone
@@ -16,7 +16,7 @@ use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, StageErro
 use crate::event::ReceiverEvent;
 use crate::foreign::one_line;
 use crate::framing::{FrameReader, FrameWriter};
-use crate::hello::{self, Request};
+use crate::hello::{self, Request, TakeOver, TakeOverAnswer};
 use crate::identity::PeerIdentity;
 use crate::link::{self, LinkEnd, Security};
 use crate::receiver::claims::Again;
@@ -100,6 +100,10 @@ pub(crate) fn answer(
                 right.ok_or_else(|| TransportError::Protocol("a certificate without a right".into()))?;
             let grant = service.certify(wish, right)?;
             writer.write_json(FrameKind::Done, 0, &grant).map_err(TransportError::io("answering"))
+        }
+        Request::TakeOver(wish) => {
+            let answer = service.take_over(wish, stream.peer_addr())?;
+            writer.write_json(FrameKind::Done, 0, &answer).map_err(TransportError::io("answering"))
         }
         Request::Snapshot { name, without_databases, only } => {
             let standby = || only.and_then(|_| service.copies());
@@ -277,6 +281,39 @@ pub fn fetch_status(
         .map_err(|_| TransportError::Protocol("a state that is not text".into()))
 }
 
+/// Why a standby gave no answer to a request to take over.
+#[derive(Debug)]
+pub enum NotTakenOver {
+    /// The request did not reach it, or it has refused: it is still a standby.
+    Certain(TransportError),
+    /// The request may have reached it: whether it takes over is not known.
+    Unknown(TransportError),
+}
+
+/// Asks the standby at `address` to take over from this primary, or whether it is ready to. Gives up after a silence of
+/// `silence`.
+///
+/// # Errors
+/// See [`NotTakenOver`].
+pub fn ask_to_take_over(
+    address: &str,
+    security: &Security,
+    wish: &TakeOver,
+    silence: Duration,
+) -> Result<TakeOverAnswer, NotTakenOver> {
+    let stream = connect(address, security, silence).map_err(NotTakenOver::Certain)?;
+    let answer = || {
+        let mut reader = request(stream, &Request::TakeOver(Box::new(wish.clone())))?;
+        let frame = reader.read()?;
+        hello::expect(&frame, FrameKind::Done)?;
+        hello::decode(&frame)
+    };
+    answer().map_err(|error| match error {
+        TransportError::Refused(_) => NotTakenOver::Certain(error),
+        error => NotTakenOver::Unknown(error),
+    })
+}
+
 /// Makes every text in the state of another instance printable, for terminals and pages. Returns whether anything was
 /// changed.
 fn make_printable(value: &mut serde_json::Value) -> bool {
@@ -300,18 +337,26 @@ fn make_printable(value: &mut serde_json::Value) -> bool {
 fn ask(
     address: &str,
     security: &Security,
-    request: &Request,
+    wish: &Request,
     silence: Duration,
 ) -> Result<FrameReader<LinkEnd>, TransportError> {
-    let asking = TransportError::io("asking the other instance");
+    request(connect(address, security, silence)?, wish)
+}
+
+fn connect(address: &str, security: &Security, silence: Duration) -> Result<LinkEnd, TransportError> {
+    let preparing = TransportError::io("asking the other instance");
     let began = Instant::now();
     let stream = link::connect(address, security, None, silence, &|| began.elapsed() > silence)?;
-    stream.prepare(silence).map_err(&asking)?;
-    stream.set_read_timeout(Some(silence)).map_err(&asking)?;
-    stream.set_write_timeout(Some(silence)).map_err(&asking)?;
+    stream.prepare(silence).map_err(&preparing)?;
+    stream.set_read_timeout(Some(silence)).map_err(&preparing)?;
+    stream.set_write_timeout(Some(silence)).map_err(&preparing)?;
+    Ok(stream)
+}
+
+fn request(stream: LinkEnd, wish: &Request) -> Result<FrameReader<LinkEnd>, TransportError> {
     FrameWriter::new(stream.clone())
-        .write_json(FrameKind::Request, PROTOCOL_VERSION, request)
-        .map_err(&asking)?;
+        .write_json(FrameKind::Request, PROTOCOL_VERSION, wish)
+        .map_err(TransportError::io("asking the other instance"))?;
     Ok(FrameReader::new(stream))
 }
 

@@ -5,7 +5,7 @@ use crate::channel::CertificateChannel;
 use crate::error::{Refusal, RefuseCode, StageError};
 use crate::event::ReceiverEvent;
 use crate::gap::{ArchivedLogInfo, Gap, GivenUp};
-use crate::hello::SenderHello;
+use crate::hello::{SenderHello, TakeOver, TakeOverAnswer};
 use crate::identity::{Incarnation, PeerIdentity};
 use crate::redo::LogSwitch;
 use crate::rights::{MemberRights, Right};
@@ -298,6 +298,16 @@ pub trait ReceiverService: Send + Sync {
 
     /// A stream over TLS has begun; until it ends, certificates can be requested from its source over it.
     fn certificate_channel(&self, _channel: &Arc<CertificateChannel>) {}
+
+    /// The primary that this standby follows hands its role over, or asks whether the standby is ready. The peer is
+    /// authenticated as `wish.source` and may be a primary. `from`: the address of its connection. Returns once this
+    /// instance is the primary.
+    ///
+    /// # Errors
+    /// Why it does not take over: it is then still a standby, or fails as after a failover that failed.
+    fn take_over(&self, _wish: &TakeOver, _from: Option<SocketAddr>) -> Result<TakeOverAnswer, Refusal> {
+        Err(Refusal::new(RefuseCode::NotAllowed, "this instance takes over from no other"))
+    }
 
     /// Grants or refuses a certificate.
     ///

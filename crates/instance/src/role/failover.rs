@@ -123,7 +123,7 @@ pub fn is_still_standby(environment: &Environment) -> Result<(), InstanceError> 
 }
 
 /// Makes this standby's directory that of a primary. Call it once the receiver has released the log. `force`: even if
-/// databases have to stay offline.
+/// databases have to stay offline. `handed_over`: by the old primary, whose protection mode continues.
 ///
 /// # Errors
 /// When redo cannot be applied or a file cannot be written; `Refused` when a database would be left offline. The
@@ -134,8 +134,9 @@ pub fn become_primary(
     standby: Standby,
     received: &Arc<Mutex<ReceivedLog>>,
     force: bool,
+    handed_over: bool,
 ) -> Result<FailedOver, InstanceError> {
-    take_over(environment, standby.stop()?, received, force)
+    take_over(environment, standby.stop()?, received, force, handed_over)
 }
 
 /// Retries, for a while, databases that stopped for a reason that may pass. Also with `force`: space that was freed a
@@ -201,6 +202,7 @@ pub fn take_over(
     applier: Applier,
     received: &Arc<Mutex<ReceivedLog>>,
     force: bool,
+    handed_over: bool,
 ) -> Result<FailedOver, InstanceError> {
     let received = LentLog(received.clone());
     // Before anything counts as confirmed: a refused standby continues as if nothing had happened.
@@ -305,8 +307,9 @@ pub fn take_over(
         control.upstream = None;
         control.superseded_by = None;
         control.trust.promotion = promotion;
-        // No standby protects a new primary yet: it must open nevertheless.
-        if control.protection_mode == ProtectionMode::MaximumProtection {
+        // No standby protects a new primary yet: it must open nevertheless. One that was handed its role ships to the old
+        // primary.
+        if !handed_over && control.protection_mode == ProtectionMode::MaximumProtection {
             control.protection_mode = ProtectionMode::MaximumAvailability;
         }
         control.copied = true;

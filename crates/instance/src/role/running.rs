@@ -300,17 +300,23 @@ impl Running {
         work: impl FnOnce(&RunningPrimary) -> Result<T, InstanceError>,
     ) -> Result<T, InstanceError> {
         let _one = self.one_command();
-        if let Some(primary) = self.primary() {
-            return work(&primary);
-        }
+        work(&*self.open_primary()?)
+    }
+
+    /// Returns the primary that this instance is.
+    ///
+    /// # Errors
+    /// `Refused` in any other role.
+    pub(crate) fn open_primary(&self) -> Result<Arc<RunningPrimary>, InstanceError> {
         match &*self.mode() {
+            Mode::Primary(primary) => Ok(primary.clone()),
             Mode::Standby(_) => {
                 let hint = "ask the primary, or make this instance primary with `standfast failover`";
                 Err(InstanceError::refused("this instance is a standby", hint))
             }
             Mode::FarSync(_) => Err(far_sync::has_no_databases()),
             Mode::Fenced(why) => Err(fenced_error(why)),
-            Mode::Changing | Mode::Primary(_) => {
+            Mode::Changing => {
                 Err(InstanceError::refused("the instance is changing its role", "try again in a moment"))
             }
             Mode::Stuck(why) => Err(failover::stuck(why)),

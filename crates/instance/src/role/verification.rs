@@ -66,6 +66,13 @@ impl Verification {
         }
     }
 
+    /// Ends the run in progress, because its primary ends.
+    pub fn interrupt(&self) {
+        let stopped = self.stop.swap(true, SeqCst);
+        self.stop();
+        self.stop.store(stopped, SeqCst);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<VerificationRun>> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -94,6 +94,17 @@ pub struct FailedOver {
     pub differing: Vec<String>,
 }
 
+/// A switchover that was carried out: this instance is a standby now.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SwitchedOver {
+    /// Name of the instance that is the primary now.
+    pub primary: String,
+    /// SCN at which the new incarnation begins.
+    pub branch: Scn,
+    /// From when writers waited here until the new primary was open, milliseconds.
+    pub unavailable_ms: u64,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Completeness {
     pub complete: bool,

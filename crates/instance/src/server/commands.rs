@@ -5,11 +5,12 @@ use crate::observe::snapshots::Snapshots;
 use crate::observe::status::{status, word};
 use crate::role::drain;
 use crate::role::running::Running;
+use crate::role::switchover;
 use crate::role::verification::Wanted;
 use crate::server::answer::{
     CertificateRenewed, Checkpointed, DestinationCleared, DestinationListed, DestinationSet, FailedOver,
     KeptFiles, KeptRemoved, LogRegistered, LogSwitched, MemberListed, Protected, Removed, SnapshotTaken,
-    TokenIssued, Unprotected, VerificationBegun,
+    SwitchedOver, TokenIssued, Unprotected, VerificationBegun,
 };
 use crate::server::request::Request;
 use serde_json::{Value, json};
@@ -75,6 +76,15 @@ impl Instance {
             Request::Failover { wait_s, force } => {
                 let timeout = wait_s.map_or(drain::TIMEOUT, Duration::from_secs);
                 json!(FailedOver::from(running.failover(timeout, force)?))
+            }
+            Request::Switchover { to, drain_s } => {
+                let drain = drain_s.map_or(switchover::DRAIN_TIMEOUT, Duration::from_secs);
+                let done = running.switchover(&to, drain)?;
+                json!(SwitchedOver {
+                    primary: done.primary,
+                    branch: done.branch,
+                    unavailable_ms: done.unavailable.as_millis() as u64,
+                })
             }
             Request::SetDestination { destination, connect: true } => {
                 let name = destination.name.clone();

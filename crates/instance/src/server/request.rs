@@ -81,6 +81,14 @@ pub enum Request {
         #[serde(default)]
         force: bool,
     },
+    /// Hand the role of primary to a standby.
+    Switchover {
+        /// Name of the destination.
+        to: String,
+        /// How long running write transactions may take to end, seconds; `None`: the default.
+        #[serde(default)]
+        drain_s: Option<u64>,
+    },
     Apply {
         on: bool,
         /// Apply immediately, without the configured apply delay.
@@ -161,6 +169,7 @@ impl Request {
             | Request::Checkpoint
             | Request::Verify { .. }
             | Request::Failover { .. }
+            | Request::Switchover { .. }
             | Request::Apply { .. }
             | Request::SetDestination { .. }
             | Request::ClearDestination { .. }

@@ -17,8 +17,9 @@ use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
 use standfast_environment::ship::archiving::archive_all;
 use standfast_environment::state::control::{FileStamp, WholeFile};
+use standfast_format::StreamCrc;
 use standfast_instruments::{Event, waiting};
-use standfast_log::{LogError, LogWriter, RedoLog};
+use standfast_log::{LogError, LogIdentity, LogWriter, RedoLog};
 use standfast_session::DatabaseState;
 use standfast_types::{DatabaseId, Hint, Scn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -47,6 +48,17 @@ type Work = Box<dyn FnOnce() + Send>;
 
 /// Returns the SCN from which destinations still need archived logs.
 pub type NeededFrom = Box<dyn Fn() -> Scn + Send>;
+
+/// Where the redo of a primary ended that gives up its role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedoEnd {
+    pub scn: Scn,
+    /// Running checksum of the stream there.
+    pub crc: StreamCrc,
+    /// Identity of the log that would continue there, and its sequence.
+    pub identity: LogIdentity,
+    pub sequence: u64,
+}
 
 pub struct PrimaryThreads {
     shared: Arc<PrimaryShared>,
@@ -251,6 +263,59 @@ impl PrimaryThreads {
         result.recv().unwrap_or_else(|_| Err(InstanceError::Failed("the checkpointer has ended".into())))
     }
 
+    /// Lets sessions begin no more write transactions: they wait. Commits to a failed database continue to get its error.
+    fn hold_writers(&self) {
+        let databases = self.shared.all_databases();
+        for database in databases.iter().filter(|database| database.failure().is_none()) {
+            self.shared.segment.set_state(database.id().0, DatabaseState::Stopped);
+        }
+    }
+
+    /// Ends the redo for a role change: sessions begin no more write transactions, running ones end within `drain`, the
+    /// databases get everything, and the redo ends with a record that says so, in a log that is complete. The threads
+    /// continue, so that senders get the end of the redo. The inner error is that of a later step: the primary
+    /// has to be stopped and opened again.
+    ///
+    /// # Errors
+    /// When a transaction is still running after `drain`: the primary serves as before.
+    pub fn end_redo(&self, drain: Duration) -> Result<Result<RedoEnd, InstanceError>, InstanceError> {
+        self.hold_writers();
+        let until = Instant::now() + drain;
+        let databases = self.shared.all_databases();
+        let mut ended = databases
+            .iter()
+            .map(|database| database.await_writers(until.saturating_duration_since(Instant::now())));
+        if let Some(error) = ended.find_map(Result::err) {
+            self.let_writers_in();
+            return Err(error);
+        }
+        self.hurry.store(true, SeqCst);
+        // The checkpoint writes the positions of the databases into the redo, so it comes first.
+        let captured = self.call(|primary| primary.capture_published(LAST_CAPTURE));
+        let checkpointed = captured.and_then(|()| self.checkpoint());
+        Ok(checkpointed.and_then(|_| {
+            self.call(|primary| {
+                primary.end_of_redo()?;
+                primary.switch_log()?;
+                let writer = primary.writer();
+                Ok(RedoEnd {
+                    scn: writer.position(),
+                    crc: writer.stream_crc(),
+                    identity: writer.identity(),
+                    sequence: writer.sequence(),
+                })
+            })
+        }))
+    }
+
+    /// Ends what [`PrimaryThreads::hold_writers`] began.
+    fn let_writers_in(&self) {
+        let databases = self.shared.all_databases();
+        for database in databases.iter().filter(|database| database.failure().is_none()) {
+            self.shared.segment.set_state(database.id().0, DatabaseState::Open);
+        }
+    }
+
     /// Announces a stop: a waiting log switch is waited for only a little longer.
     pub fn announce_stop(&self) {
         let _ = self.stop_begun.set(Instant::now());
@@ -269,11 +334,7 @@ impl PrimaryThreads {
             _ => Ok(()),
         };
         if clean && result.is_ok() {
-            // Commits to a failed database continue to get its error.
-            let databases = self.shared.all_databases();
-            for database in databases.iter().filter(|database| database.failure().is_none()) {
-                self.shared.segment.set_state(database.id().0, DatabaseState::Stopped);
-            }
+            self.hold_writers();
             result = self.call(|primary| {
                 primary.capture_published(LAST_CAPTURE)?;
                 primary.end_of_redo()

@@ -76,8 +76,10 @@ pub(super) fn may_ask(
             let text = "this needs a certificate; get one with a token (`standfast cert join`)";
             Refusal::new(RefuseCode::NotAllowed, text)
         })?;
-        if let Request::Snapshot { name, .. } = request {
-            is_called(link, name)?;
+        match request {
+            Request::Snapshot { name, .. } => is_called(link, name)?,
+            Request::TakeOver(wish) => is_called(link, &wish.source.name)?,
+            Request::Status { .. } | Request::Certificate(_) => {}
         }
         service.authorise(name, needed(request))?;
     }
@@ -115,6 +117,8 @@ fn needed(request: &Request) -> Right {
     match request {
         Request::Snapshot { without_databases: true, only: None, .. } => Right::Receive,
         Request::Snapshot { .. } => Right::Read,
+        // Only an instance that may be the primary can hand that role over.
+        Request::TakeOver(_) => Right::Candidate,
         Request::Status { .. } | Request::Certificate(_) => Right::Status,
     }
 }

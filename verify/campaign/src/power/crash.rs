@@ -455,7 +455,8 @@ fn open_as_primary(site: &Site, standby: Option<StandbyHost>) -> Outcome<Primary
         None => StandbyHost::open(machine, geometry, segment)?,
     };
     let (environment, applier, received) = standby.into_parts()?;
-    let done = take_over(&environment, applier, &received, false).map_err(|error| error.to_string())?;
+    let done =
+        take_over(&environment, applier, &received, false, false).map_err(|error| error.to_string())?;
     let host = PrimaryHost::open_in(machine, environment);
     drop(done.keepers);
     host

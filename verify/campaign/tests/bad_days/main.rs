@@ -61,6 +61,7 @@ mod standby;
 mod standby_files;
 mod stops;
 mod support;
+mod switchover;
 mod unauthenticated;
 mod unreadable_redo;
 mod verify;

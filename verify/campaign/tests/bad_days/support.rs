@@ -169,15 +169,21 @@ pub fn add_destination(primary: &Instance, standby: &Instance, more: &[&str]) {
 /// Waits until the standby has everything, then compares `database` with its copy.
 #[track_caller]
 pub fn assert_same(primary: &Instance, standby: &Instance, database: &Path) {
+    let copy = standby.standby_database(&database.file_name().unwrap().to_string_lossy());
+    assert_same_files(primary, standby, database, &copy);
+}
+
+/// Compares like [`assert_same`], wherever the standby has its copy.
+#[track_caller]
+pub fn assert_same_files(primary: &Instance, standby: &Instance, database: &Path, copy: &Path) {
     let captured = await_status(primary, "everything is captured", Status::settled).number("/captured");
     // `settled` is about the first destination, which may be another one.
     await_status(standby, "the standby has applied everything", |status| {
         status.number("/standby/applied") >= captured
     });
-    let copy = standby.standby_database(&database.file_name().unwrap().to_string_lossy());
-    let found = compare_pages(database, &copy).unwrap_or_else(|error| panic!("{error}")).findings;
+    let found = compare_pages(database, copy).unwrap_or_else(|error| panic!("{error}")).findings;
     assert!(found.none(), "{:?}", found.notes);
-    let integrity = check_integrity(&copy).unwrap();
+    let integrity = check_integrity(copy).unwrap();
     assert!(integrity.none(), "{:?}", integrity.notes);
 }
 

@@ -42,6 +42,14 @@ impl Running {
         change: impl FnOnce(&mut Vec<DestinationConfig>) -> Result<(), InstanceError>,
     ) -> Result<(), InstanceError> {
         let _one = self.one_command();
+        self.set_destinations(change)
+    }
+
+    /// Does the work of [`Running::change_destinations`] for a command that is being carried out.
+    pub(crate) fn set_destinations(
+        &self,
+        change: impl FnOnce(&mut Vec<DestinationConfig>) -> Result<(), InstanceError>,
+    ) -> Result<(), InstanceError> {
         let mut configured = self.configured();
         change(&mut configured)?;
         crate::role::protection::check(self.environment.control().protection_mode, &configured)?;

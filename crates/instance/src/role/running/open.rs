@@ -40,7 +40,7 @@ impl Running {
     ///
     /// # Errors
     /// When the log or a database cannot be opened, or a thread cannot be started.
-    pub(super) fn open_as_standby(&self) -> Result<(), InstanceError> {
+    pub(crate) fn open_as_standby(&self) -> Result<(), InstanceError> {
         let environment = &self.environment;
         let control = environment.control();
         let access = environment.access()?;
@@ -97,7 +97,7 @@ impl Running {
     ///
     /// # Errors
     /// When it is fenced meanwhile, or anything it needs cannot be opened.
-    pub(super) fn open_as_primary(&self) -> Result<(), InstanceError> {
+    pub(crate) fn open_as_primary(&self) -> Result<(), InstanceError> {
         let environment = &self.environment;
         protection::check(environment.control().protection_mode, &self.configured())?;
         environment.sign_missing_promotion();

@@ -34,6 +34,16 @@ impl Running {
         self.check_right()?;
         let known = self.known_complete();
         let drained = self.drain(timeout);
+        let TakenOver { branch, left_out, differing, .. } = self.promote(force, false)?;
+        Ok(TakenOver { branch, drained, known, left_out, differing })
+    }
+
+    /// Makes this standby the primary with what is here. `force`: even if databases have to be excluded. `handed_over`:
+    /// by the old primary, whose protection mode continues.
+    ///
+    /// # Errors
+    /// Those of [`Running::failover`].
+    pub(crate) fn promote(&self, force: bool, handed_over: bool) -> Result<TakenOver, InstanceError> {
         let mut mode = self.mode();
         match &*mode {
             Mode::Standby(_) => descriptors::check_failover(self.environment.control().databases.len())?,
@@ -48,7 +58,7 @@ impl Running {
             return Err(InstanceError::Failed("the role changed meanwhile".into()));
         };
         drop(mode);
-        self.environment.alert.say("failover begins");
+        self.environment.alert.say(if handed_over { "taking over" } else { "failover begins" });
         // A file that was replaced while open must not become a database of the new primary.
         self.environment.places.look();
         if let Some(receiver) = self.receiver().as_ref() {
@@ -59,7 +69,7 @@ impl Running {
         // Before everything received counts as confirmed: its last record may be incomplete, and destinations must not
         // treat that as confirmed.
         forwarding.stop();
-        let done = failover::become_primary(&self.environment, standby, &log, force);
+        let done = failover::become_primary(&self.environment, standby, &log, force, handed_over);
         drop(log);
         let done = done.map_err(|error| self.standby_again(&error))?;
         if let Err(error) = self.open_as_primary() {
@@ -79,12 +89,12 @@ impl Running {
             self.environment.control().incarnation().number,
             done.branch
         ));
-        Ok(TakenOver { branch: done.branch, drained, known, left_out, differing: done.differing })
+        Ok(TakenOver { branch: done.branch, drained: None, known: None, left_out, differing: done.differing })
     }
 
     /// Refuses an instance without the right to become primary: the others would not trust its claim, and there would
     /// be two primaries.
-    fn check_right(&self) -> Result<(), InstanceError> {
+    pub(crate) fn check_right(&self) -> Result<(), InstanceError> {
         let name = &self.environment.config.instance.name;
         match self.environment.keeper.own_rights() {
             Some(rights) if !rights.has(Right::Candidate) => Err(InstanceError::refused(
@@ -114,7 +124,7 @@ impl Running {
         }
     }
 
-    fn stuck(&self, error: &InstanceError) -> InstanceError {
+    pub(crate) fn stuck(&self, error: &InstanceError) -> InstanceError {
         let reported = failover::stuck(&error.as_a_reason());
         self.environment.alert.say(reported.in_one_line());
         *self.mode() = Mode::Stuck(error.as_a_reason());

@@ -9,7 +9,7 @@ use standfast_standby::upstream::upstream;
 use standfast_transport as transport;
 use standfast_transport::{
     CertificateGrant, CertificateRequest, CertificateRight, MemberRights, Receiver, ReceiverConfig,
-    ReceiverEvent, ReceiverService, RedoSource, Refusal, Right,
+    ReceiverEvent, ReceiverService, RedoSource, Refusal, RefuseCode, Right,
 };
 use standfast_types::hint;
 use std::net::SocketAddr;
@@ -97,6 +97,17 @@ impl ReceiverService for Service {
 
     fn certificate_channel(&self, channel: &Arc<transport::CertificateChannel>) {
         self.environment.keeper.note_channel(channel);
+    }
+
+    fn take_over(
+        &self,
+        wish: &transport::TakeOver,
+        from: Option<SocketAddr>,
+    ) -> Result<transport::TakeOverAnswer, Refusal> {
+        let Some(running) = self.running.upgrade() else {
+            return Err(Refusal::new(RefuseCode::Stopping, "this instance is stopping"));
+        };
+        running.take_over_from(wish, from)
     }
 
     fn certify(

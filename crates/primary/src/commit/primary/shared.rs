@@ -121,6 +121,15 @@ impl PrimaryShared {
         self.release(Cause::Decision);
     }
 
+    /// Lets go of the databases and the destinations of a primary that has ended, and returns the databases: the instance
+    /// continues in another role, and opens their files again. Nothing is released any more.
+    pub fn let_go(&self) -> Vec<Arc<Database>> {
+        *self.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Arc::new(NotYetKnown);
+        let databases =
+            std::mem::take(&mut *self.databases.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        databases.into_values().collect()
+    }
+
     pub fn shipping(&self) -> Arc<dyn Shipping> {
         self.shipping.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }

@@ -1,0 +1,139 @@
+//! A primary becomes a standby in place: its databases stay where they are, and its standby redo log begins where its
+//! redo ends.
+//!
+//! Order of events, each durable before the next: the files of the databases hold everything; the apply journal of an
+//! earlier time as a standby is gone; the standby log begins at the end of the redo; the control file says standby. A
+//! crash before the last step leaves a primary that opens as after any stop.
+
+use standfast_environment::config::error::InstanceError;
+use standfast_environment::context::environment::Environment;
+use standfast_environment::ship::members::note_members;
+use standfast_environment::state::control::{Control, RedoLayout, RestingFile, Role};
+use standfast_environment::state::log_layout::configured;
+use standfast_environment::state::now::now_us;
+use standfast_format::LogKind;
+use standfast_log::{LogSwitch, RedoLog};
+use standfast_primary::commit::database::Database;
+use standfast_primary::open::primary_threads::RedoEnd;
+use standfast_transport::LogGeometry;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Creates the standby log for the redo of a primary with the online logs `online`. This takes a while, so it is done
+/// while this primary still serves. A log that is large enough already stays.
+///
+/// # Errors
+/// When a file cannot be created, or the block sizes differ.
+pub fn prepare(environment: &Environment, online: LogGeometry) -> Result<(), InstanceError> {
+    let log = environment.log_config(LogKind::Standby);
+    if log.block_bytes != online.block_bytes {
+        return Err(InstanceError::refused(
+            format!("the logs there have blocks of {} bytes, here {}", online.block_bytes, log.block_bytes),
+            "create that standby again: it takes the block size of its primary",
+        ));
+    }
+    if let Some(groups) = large_enough(&log.layout().groups, online) {
+        let relative =
+            |path: &PathBuf| path.strip_prefix(&environment.paths.directory).unwrap_or(path).to_owned();
+        let members = log.layout().members.iter().map(|(letter, path)| (*letter, relative(path))).collect();
+        let layout = RedoLayout { groups, members, configured: configured(&environment.config) };
+        environment.update_control(|control| control.redo_layouts.set(LogKind::Standby, layout))?;
+    }
+    Ok(RedoLog::create_files(environment.disk.as_ref(), &environment.log_config(LogKind::Standby))?)
+}
+
+/// Returns the groups of a standby log for the redo of `online`: one more than that has, each as large as its largest.
+/// `None`: `groups` are that already. Pure.
+fn large_enough(groups: &BTreeMap<usize, u64>, online: LogGeometry) -> Option<BTreeMap<usize, u64>> {
+    let count = groups.len().max(online.groups + 1);
+    let large = |bytes: u64| bytes.max(online.group_bytes);
+    let named = groups.iter().map(|(number, bytes)| (*number, large(*bytes)));
+    let mut needed: BTreeMap<usize, u64> = named.collect();
+    let unused = (1..).filter(|number| !groups.contains_key(number));
+    needed.extend(unused.take(count - groups.len()).map(|number| (number, online.group_bytes)));
+    (needed != *groups).then_some(needed)
+}
+
+/// Returns the state in which the files of all databases are. No process may write any more, and everything captured
+/// is backfilled.
+///
+/// # Errors
+/// `Refused` when a WAL holds frames that are not in its database.
+pub fn files_at_rest(
+    environment: &Environment,
+    databases: &[Arc<Database>],
+) -> Result<Vec<RestingFile>, InstanceError> {
+    let rest = |database: &Arc<Database>| {
+        database.at_rest(environment.disk.as_ref())?.ok_or_else(|| {
+            InstanceError::refused(
+                format!(
+                    "a read transaction keeps the write-ahead log of database {} in use",
+                    database.record().name
+                ),
+                "let it end, or end its process, and try again",
+            )
+        })
+    };
+    databases.iter().map(rest).collect()
+}
+
+/// Makes the directory of this primary, whose threads have ended, that of a standby.
+///
+/// # Errors
+/// When a file cannot be written; the directory is then still that of a primary, unless the control file was replaced
+/// and that could not be confirmed.
+pub fn step_down(
+    environment: &Arc<Environment>,
+    end: &RedoEnd,
+    rests: Vec<RestingFile>,
+) -> Result<(), InstanceError> {
+    let disk = &environment.disk;
+    let journal = &environment.paths.apply_journal;
+    match disk.remove(journal) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(InstanceError::io("remove the old apply journal", journal)(error));
+        }
+        _ => {}
+    }
+    let config = environment.log_config(LogKind::Standby);
+    let start = LogSwitch { sequence: end.sequence, first_scn: end.scn, time_us: now_us(), first_record: 0 };
+    let (log, _writer) = RedoLog::start(disk.clone(), config, end.identity, start, end.crc)?;
+    note_members(environment, &log)?;
+    environment.update_control(|control| become_standby(control, end, rests))
+}
+
+/// Everything of the databases is in their files at the end of the redo, as if they had been copied there.
+fn become_standby(control: &mut Control, end: &RedoEnd, rests: Vec<RestingFile>) {
+    control.role = Role::Standby;
+    control.upstream = None;
+    control.checkpoint = end.scn;
+    for record in &mut control.databases {
+        (record.start_scn, record.redo_from, record.begun_empty) = (end.scn, end.scn, false);
+    }
+    control.resting_files = rests;
+    control.detached.clear();
+    control.known_files.clear();
+    control.whole_files.clear();
+    control.replays.clear();
+    control.differing.clear();
+    control.gap = None;
+    control.lost = None;
+    control.copied = true;
+    control.clean = true;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn standby_log_fits_the_online_logs_of_the_new_primary() {
+        let online = LogGeometry { groups: 3, group_bytes: 64, block_bytes: 4096 };
+        let needed = |groups: &[(usize, u64)]| large_enough(&groups.iter().copied().collect(), online);
+        let made = |groups: &[(usize, u64)]| Some(groups.iter().copied().collect());
+        assert_eq!(needed(&[(1, 64), (2, 64), (3, 80), (4, 64)]), None);
+        assert_eq!(needed(&[(1, 8), (2, 80), (4, 64)]), made(&[(1, 64), (2, 80), (3, 64), (4, 64)]));
+        assert_eq!(needed(&[]), made(&[(1, 64), (2, 64), (3, 64), (4, 64)]));
+    }
+}

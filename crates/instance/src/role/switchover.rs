@@ -1,0 +1,520 @@
+//! Switchover: the primary hands its role to one of its standbys and becomes a standby of it. Nothing is copied, and
+//! nothing is lost, whatever the protection mode.
+//!
+//! Order of events:
+//!
+//! 1. The standby says that it is ready; the primary has the files of a standby log. Nothing has changed yet.
+//! 2. Sessions begin no more write transactions, and running ones end. The redo ends with a record that says so.
+//! 3. The standby has all of it. The databases of the primary hold everything.
+//! 4. The primary becomes a standby, durably. From here on it acknowledges nothing, also after a restart.
+//! 5. The standby takes over: it compares the end of the redo with its own, applies everything, and begins a new
+//!    incarnation. It ships to the old primary and to the bystanders.
+//!
+//! A step before 4 that fails leaves the primary what it was. If the standby refuses in step 5, the old primary takes the
+//! role back, in a new incarnation. If the standby does not answer in step 5, both may be standbys, and the operator
+//! decides: each has all the redo.
+
+use crate::role::running::{Mode, Running, RunningPrimary};
+use crate::role::step_down;
+use standfast_documents::Status;
+use standfast_environment::config::destination_config::{
+    TransportMode as Configured, ValidFor, ValidLogs, ValidRole,
+};
+use standfast_environment::config::error::InstanceError;
+use standfast_environment::config::settings::DestinationConfig;
+use standfast_environment::ship::destination_groups::Ships;
+use standfast_environment::ship::identity::peer_identity;
+use standfast_environment::state::control::Role;
+use standfast_environment::state::descriptors;
+use standfast_format::LogKind;
+use standfast_primary::open::primary_threads::RedoEnd;
+use standfast_primary::ship::destinations::Destinations;
+use standfast_transport::{
+    Bystander, LogGeometry, NotTakenOver, PositionSum, Refusal, RefuseCode, Right, Security, StandbyLog,
+    TakeOver, TakeOverAnswer, TransportMode, ask_to_take_over, fetch_status,
+};
+use standfast_types::{Hint, Scn};
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// How long running write transactions may take to end by default (DrainTimeout).
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the standby may take to say whether it is ready, and to receive the end of the redo.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long the standby may take to apply the redo and become primary.
+const TAKE_OVER: Duration = Duration::from_secs(120);
+/// How long a standby that did not answer is asked for its role.
+const UNKNOWN: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// A switchover that was carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchedOver {
+    pub primary: String,
+    /// Where the new incarnation begins.
+    pub branch: Scn,
+    /// From when sessions waited until the new primary was open.
+    pub unavailable: Duration,
+}
+
+/// What a switchover needs to know about its target.
+struct Target {
+    destination: DestinationConfig,
+    wish: TakeOver,
+    security: Security,
+}
+
+impl Target {
+    fn name(&self) -> &str {
+        &self.destination.name
+    }
+
+    fn ask(&self, end: Option<PositionSum>, silence: Duration) -> Result<TakeOverAnswer, NotTakenOver> {
+        let wish = TakeOver { end, ..self.wish.clone() };
+        ask_to_take_over(&self.destination.address, &self.security, &wish, silence)
+    }
+
+    /// Asks for the role of a target whose answer got lost; `None`: unknown.
+    fn is_primary(&self) -> Option<bool> {
+        let text = fetch_status(&self.destination.address, &self.security, false, ANSWER).ok()?;
+        Some(Status::in_observation(&text).ok()?.role? == "primary")
+    }
+}
+
+/// How the request to take over ended.
+enum Outcome {
+    TakenOver(Scn),
+    /// It is still a standby, and will not take over because of this request.
+    Refused(String),
+    /// Whether it is the primary is not known; the reason.
+    Unknown(String),
+}
+
+impl Running {
+    /// Hands the role of primary to the destination `target`; see the module. `drain`: how long running write
+    /// transactions may take to end.
+    ///
+    /// # Errors
+    /// When a step failed; the text says which role this instance has then.
+    pub fn switchover(&self, target: &str, drain: Duration) -> Result<SwitchedOver, InstanceError> {
+        let _one = self.one_command();
+        let primary = self.open_primary()?;
+        let target = self.find_target(&primary, target)?;
+        step_down::prepare(&self.environment, self.is_ready(&target)?)?;
+        self.environment.alert.say(format!("switchover to `{}` begins", target.name()));
+        let began = Instant::now();
+        match primary.threads.end_redo(drain)? {
+            Ok(end) => self.hand_over(&primary, &target, &end, began),
+            Err(error) => Err(self.primary_again(&primary, &error)),
+        }
+    }
+
+    /// Finds the destination and checks what can be checked here.
+    fn find_target(&self, primary: &RunningPrimary, name: &str) -> Result<Target, InstanceError> {
+        let environment = &self.environment;
+        let unknown = || {
+            let what = format!("there is no destination {name} that is a standby");
+            InstanceError::refused(what, "`standfast destination list` shows them")
+        };
+        let shipped = |at: &&DestinationConfig| Destinations::are_shipped_to(at);
+        let configured = self.configured();
+        let destination = configured.iter().filter(shipped).find(|at| at.name == name).ok_or_else(unknown)?;
+        let members = environment.keeper.members()?;
+        if members.listed_rights(name).is_some_and(|rights| !rights.has(Right::Candidate)) {
+            let hint = format!("`standfast cert allow {name}` here and there, if it may");
+            return Err(InstanceError::refused(format!("`{name}` may not become primary"), hint));
+        }
+        if environment.config.instance.listen.is_empty() {
+            return Err(InstanceError::refused(
+                "this instance does not listen: as a standby it could not receive redo",
+                "set [instance] listen in standfast.toml and restart the instance",
+            ));
+        }
+        self.all_are_served(primary)?;
+        let bystander = |at: &DestinationConfig| Bystander {
+            name: at.name.clone(),
+            address: at.address.clone(),
+            mode: mode_of(at),
+            net_timeout_ms: at.net_timeout_ms,
+        };
+        let wish = TakeOver {
+            source: peer_identity(environment, Role::Primary.of_peer()),
+            end: None,
+            address: own_address(&environment.config.instance.listen),
+            mode: mode_of(destination),
+            net_timeout_ms: destination.net_timeout_ms,
+            protection_mode: environment.control().protection_mode,
+            bystanders: configured
+                .iter()
+                .filter(shipped)
+                .filter(|at| at.name != name)
+                .map(bystander)
+                .collect(),
+        };
+        let security = environment.security().only([name.to_owned()]);
+        Ok(Target { destination: destination.clone(), wish, security })
+    }
+
+    /// A database that is offline here would be one at the standby without its redo.
+    fn all_are_served(&self, primary: &RunningPrimary) -> Result<(), InstanceError> {
+        let served = primary.threads.shared().all_databases();
+        let whole = |id| served.iter().any(|at| at.id() == id && at.failure().is_none() && !at.owes_image());
+        match self.environment.control().databases.iter().find(|record| !whole(record.id)) {
+            None => Ok(()),
+            Some(record) => Err(InstanceError::refused(
+                format!("database {} is offline or being copied", record.name),
+                "`standfast status` says why; a switchover needs all databases",
+            )),
+        }
+    }
+
+    /// Returns which online logs the target will have.
+    fn is_ready(&self, target: &Target) -> Result<LogGeometry, InstanceError> {
+        let refused = |why: String| {
+            InstanceError::refused(
+                format!("`{}` is not ready to take over: {why}", target.name()),
+                "nothing has been changed; remove the cause and try again",
+            )
+        };
+        match target.ask(None, ANSWER) {
+            Ok(answer) => answer.logs.ok_or_else(|| refused("it does not say which logs it has".into())),
+            Err(NotTakenOver::Certain(error) | NotTakenOver::Unknown(error)) => {
+                Err(refused(error.to_string()))
+            }
+        }
+    }
+
+    /// Steps 3 to 5.
+    fn hand_over(
+        &self,
+        primary: &RunningPrimary,
+        target: &Target,
+        end: &RedoEnd,
+        began: Instant,
+    ) -> Result<SwitchedOver, InstanceError> {
+        if let Err(error) = self.await_end(primary, target.name(), end.scn) {
+            return Err(self.primary_again(primary, &error));
+        }
+        self.verification().interrupt();
+        *self.mode() = Mode::Changing;
+        primary.destinations().stop();
+        let stopped = primary.threads.stop(false);
+        let databases = primary.threads.shared().all_databases();
+        let rests = stopped.and_then(|()| step_down::files_at_rest(&self.environment, &databases));
+        drop(databases);
+        let rests = match rests {
+            Ok(rests) => rests,
+            Err(error) => return Err(self.primary_again(primary, &error)),
+        };
+        let stepped_down = closed(primary).and_then(|()| step_down::step_down(&self.environment, end, rests));
+        if let Err(error) = stepped_down {
+            return Err(self.reopen(&error));
+        }
+        self.ship_only_as_primary();
+        let sum = PositionSum { scn: end.scn, crc: end.crc.0 };
+        // The standby need not wait until the files here are open again.
+        let (outcome, opened) = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| self.outcome(target, sum));
+            let opened = self.open_as_standby();
+            let lost = |_| Outcome::Unknown("the thread that asked it has ended".into());
+            (asked.join().unwrap_or_else(lost), opened)
+        });
+        let unavailable = began.elapsed();
+        if let Err(error) = opened {
+            self.stuck(&error);
+        }
+        let name = target.name();
+        match outcome {
+            Outcome::TakenOver(branch) => {
+                self.environment.alert.say(format!(
+                    "switchover complete: `{name}` is the primary from SCN {branch}, this instance is its standby"
+                ));
+                Ok(SwitchedOver { primary: name.to_owned(), branch, unavailable })
+            }
+            Outcome::Refused(why) => Err(self.take_back(name, &why)),
+            Outcome::Unknown(why) => {
+                let error = InstanceError::failed(
+                    format!(
+                        "`{name}` was asked to take over, and it is not known whether it has: {why}. This instance is a \
+                         standby now, with all the redo"
+                    ),
+                    format!(
+                        "look at `standfast status` of `{name}`: if it is the primary, all is well; if it is a standby and \
+                         stays one, `standfast failover` there or here loses nothing"
+                    ),
+                );
+                self.environment.alert.say(error.in_one_line());
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until the target has hardened all the redo.
+    fn await_end(&self, primary: &RunningPrimary, name: &str, end: Scn) -> Result<(), InstanceError> {
+        let until = Instant::now() + ANSWER;
+        loop {
+            let status = primary.destinations().status();
+            let hardened = status.iter().find(|(at, _)| at.name == name).map(|(at, _)| at.hardened);
+            match hardened {
+                Some(hardened) if hardened >= end => return Ok(()),
+                _ if Instant::now() >= until => {
+                    let at = hardened.unwrap_or_default();
+                    return Err(InstanceError::refused(
+                        format!("`{name}` has the redo only up to SCN {at}, not up to its end, {end}"),
+                        "`standfast status` says what its link is doing; try again",
+                    ));
+                }
+                _ => std::thread::park_timeout(LOOK_EVERY),
+            }
+        }
+    }
+
+    fn outcome(&self, target: &Target, end: PositionSum) -> Outcome {
+        let why = match target.ask(Some(end), TAKE_OVER) {
+            Ok(TakeOverAnswer { branch: Some(branch), .. }) => return Outcome::TakenOver(branch),
+            Ok(TakeOverAnswer { failed, .. }) => failed.unwrap_or_else(|| "it gave no position".into()),
+            Err(NotTakenOver::Certain(error)) => return Outcome::Refused(error.to_string()),
+            Err(NotTakenOver::Unknown(error)) => error.to_string(),
+        };
+        let until = Instant::now() + UNKNOWN;
+        while Instant::now() < until {
+            if target.is_primary() == Some(true) {
+                return Outcome::TakenOver(end.scn);
+            }
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
+        Outcome::Unknown(why)
+    }
+
+    /// The target refused: this instance, which has all the redo, becomes primary again.
+    fn take_back(&self, name: &str, why: &str) -> InstanceError {
+        let error = match self.promote(false, true) {
+            Ok(done) => InstanceError::refused(
+                format!(
+                    "`{name}` did not take over: {why}. This instance is the primary again, in a new incarnation from SCN {}",
+                    done.branch
+                ),
+                "remove the cause and try again",
+            ),
+            Err(error) => InstanceError::failed(
+                format!(
+                    "`{name}` did not take over: {why}; and this instance, now a standby with all the redo, could not become \
+                     primary again: {}",
+                    error.as_a_reason()
+                ),
+                "remove the causes and run `standfast failover` here or there",
+            ),
+        };
+        self.environment.alert.say(error.in_one_line());
+        error
+    }
+
+    /// Opens as the primary again after a step that failed.
+    fn primary_again(&self, primary: &RunningPrimary, error: &InstanceError) -> InstanceError {
+        *self.mode() = Mode::Changing;
+        primary.destinations().stop();
+        // What could not be written now is recovered by the start.
+        let _ = primary.threads.stop(false);
+        match closed(primary) {
+            Ok(()) => self.reopen(error),
+            Err(open) => self.stuck(&open),
+        }
+    }
+
+    fn reopen(&self, error: &InstanceError) -> InstanceError {
+        let is_primary = self.environment.of_control(|control| control.role == Role::Primary);
+        let opened = if is_primary { self.open_as_primary() } else { self.open_as_standby() };
+        if let Err(second) = opened {
+            return self.stuck(&second);
+        }
+        let role = if is_primary { "primary" } else { "standby" };
+        let reported = InstanceError::refused(
+            format!("the switchover failed: {}; this instance is a {role}", error.as_a_reason()),
+            error.hint().unwrap_or_else(|| "remove the cause and try again".into()),
+        );
+        self.environment.alert.say(reported.in_one_line());
+        reported
+    }
+
+    /// From now on the destinations of the old primary are in use when it is the primary again.
+    fn ship_only_as_primary(&self) {
+        let changed = self.set_destinations(|configured| {
+            let undecided = |at: &&mut DestinationConfig| {
+                Destinations::are_shipped_to(at) && at.valid_for == ValidFor::default()
+            };
+            configured.iter_mut().filter(undecided).for_each(|at| at.valid_for = AS_PRIMARY);
+            Ok(())
+        });
+        if let Err(error) = changed {
+            // They are refused as long as redo comes from there.
+            self.environment
+                .alert
+                .say(format!("the destinations stay in use as a standby: {}", error.in_one_line()));
+        }
+    }
+}
+
+const AS_PRIMARY: ValidFor = ValidFor(ValidLogs::AllLogfiles, ValidRole::PrimaryRole);
+
+/// Waits until nothing in this process has the databases of the primary open any more.
+fn closed(primary: &RunningPrimary) -> Result<(), InstanceError> {
+    let open: Vec<Weak<_>> = primary.threads.shared().let_go().iter().map(Arc::downgrade).collect();
+    let until = Instant::now() + ANSWER;
+    while let Some(database) = open.iter().find_map(Weak::upgrade) {
+        if Instant::now() >= until {
+            let name = &database.record().name;
+            return Err(InstanceError::Failed(format!("database {name} is still in use by this process")));
+        }
+        drop(database);
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+fn mode_of(destination: &DestinationConfig) -> TransportMode {
+    match destination.transport_mode() {
+        Configured::SyncAffirm => TransportMode::SyncAffirm,
+        Configured::Fastsync => TransportMode::FastSync,
+        Configured::Async => TransportMode::Async,
+    }
+}
+
+/// Returns the address for others of an instance that listens on `listen`: without a host when it listens on all.
+fn own_address(listen: &str) -> String {
+    match listen.rsplit_once(':') {
+        Some((host, port)) if ["", "0.0.0.0", "[::]", "*"].contains(&host) => format!(":{port}"),
+        _ => listen.to_owned(),
+    }
+}
+
+/// Completes an address without a host by that of the connection.
+fn completed(address: &str, from: Option<SocketAddr>) -> Option<String> {
+    match address.strip_prefix(':') {
+        None => Some(address.to_owned()),
+        Some(port) => Some(SocketAddr::new(from?.ip(), port.parse().ok()?).to_string()),
+    }
+}
+
+/// The standby's side.
+impl Running {
+    /// Takes over from the primary that this standby follows, or says whether it is ready to.
+    ///
+    /// # Errors
+    /// Why not; this instance is still a standby then.
+    pub(crate) fn take_over_from(
+        &self,
+        wish: &TakeOver,
+        from: Option<SocketAddr>,
+    ) -> Result<TakeOverAnswer, Refusal> {
+        let refused = |error: InstanceError| Refusal::new(RefuseCode::NotStandby, error.in_one_line());
+        self.may_take_over_from(wish)?;
+        let mut answer = TakeOverAnswer { branch: None, logs: Some(self.online_logs()), failed: None };
+        let Some(end) = wish.end else { return Ok(answer) };
+        self.has_everything(end)?;
+        self.follow_with(wish, from).map_err(refused)?;
+        match self.promote(false, true) {
+            Ok(done) => answer.branch = Some(done.branch),
+            Err(error) if matches!(*self.mode(), Mode::Standby(_)) => return Err(refused(error)),
+            // It may be a primary after a restart: the other one must not take the role back.
+            Err(error) => answer.failed = Some(error.in_one_line()),
+        }
+        Ok(answer)
+    }
+
+    /// The online logs that this standby begins as primary.
+    fn online_logs(&self) -> LogGeometry {
+        let log = self.environment.log_config(LogKind::Online);
+        let groups = log.layout().groups;
+        let group_bytes = groups.values().max().copied().unwrap_or(0);
+        LogGeometry { groups: groups.len(), group_bytes, block_bytes: log.block_bytes }
+    }
+
+    fn may_take_over_from(&self, wish: &TakeOver) -> Result<(), Refusal> {
+        let environment = &self.environment;
+        let refused = |text: String| Err(Refusal::new(RefuseCode::NotStandby, text));
+        let upstream = environment.control().upstream;
+        if upstream.is_none_or(|at| at.instance != wish.source.instance) {
+            return refused(format!("this standby gets no redo from `{}`", wish.source.name));
+        }
+        self.check_right()
+            .and_then(|()| descriptors::check_failover(environment.control().databases.len()))
+            .map_err(|error| Refusal::new(RefuseCode::NotAllowed, error.in_one_line()))?;
+        if self.gap().is_some() {
+            return refused("archived logs of a gap are still missing".into());
+        }
+        match &*self.mode() {
+            Mode::Standby(standby) => match standby.standby.shared().stopped().databases.first() {
+                Some(stopped) => refused(format!(
+                    "redo is not applied to database {}: {}",
+                    stopped.database, stopped.reason
+                )),
+                None => Ok(()),
+            },
+            _ => refused("this instance is not open as a standby".into()),
+        }
+    }
+
+    /// Checks that the redo here ends where that of the primary does.
+    fn has_everything(&self, end: PositionSum) -> Result<(), Refusal> {
+        let failed = |text: String| Refusal::new(RefuseCode::Behind, text);
+        let mode = self.mode();
+        let Mode::Standby(standby) = &*mode else {
+            return Err(failed("this instance is not open as a standby".into()));
+        };
+        let received = standby.received().lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let here = received.received_end();
+        let known = received.stream_crc(here).map_err(|error| failed(error.to_string()))?;
+        if here == end.scn && end.matches(known) {
+            return Ok(());
+        }
+        Err(failed(format!("the redo here ends at SCN {here}, or is another one than up to SCN {}", end.scn)))
+    }
+
+    /// Configures what the new primary ships to: the old one and the bystanders, each as before. A destination that is
+    /// configured here already keeps its attributes. Commits wait for the synchronous ones from the start.
+    fn follow_with(&self, wish: &TakeOver, from: Option<SocketAddr>) -> Result<(), InstanceError> {
+        let old = Bystander {
+            name: wish.source.name.clone(),
+            address: completed(&wish.address, from).ok_or_else(|| {
+                let what = format!("`{}` is not an address for redo", wish.address);
+                InstanceError::refused(what, "set [instance] listen of the primary to HOST:PORT")
+            })?,
+            mode: wish.mode,
+            net_timeout_ms: wish.net_timeout_ms,
+        };
+        let own = &self.environment.config.instance.name;
+        let others = wish.bystanders.iter().filter(|at| at.name != *own);
+        let all: Vec<&Bystander> = std::iter::once(&old).chain(others).collect();
+        self.change_destinations(|configured| {
+            for at in &all {
+                match configured.iter_mut().find(|known| known.name == at.name) {
+                    Some(known) if known.valid_for.of_a_primary() => {}
+                    Some(known) => known.valid_for = ValidFor::default(),
+                    None => configured.push(destination(at)),
+                }
+            }
+            Ok(())
+        })?;
+        self.environment.update_control(|control| {
+            control.protection_mode = wish.protection_mode;
+            for at in all.iter().filter(|at| at.mode != TransportMode::Async) {
+                control.note_synchronised(&at.name);
+            }
+        })
+    }
+}
+
+fn destination(of: &Bystander) -> DestinationConfig {
+    let mode = match of.mode {
+        TransportMode::SyncAffirm => Configured::SyncAffirm,
+        TransportMode::FastSync => Configured::Fastsync,
+        TransportMode::Async => Configured::Async,
+    };
+    DestinationConfig {
+        mode: Some(mode),
+        net_timeout_ms: of.net_timeout_ms,
+        valid_for: AS_PRIMARY,
+        ..DestinationConfig::new(of.name.clone(), of.address.clone())
+    }
+}
