@@ -142,7 +142,9 @@ pub(crate) fn give_up(
     // The first log beyond the gap may be archived already, and its group may hold a later one.
     let headers = groups.iter().filter_map(|group| group.header).chain(archived.iter().map(|log| log.header));
     let beyond = headers.into_iter().find(|header| header.first_scn == hole.to);
-    let filled = beyond.is_some_and(|beyond| {
+    // Without a group beyond the gap, the redo beyond was given up, and the archived logs of it are still to be removed.
+    let is_held = groups.iter().filter_map(begins).any(|scn| scn >= hole.to);
+    let filled = beyond.filter(|_| is_held).is_some_and(|beyond| {
         let chain = chain(disk, &archived, hole.from, None, hole.to, &|_| true);
         chain.end == hole.to && chain.crc == beyond.stream_crc
     });

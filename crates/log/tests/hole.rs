@@ -316,6 +316,33 @@ fn archived_logs_of_a_gap_stay_until_it_is_filled() {
     }
 }
 
+/// All logs of the gap had arrived when it was given up, and the machine failed before the archived logs beyond it were
+/// removed. Without the groups beyond the gap, the group before it is what remains.
+#[test]
+fn gap_given_up_at_the_last_moment_leaves_the_log_before_it() {
+    let stream = stream();
+    let machine = machine(6, &stream);
+    let disk: Arc<dyn Disk> = Arc::new(machine.disk());
+    let standby = || config(LogKind::Standby, "/standby");
+    let (log, mut writer, _) = RedoLog::open(disk.clone(), standby()).unwrap();
+    let mut acknowledged = Scn::START;
+    receive(&log, &mut writer, &stream, begin_of(1) + 4000, &mut acknowledged).unwrap();
+    archive(&log).unwrap();
+    let hole = Hole { from: writer.position(), to: begin_of(4) };
+    writer.jump(&switch_to(4), IDENTITY, crc_at(&stream, hole.to)).unwrap().unwrap();
+    receive(&log, &mut writer, &stream, begin_of(5) + 100, &mut acknowledged).unwrap();
+    let originals = archived_logs(disk.as_ref(), Path::new("/primary/archive"), None).unwrap();
+    originals[1..4].iter().for_each(|original| fetch(disk.as_ref(), &log, original).unwrap());
+    assert!(log.archived().iter().any(|log| log.header.first_scn == hole.to), "beyond the gap");
+    writer.give_up_beyond_hole().unwrap();
+    drop((log, writer));
+    let (log, mut writer, recovered) = RedoLog::open_after_hole(disk, standby(), Some(hole)).unwrap();
+    writer.settle().unwrap();
+    assert_eq!(recovered.end, hole.from);
+    assert!(log.archived().iter().all(|log| log.header.first_scn < hole.to), "they belong to redo given up");
+    assert_eq!(log.chain(hole.from, Some(writer.stream_crc()), &|_| true).end, hole.to);
+}
+
 /// An archive of the empty log would replace the one that was fetched, if the log were begun again.
 #[test]
 fn log_before_a_gap_keeps_its_incarnation_when_the_gap_is_given_up() {

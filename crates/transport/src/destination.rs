@@ -347,6 +347,7 @@ impl Destination {
         if self.is_settled() {
             return;
         }
+        self.forget_memory();
         let reason = reason.into();
         // The end of a stream is reported every time, as its begin was.
         if self.is_connected() || self.own_trouble.as_ref() != Some(&reason) {
@@ -358,7 +359,13 @@ impl Destination {
         self.phase = Phase::Connecting { retry_at: now + self.next_pause().max(FIRST_BACKOFF) };
     }
 
+    /// Without a connection it is not known whether the standby still has what was only in its memory.
+    fn forget_memory(&mut self) {
+        self.received = self.received.min(self.hardened);
+    }
+
     fn lose(&mut self, now: Duration, reason: String, report: bool) {
+        self.forget_memory();
         if report {
             self.events.push(SenderEvent::Disconnected { reason });
         }
@@ -379,6 +386,7 @@ impl Destination {
         if self.is_settled() {
             return;
         }
+        self.forget_memory();
         let kind = refusal.code.kind();
         let changes = self.last_refusal.as_ref() != Some(&refusal);
         if kind == RefusalKind::Leaving {
