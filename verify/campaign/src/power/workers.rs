@@ -107,7 +107,11 @@ pub fn run(config: &PowerConfig) -> Result<PowerReport> {
         match done {
             Some(index) => {
                 let (part, child) = running.swap_remove(index);
-                sum.add(collect(part, child)?);
+                let report = collect(part, child)?;
+                if config.verbose {
+                    report.notes.iter().for_each(|note| eprintln!("{note}"));
+                }
+                sum.add(report);
             }
             // There is no way to wait for several children at once.
             None => std::thread::sleep(Duration::from_millis(20)),

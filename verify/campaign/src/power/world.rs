@@ -294,7 +294,9 @@ impl World {
 
     fn with_standby(&mut self, work: impl FnOnce(&StandbyHost) -> Outcome<()>) -> Outcome<()> {
         let Some(at) = self.pick_standby() else { return Ok(()) };
-        lock(&self.standbys[at].host).as_ref().map_or(Ok(()), work)
+        let site = &self.standbys[at];
+        let done = lock(&site.host).as_ref().map_or(Ok(()), work);
+        done.map_err(|error| format!("standby {}: {error}", site.number))
     }
 
     /// Whether no writer is in the middle of a transaction: a checkpoint gate would wait for one in real time.
