@@ -186,10 +186,17 @@ fn close_older_groups(
     starts.sort_by_key(|(_, header)| order_begun(header));
     for pair in starts.windows(2) {
         let (group, next) = (&groups[pair[0].0], groups[pair[1].0].header);
-        // The group between the two was dropped: this one ends where its blocks end, or, where these are damaged, where
-        // its archived log ends.
+        // A group between the two was dropped: this one ends where its blocks end, or, where these are damaged, where its
+        // archived log ends.
         let gap = group.header.zip(next).is_some_and(|(header, next)| {
-            header.incarnation_id == next.incarnation_id && next.sequence.saturating_sub(header.sequence) > 1
+            if header.incarnation_id == next.incarnation_id {
+                return next.sequence.saturating_sub(header.sequence) > 1;
+            }
+            // Sequences begin again with each incarnation: only its archived log tells of the log between.
+            archived.iter().any(|log| {
+                is_copy(&log.header, &LogFileHeader { sequence: header.sequence + 1, ..header })
+                    && log.header.first_scn < next.first_scn
+            })
         });
         let end = match group.header.filter(|_| gap) {
             Some(header) => {
