@@ -20,6 +20,7 @@ EVERYWHERE = {
     "bury": "reap",
     "calm": "quiescent",
     "crowd": "yield threshold",
+    "left out": "offline, omitted, skipped",
     "mend": "repair, fix",
     "mended": "repaired, fixed",
     "nobody": "no process, no connection, no user",
@@ -50,8 +51,8 @@ IN_PROSE = {
     "introduced": "authenticated",
     "surplus": "divergent suffix",
 }
-# A name of Unix, and a key of a file format.
-ALLOWED = re.compile(r'"nobody"|postgres or nobody|"vouched"')
+# A name of Unix, and keys and values of formats.
+ALLOWED = re.compile(r'"nobody"|postgres or nobody|"vouched"|"left[_ ]out"|`left out`')
 
 
 def pattern(words):

@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_null_and_those_of_other_roles_left_out() {
+    fn unknown_fields_are_null_and_those_of_other_roles_absent() {
         let written = json!(Status { role: Some("far sync".into()), ..Status::default() });
         assert_eq!(written.get("listen"), Some(&json!(null)));
         assert_eq!((written.get("databases"), written.get("captured")), (None, None));

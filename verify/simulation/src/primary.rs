@@ -146,11 +146,11 @@ impl PrimaryHost {
         PrimaryHost::open_without(machine, environment, 0)
     }
 
-    /// Like [`PrimaryHost::open_in`]; exactly `left_out` databases must be excluded.
+    /// Like [`PrimaryHost::open_in`]; exactly `offline` databases must be excluded.
     pub fn open_without(
         machine: &Arc<SimMachine>,
         environment: Arc<Environment>,
-        left_out: usize,
+        offline: usize,
     ) -> Outcome<PrimaryHost> {
         let late: Arc<Mutex<Option<Arc<Mutex<Works>>>>> = Arc::default();
         let early: Arc<Mutex<VecDeque<Scn>>> = Arc::default();
@@ -160,7 +160,7 @@ impl PrimaryHost {
         primary.heal_at_once();
         primary.limit_round(ROUND_BYTES);
         let databases = shared.all_databases();
-        if databases.len() + left_out != environment.control().databases.len() {
+        if databases.len() + offline != environment.control().databases.len() {
             return Err(format!("opening: {}", environment.alert.last().join("; ")));
         }
         for database in &databases {

@@ -531,7 +531,7 @@ pub fn advance(
         .collect();
     environment.update_control(|control| {
         for id in failed {
-            control.leave_out(id, control.checkpoint);
+            control.take_offline(id, control.checkpoint);
         }
         control.checkpoint = control.checkpoint.max(scn);
         carried.into_iter().chain(whole).for_each(|whole| control.note_whole(whole));

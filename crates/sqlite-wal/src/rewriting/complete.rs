@@ -26,8 +26,8 @@ impl Guard<'_> {
     /// # Errors
     /// The SQLite error of a failed checkpoint, when the WAL cannot be read or the database file cannot be written.
     pub fn complete_backfill(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<bool, rusqlite::Error> {
-        let Some(left_out) = self.left_out(wal, page_size).ok().flatten() else { return Ok(false) };
-        if left_out.is_empty() {
+        let Some(skipped) = self.skipped(wal, page_size).ok().flatten() else { return Ok(false) };
+        if skipped.is_empty() {
             return Ok(true);
         }
         let exclusive = |action| self.file().shm_lock(READ_FILE_LOCK, 1, action | ffi::SQLITE_SHM_EXCLUSIVE);
@@ -35,7 +35,7 @@ impl Guard<'_> {
             return Ok(false);
         }
         let mut image = vec![0; page_size.bytes()];
-        let written = left_out.iter().try_for_each(|(page_no, frame)| {
+        let written = skipped.iter().try_for_each(|(page_no, frame)| {
             match wal.read_at(&mut image, image_offset(*frame, page_size.bytes())) {
                 Ok(true) => self.write_page(&image, *page_no),
                 Ok(false) | Err(_) => Err(ffi::SQLITE_IOERR_READ),
@@ -50,7 +50,7 @@ impl Guard<'_> {
 
     /// Pages that have frames among the backfilled ones, but also a newer frame that the checkpoint may have seen, each
     /// with its newest backfilled frame.
-    fn left_out(
+    fn skipped(
         &self,
         wal: &mut VfsFile,
         page_size: PageSize,
@@ -73,18 +73,18 @@ impl Guard<'_> {
             return Ok(None);
         }
         let mut newer: BTreeSet<PageNo> = (moved + 1..=seen).map(|frame| regions.page_of(frame)).collect();
-        let mut left_out = Vec::new();
+        let mut skipped = Vec::new();
         for frame in (1..=moved).rev() {
             if newer.is_empty() {
                 break;
             }
             let page_no = regions.page_of(frame);
             if newer.remove(&page_no) && page_no <= database_pages {
-                left_out.push((page_no, frame));
+                skipped.push((page_no, frame));
             }
         }
-        left_out.sort_unstable();
-        Ok(Some(left_out))
+        skipped.sort_unstable();
+        Ok(Some(skipped))
     }
 }
 
