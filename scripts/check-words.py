@@ -25,6 +25,8 @@ EVERYWHERE = {
     "mended": "repaired, fixed",
     "nobody": "no process, no connection, no user",
     "patience": "timeout",
+    "piece": "chunk, extent, slice, record, buffer",
+    "pieces": "chunks, extents, slices, records",
     "sleepers": "waiters",
     "somebody": "a process, a connection, a user",
     "stranger": "unauthenticated peer, other local user",

@@ -54,8 +54,8 @@ impl Apply {
     /// Returns the SCN before which all commits are in the databases that take redo. Change records of open
     /// transactions from here on are not, although they are consumed when they lie before [`Apply::applied`].
     pub fn complete_upto(&self) -> Scn {
-        let pieces = self.databases.values().filter_map(Database::oldest_piece);
-        pieces.min().map_or(self.applied, |oldest| oldest.min(self.applied))
+        let starts = self.databases.values().filter_map(Database::open_transaction_start);
+        starts.min().map_or(self.applied, |oldest| oldest.min(self.applied))
     }
 
     /// Returns the databases whose whole content is being replaced; until that ends they hold the earlier content.
@@ -250,7 +250,7 @@ impl Apply {
         let mut ready: Vec<_> = logs.filter_map(|log| Some((log.left()?, log))).collect();
         ready.sort_unstable_by_key(|(left, _)| Reverse(*left));
         let some = ready.len().div_ceil(PART_OF_MANY);
-        ready.iter_mut().take(some).for_each(|(_, log)| _ = log.hand_piece());
+        ready.iter_mut().take(some).for_each(|(_, log)| _ = log.hand_chunk());
         ready.iter().any(|(_, log)| log.left().is_some())
     }
 

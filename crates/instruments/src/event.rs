@@ -101,7 +101,7 @@ events! {
     AsyncRemoteWrite, "ASYNC Remote Write", Network, false;
     /// A sender: while it connects to its destination and both agree where to resume.
     TransportAttach, "Redo Transport Attach", Network, false;
-    /// An archiver: while it sends a piece of an archived log, reading it included.
+    /// An archiver: while it sends a chunk of an archived log, reading it included.
     ArchRemoteWrite, "ARCH Remote Write", Network, false;
     /// An archiver: held back while it sends, so that answers to commits that wait for other destinations do not come late.
     ArchPace, "ARCH wait for commits", Idle, false;

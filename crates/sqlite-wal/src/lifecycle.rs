@@ -345,7 +345,7 @@ impl WalLifecycle {
         }
     }
 
-    /// A primary first hands the suffix to the disk, piece by piece, for which it has time. A standby resets the WAL.
+    /// A primary first hands the suffix to the disk, chunk by chunk, for which it has time. A standby resets the WAL.
     fn cannot_rewrite(&mut self) -> Action {
         self.end_deferral();
         match &self.attempts {

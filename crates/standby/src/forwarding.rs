@@ -20,11 +20,11 @@ use standfast_environment::ship::archive_source;
 use standfast_environment::ship::destination_groups::{Group, Ships, Uses, judge, let_others_go};
 use standfast_environment::ship::destination_lines::DestinationLines;
 use standfast_environment::ship::identity::peer_identity;
-use standfast_environment::ship::pieces::{log_switch, pieces};
 use standfast_environment::ship::retention;
 use standfast_environment::ship::sender_settings::{
     holder, note_synchronised, report_left_behind, sender_config,
 };
+use standfast_environment::ship::slices::{log_switch, slices};
 use standfast_environment::ship::source_error::source_error;
 use standfast_format::StreamCrc;
 use standfast_instruments::RemoteAnswer;
@@ -32,7 +32,7 @@ use standfast_transport as transport;
 use standfast_transport::selection::Use;
 use standfast_transport::{
     ArchivedFile, ArchivedLogInfo, Archivers, DatabaseInfo, Hop, IssuerAt, LogGeometry, MemberRights,
-    Passing, PeerIdentity, Piece, RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderObserver,
+    Passing, PeerIdentity, RedoSlice, RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderObserver,
     SnapshotInfo, SourceError,
 };
 use standfast_types::{DatabaseId, PageNo, Scn};
@@ -121,8 +121,8 @@ impl RedoSource for ForwardingSource {
         self.shared.log.oldest()
     }
 
-    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<Piece>> {
-        pieces(&self.shared.buffer().clone(), from, bytes_max)
+    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<RedoSlice>> {
+        slices(&self.shared.buffer().clone(), from, bytes_max)
     }
 
     fn logged(&self, from: Scn, bytes_max: usize) -> Result<Vec<u8>, SourceError> {

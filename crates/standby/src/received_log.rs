@@ -257,7 +257,7 @@ impl StandbyLog for ReceivedLog {
     }
 
     fn log_containing(&self, at: Scn) -> Option<transport::LogSwitch> {
-        self.shared.log.log_containing(at).map(standfast_environment::ship::pieces::log_switch)
+        self.shared.log.log_containing(at).map(standfast_environment::ship::slices::log_switch)
     }
 
     fn cut(&mut self, at: Scn) -> Result<(), StageError> {

@@ -71,7 +71,7 @@ pub use identity::{Incarnation, Meeting, PeerIdentity, Promotion, Role, history_
 pub use link::{Identities, Security};
 pub use packing::{Compression, UnpackError, Unpacker};
 pub use receiver::{Limits, Receiver, ReceiverConfig, ReceiverCounts};
-pub use redo::{LogSwitch, Piece};
+pub use redo::{LogSwitch, RedoSlice};
 pub use release::{ReleaseView, releasable, releasable_with, withheld_by};
 pub use resolve::{Verdict, View, resolve};
 pub use rights::{MemberRights, Right, Rights};

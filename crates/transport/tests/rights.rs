@@ -71,7 +71,7 @@ impl RedoSource for Source {
     fn oldest(&self) -> Scn {
         self.redo.oldest()
     }
-    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<Piece>> {
+    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<RedoSlice>> {
         self.redo.buffered(from, bytes_max)
     }
     fn logged(&self, from: Scn, bytes_max: usize) -> Result<Vec<u8>, SourceError> {

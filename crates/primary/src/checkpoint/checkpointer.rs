@@ -582,11 +582,11 @@ mod tests {
 
     #[test]
     fn database_holds_only_commits_in_its_file_or_synced_wal() {
-        let [none, c, x, piece] = [0, 100, 120, 150].map(Scn);
+        let [none, c, x, record] = [0, 100, 120, 150].map(Scn);
         assert!(holds(x, c, none, c), "nothing came since");
-        assert!(holds(x, c, c, none) && holds(c, piece, none, c));
-        assert!(!holds(x, piece, none, c) && !holds(x, piece, c, c), "a transaction began before x");
-        assert!(holds(x, piece, piece, none) && holds(x, piece, none, x));
+        assert!(holds(x, c, c, none) && holds(c, record, none, c));
+        assert!(!holds(x, record, none, c) && !holds(x, record, c, c), "a transaction began before x");
+        assert!(holds(x, record, record, none) && holds(x, record, none, x));
         assert!(!holds(x, c, none, none));
     }
 

@@ -443,7 +443,7 @@ impl Primary {
             return Err(CaptureError::BadIndex { what }.into());
         }
         if let Some(job) = &mut served.baseline {
-            if job.copy_piece(self.round_bytes, now, &mut self.out)? {
+            if job.copy_part(self.round_bytes, now, &mut self.out)? {
                 let (position, pages) = (job.position(), job.pages());
                 if position.frame > 0 {
                     served.shared.set_changed(self.shared.buffer.captured() + self.out.len() as u64);

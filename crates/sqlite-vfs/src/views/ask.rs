@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Limit of bytes of an answer; a longer one is an error.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-const PIECE_BYTES: usize = 64 << 10;
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// Fetches the rows of a view.
 ///
@@ -80,17 +80,17 @@ fn exchange(socket: &Path, view: &str, end: Instant) -> Result<Vec<u8>, Trouble>
     let question = format!("{{\"op\":\"view\",\"name\":\"{view}\"}}\n");
     send(&stream, question.as_bytes()).map_err(Trouble::Io)?;
     let mut answer = Vec::new();
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Trouble::Io(ErrorKind::TimedOut.into()));
         }
         stream.set_read_timeout(Some(left)).map_err(Trouble::Io)?;
-        match stream.read(&mut piece) {
+        match stream.read(&mut buffer) {
             Ok(0) => return Ok(answer),
             Ok(bytes) if answer.len() + bytes > ANSWER_BYTES_MAX => return Err(Trouble::TooLong),
-            Ok(bytes) => answer.extend_from_slice(&piece[..bytes]),
+            Ok(bytes) => answer.extend_from_slice(&buffer[..bytes]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(Trouble::Io(error)),
         }

@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 /// Bytes per write: SQLite's VFS for Unix takes less than 128 KiB in one call.
-const PIECE_BYTES: usize = 124 << 10;
+const WRITE_BYTES: usize = 124 << 10;
 /// Largest WAL that is rewritten, in bytes. The new WAL is built in memory, so that new transactions wait for its
 /// writing only.
 const MOST_BYTES: usize = 32 << 20;
@@ -188,7 +188,7 @@ impl Guard<'_> {
             }
             if frame == header.frames() || whole.bytes().len() >= REPAIRED_AT_ONCE {
                 let bytes = whole.take_bytes();
-                write_pieces(wal, &bytes, offset)?;
+                write_in_chunks(wal, &bytes, offset)?;
                 offset += bytes.len() as u64;
             }
         }
@@ -286,7 +286,7 @@ impl Guard<'_> {
             fault::check(Fault::LogRewrite)?;
             wal.write_durably(new.head(), 0)?;
             fault::check(Fault::LogRewrite)?;
-            write_pieces(wal, new.bytes(), WAL_HEADER_BYTES as u64)?;
+            write_in_chunks(wal, new.bytes(), WAL_HEADER_BYTES as u64)?;
             is_whole();
             fault::check(Fault::LogRewrite)?;
             let published = NewHeader {
@@ -360,9 +360,9 @@ fn frame_sum(before: [u32; 2], frame: &[u8]) -> [u32; 2] {
     sum.words()
 }
 
-fn write_pieces(wal: &mut VfsFile, bytes: &[u8], offset: u64) -> std::io::Result<()> {
-    for (at, piece) in (0..).step_by(PIECE_BYTES).zip(bytes.chunks(PIECE_BYTES)) {
-        wal.write_at(piece, offset + at)?;
+fn write_in_chunks(wal: &mut VfsFile, bytes: &[u8], offset: u64) -> std::io::Result<()> {
+    for (at, chunk) in (0..).step_by(WRITE_BYTES).zip(bytes.chunks(WRITE_BYTES)) {
+        wal.write_at(chunk, offset + at)?;
     }
     Ok(())
 }

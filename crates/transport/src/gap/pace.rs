@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
-    const PIECE: u64 = 1 << 20;
+    const CHUNK: u64 = 1 << 20;
 
     /// A second in which chunks go as fast as they may, with an answer every millisecond that took `answer_ms`. Returns
     /// the bytes sent.
@@ -105,8 +105,8 @@ mod tests {
             pace.answered(now_ns, answer_ms(ms) * MS, usual);
             // The network takes a chunk every ten milliseconds.
             if now_ns >= free_ns {
-                free_ns = now_ns + pace.wait_ns(now_ns, PIECE).max(10 * MS);
-                went += PIECE;
+                free_ns = now_ns + pace.wait_ns(now_ns, CHUNK).max(10 * MS);
+                went += CHUNK;
             }
         }
         went
@@ -122,14 +122,14 @@ mod tests {
     #[test]
     fn gap_transfer_is_unthrottled_when_no_commit_waits() {
         let mut pace = Pace::default();
-        assert!((0..1000).all(|n| pace.wait_ns(n * 10 * MS, PIECE) == 0));
+        assert!((0..1000).all(|n| pace.wait_ns(n * 10 * MS, CHUNK) == 0));
     }
 
     #[test]
     fn usual_answer_times_do_not_throttle_gap_transfer() {
         let mut pace = Pace::default();
         let mut usual = usual(&mut pace, 10);
-        assert_eq!(second(&mut pace, &mut usual, 11_000 * MS, |_| 11), 100 * PIECE);
+        assert_eq!(second(&mut pace, &mut usual, 11_000 * MS, |_| 11), 100 * CHUNK);
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         for ms in 11_000..12_000 {
             pace.answered(ms * MS, MS, &mut near);
             pace.answered(ms * MS, 20 * MS, &mut far);
-            assert_eq!(pace.wait_ns(ms * MS, PIECE), 0);
+            assert_eq!(pace.wait_ns(ms * MS, CHUNK), 0);
         }
     }
 
@@ -150,9 +150,9 @@ mod tests {
         let seconds: Vec<u64> = (11..18)
             .map(|s| second(&mut pace, &mut usual, s * 1000 * MS, |ms| if ms % 10 == 0 { 30 } else { 10 }))
             .collect();
-        assert!(seconds[0] < 90 * PIECE, "{seconds:?}");
+        assert!(seconds[0] < 90 * CHUNK, "{seconds:?}");
         let least = seconds[6];
-        assert!((LEAST as u64 - PIECE..=LEAST as u64 + PIECE).contains(&least), "{seconds:?}");
+        assert!((LEAST as u64 - CHUNK..=LEAST as u64 + CHUNK).contains(&least), "{seconds:?}");
         let faster = (18..22).map(|s| second(&mut pace, &mut usual, s * 1000 * MS, |_| 10)).last();
         assert!(faster > Some(2 * least), "{faster:?} after {least}");
     }
@@ -164,7 +164,7 @@ mod tests {
         (11..18).for_each(|s| {
             second(&mut pace, &mut usual, s * 1000 * MS, |_| 30);
         });
-        let waits: Vec<u64> = (0..300).map(|n| pace.wait_ns(18_000 * MS + n * 10 * MS, PIECE)).collect();
+        let waits: Vec<u64> = (0..300).map(|n| pace.wait_ns(18_000 * MS + n * 10 * MS, CHUNK)).collect();
         assert!(waits[0] > 0 && waits[299] == 0, "{waits:?}");
     }
 }
