@@ -254,8 +254,8 @@ impl Apply {
         ready.iter().any(|(_, log)| log.left().is_some())
     }
 
-    /// Journals durable SCNs after checkpoints. A database whose WAL is all backfilled has been synced in passing; and
-    /// a position in a WAL that is about to be restarted will prove nothing.
+    /// Journals durable SCNs after checkpoints. A database whose WAL is all backfilled was synced by its checkpoint;
+    /// and a position in a WAL that is about to be restarted will prove nothing.
     fn note_floors(&mut self) -> Result<(), ApplyError> {
         let mut facts = std::mem::take(&mut self.facts);
         for database in self.databases.values_mut() {

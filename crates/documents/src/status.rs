@@ -356,7 +356,7 @@ document! {
         source: Source,
         /// End of the redo at the source, as last heard, SCN.
         source_end: u64,
-        /// What is unwise about its standby redo logs.
+        /// Warning about the sizes of its standby redo logs.
         log_warning: String,
         /// When the next delayed transaction is due, microseconds since the Unix epoch.
         next_apply_us: u64,

@@ -430,7 +430,7 @@ mod tests {
     /// Sessions whose slots are in different wait buckets, and whose bits differ.
     #[test]
     fn waiters_wake_in_their_own_buckets() {
-        let (segment, path) = segment("beds");
+        let (segment, path) = segment("buckets");
         let sessions: Vec<Session> =
             (0..BUCKET_SESSIONS + 2).map(|_| Session::attach(segment, 3, 1, 1).unwrap()).collect();
         let chosen = [sessions[3], sessions[BUCKET_SESSIONS + 1]];

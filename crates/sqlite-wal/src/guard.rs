@@ -499,7 +499,7 @@ mod tests {
         };
         let first = guard.wal_position().unwrap();
         passive().unwrap();
-        assert_eq!(backfilled(), 0, "nothing is said to be moved");
+        assert_eq!(backfilled(), 0, "nothing is reported as backfilled");
         let second = write();
         assert!(second.salts == first.salts && second.frame > first.frame, "it was not reset");
         // A reader keeps a part from being backfilled: the hook is not called for that.

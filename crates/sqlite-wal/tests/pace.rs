@@ -93,7 +93,11 @@ fn throttled_checkpoint_hurries_as_soon_as_requested() {
         rig.fill();
         let reported = hurry.clone();
         rig.machine.at_boundary(1 + portion, move || reported.store(true, SeqCst));
-        assert_eq!(rig.syncs_at(&throttled_until(&hurry)), ALWAYS + portion, "told during portion {portion}");
+        assert_eq!(
+            rig.syncs_at(&throttled_until(&hurry)),
+            ALWAYS + portion,
+            "hurried during portion {portion}"
+        );
     }
 }
 
@@ -150,7 +154,7 @@ fn each_checkpoint_has_its_own_pace() {
         let portions = rig.fill();
         assert_eq!(rig.syncs_at(&throttled_until(&hurry)), ALWAYS + portions, "portions begin again");
         rig.fill();
-        assert_eq!(rig.syncs(), ALWAYS, "one of which nothing was said");
+        assert_eq!(rig.syncs(), ALWAYS, "one of which nothing was reported");
     }
 }
 

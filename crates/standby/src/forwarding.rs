@@ -7,7 +7,8 @@
 //! that out by comparing, as after a restart of a primary ([`StandbyShared::begin_epoch`]).
 //!
 //! Commits of the primary do not wait for these destinations, unless one is synchronous and for standbys alone
-//! (VALID_FOR): then this standby acknowledges only what that destination has, too, until it degrades ([`Passing`]).
+//! (VALID_FOR): then this standby acknowledges only what that destination has, too, until it degrades
+//! ([`CascadeLimit`]).
 
 use crate::standby_copy;
 use crate::standby_shared::{Downstream, StandbyShared};
@@ -31,9 +32,9 @@ use standfast_instruments::RemoteAnswer;
 use standfast_transport as transport;
 use standfast_transport::selection::Use;
 use standfast_transport::{
-    ArchivedFile, ArchivedLogInfo, Archivers, DatabaseInfo, Hop, IssuerAt, LogGeometry, MemberRights,
-    Passing, PeerIdentity, RedoSlice, RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderObserver,
-    SnapshotInfo, SourceError,
+    ArchivedFile, ArchivedLogInfo, Archivers, CascadeLimit, DatabaseInfo, Hop, IssuerAt, LogGeometry,
+    MemberRights, PeerIdentity, RedoSlice, RedoSource, Refusal, RefuseCode, Sender, SenderEvent,
+    SenderObserver, SnapshotInfo, SourceError,
 };
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -360,7 +361,7 @@ impl Downstream for Forwarding {
     }
 }
 
-impl Passing for Forwarding {
+impl CascadeLimit for Forwarding {
     fn limit(&self, position: Scn) -> Scn {
         let senders = self.in_force();
         let required = senders.running.iter().filter(|sender| sender.is_required());

@@ -82,7 +82,9 @@ pub use snapshot::{
     COPY_SILENCE, Manifest, SnapshotSink, SnapshotStart, fetch_database, fetch_snapshot, fetch_status,
 };
 pub use source::{ArchivedFile, DatabaseInfo, RedoSource, SenderObserver, SnapshotInfo};
-pub use standby::{ArchivePart, ArchiveStore, OpenedGap, Passing, ReceiverService, StandbyLog, StreamStart};
+pub use standby::{
+    ArchivePart, ArchiveStore, CascadeLimit, OpenedGap, ReceiverService, StandbyLog, StreamStart,
+};
 pub use stats::DestinationStats;
 pub use stopped::{StoppedDatabase, StoppedDatabases};
 pub use verified::{PageDifference, VerifiedDatabase, VerifiedDatabases};

@@ -128,7 +128,7 @@ fn a_server_survives_any_bytes_in_any_state() {
             assert!(error.to_string().contains("busy") && Instant::now() < deadline, "{error}");
         }
     }
-    assert!(test(&open, &Plan { streams: 1, ..plan }).trouble.is_none());
+    assert!(test(&open, &Plan { streams: 1, ..plan }).error.is_none());
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn extreme_server_figures_cause_no_panic_and_stay_numbers() {
             run(&target, &plan, &AtomicBool::new(false), &mut |_| {}).unwrap()
         });
         if mode == Mode::Async && directions == Directions::ToServer {
-            assert!(outcome.trouble.is_none());
+            assert!(outcome.error.is_none());
             assert_eq!(outcome.total.bytes, most);
         }
         let report = standfast_net::report::json(&target, &plan, &Ok(outcome));

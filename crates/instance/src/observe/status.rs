@@ -335,7 +335,7 @@ fn destination(running: &Running, at: DestinationStatus, required: bool, capture
         delay_s: at.delay.map(|delay| delay.as_secs()),
         last_heard_us: at.last_heard_us,
         failures: Some(at.failures.into()),
-        last_trouble: at.last_trouble,
+        last_trouble: at.last_error,
         gap: at.gap.map(gap),
     }
 }
@@ -445,7 +445,7 @@ fn received(running: &Running, shared: &Arc<StandbyShared>) -> Received {
         transport_lag_bytes: lags.transport_us.and(missing),
         transport_lag_s: seconds(lags.transport_us),
         apply_lag_s: seconds(lags.apply_us),
-        log_warning: shared.unwise(),
+        log_warning: shared.sizing_warning(),
         ..Received::default()
     }
 }

@@ -50,7 +50,7 @@ struct Standing {
     has: Scn,
     failures: u32,
     retry_at: Option<Instant>,
-    trouble: Option<String>,
+    error: Option<String>,
 }
 
 /// The instance whose archived logs are copied, as it is now.
@@ -127,8 +127,8 @@ impl LocalArchives {
                 standing.failures += 1;
                 standing.retry_at = Some(Instant::now() + Duration::from_millis(at.reopen_ms));
                 let text = Some(error.for_terminal());
-                let changes = standing.trouble != text || standing.failures == 1;
-                standing.trouble = text;
+                let changes = standing.error != text || standing.failures == 1;
+                standing.error = text;
                 let last = at.failures_allowed() > 0 && standing.failures == at.failures_allowed();
                 if changes || last {
                     let next = match (last, &at.alternate) {
@@ -191,7 +191,7 @@ impl LocalArchives {
             mandatory: Some(at.mandatory),
             has: Some(standing.has.0).filter(|scn| *scn > 0),
             failures: Some(standing.failures.into()),
-            trouble: standing.trouble,
+            trouble: standing.error,
         }
     }
 }

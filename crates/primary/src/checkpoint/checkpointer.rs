@@ -84,7 +84,7 @@ pub struct Checkpointer {
     begun: Instant,
     hurry: Arc<AtomicBool>,
     /// Reported errors that prevent a checkpoint of a database and pass by themselves.
-    troubles: BTreeMap<DatabaseId, String>,
+    errors: BTreeMap<DatabaseId, String>,
     changes: Vec<String>,
 }
 
@@ -99,7 +99,7 @@ impl Checkpointer {
             gate_back_off: GATE_BACK_OFF,
             begun: Instant::now(),
             hurry: Arc::default(),
-            troubles: BTreeMap::new(),
+            errors: BTreeMap::new(),
             changes: Vec::new(),
         }
     }
@@ -149,7 +149,7 @@ impl Checkpointer {
         let (id, name) = (database.id(), &database.record().name);
         match checkpoint {
             Ok(done) => {
-                if done && self.troubles.remove(&id).is_some() {
+                if done && self.errors.remove(&id).is_some() {
                     self.changes.push(format!("checkpoints of database {name} continue"));
                 }
                 done
@@ -160,11 +160,11 @@ impl Checkpointer {
             }
             Err(error) => {
                 let text = error.to_string();
-                if self.troubles.get(&id) != Some(&text) {
+                if self.errors.get(&id) != Some(&text) {
                     self.changes.push(format!(
                         "a checkpoint of database {name} failed and will be tried again: {text}"
                     ));
-                    self.troubles.insert(id, text);
+                    self.errors.insert(id, text);
                 }
                 false
             }
@@ -372,7 +372,7 @@ impl Checkpointer {
             }
             let frames = database.header().map_or(0, |header| header.frames());
             let frames = frames.saturating_sub(database.backfilled());
-            let error = self.troubles.get(&database.id()).cloned();
+            let error = self.errors.get(&database.id()).cloned();
             // The next writer restarts a WAL that is completely in the file.
             if frames > 0 || error.is_some() {
                 remainders.push(Remainder { name: database.record().name.clone(), frames, error });

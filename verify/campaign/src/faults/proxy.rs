@@ -170,7 +170,7 @@ impl Shared {
         let (mut buffer, mut held) = (Vec::new(), None::<Vec<u8>>);
         let mut chunk = vec![0; 64 << 10];
         let _ = from.set_read_timeout(Some(LOOK));
-        'passing: loop {
+        'pump: loop {
             match from.read(&mut chunk) {
                 Ok(0) => break,
                 Ok(bytes) => buffer.extend_from_slice(&chunk[..bytes]),
@@ -199,7 +199,7 @@ impl Shared {
                     }
                 };
                 if sent.is_err() {
-                    break 'passing;
+                    break 'pump;
                 }
             }
         }
