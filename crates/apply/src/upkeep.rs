@@ -275,7 +275,7 @@ impl Apply {
                         scn: database.resume_scn,
                     });
                 }
-                State::Deferred(tail) => facts.extend(database.file_holds_upto(tail.scn())),
+                State::Deferred(suffix) => facts.extend(database.file_holds_upto(suffix.scn())),
                 State::Plain if now.backfilled == now.frames => {
                     database.unsynced = false;
                     facts.extend(database.file_holds_upto(database.resume_scn));

@@ -224,9 +224,8 @@ impl WalLifecycle {
         if let Some(positions) = positions {
             positions.assert_order();
             debug_assert!(
-                suffix
-                    .is_none_or(|suffix| suffix.raw_salts() != positions.raw_salts
-                        || suffix.moved() <= positions.stored),
+                suffix.is_none_or(|suffix| suffix.raw_salts() != positions.raw_salts
+                    || suffix.backfilled() <= positions.stored),
                 "a suffix behind frames that the file may lose: {suffix:?} {positions:?}"
             );
         }
@@ -304,7 +303,7 @@ impl WalLifecycle {
     fn count_if_due(&mut self) -> Action {
         match self.state {
             State::Deferred(suffix) if suffix.is_to_be_measured(self.look.frames) => {
-                Action::CountPages { after: suffix.moved() }
+                Action::CountPages { after: suffix.backfilled() }
             }
             _ => self.shorten_if_due(false),
         }

@@ -39,7 +39,7 @@ impl Scene {
     }
 
     /// `times`: number of changes of each row in the backfilled prefix, one frame each.
-    pub fn moved(times: u32) -> Scene {
+    pub fn backfilled(times: u32) -> Scene {
         let directory = TempDir::new("rewrite").unwrap();
         let vfs = register_guard_vfs(None).unwrap();
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
@@ -58,7 +58,7 @@ impl Scene {
         let wal = VfsFile::open(None, &path, VfsFileKind::Wal).unwrap();
         let mut scene = Scene { directory, instance, wal };
         scene.change_all(&scene.application(), times);
-        assert_eq!(scene.move_frames().is_some(), times > 0);
+        assert_eq!(scene.backfill().is_some(), times > 0);
         scene
     }
 
@@ -92,11 +92,11 @@ impl Scene {
         Mark { header: self.guard().wal_header().unwrap(), scn: Scn(7) }
     }
 
-    pub fn move_frames(&mut self) -> Option<Suffix> {
-        self.move_frames_of(self.mark())
+    pub fn backfill(&mut self) -> Option<Suffix> {
+        self.backfill_upto(self.mark())
     }
 
-    pub fn move_frames_of(&mut self, mark: Mark) -> Option<Suffix> {
+    pub fn backfill_upto(&mut self, mark: Mark) -> Option<Suffix> {
         let guard = Guard::of(&self.instance).unwrap();
         let passive = || self.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         guard.at_pace(&Pace::AtOnce, passive).unwrap();

@@ -302,8 +302,8 @@ impl Checkpointer {
         // A pass leaves the frames that arrive during it to the next one, and each is shorter: the gate gets the last
         // of them.
         for _ in 0..PASSES_BEFORE_GATE {
-            let moved = passive_and_synced(&connection, &Pace::PacedUntil(self.hurry.clone()));
-            self.judge(database, moved);
+            let backfilled = passive_and_synced(&connection, &Pace::PacedUntil(self.hurry.clone()));
+            self.judge(database, backfilled);
             if database.failure().is_some() {
                 return None;
             }
@@ -316,8 +316,8 @@ impl Checkpointer {
         segment.close_gate(id);
         // No session begins to write any more: backfill while the last commits wait for their redo.
         if wait_until(start + limit, || !segment.owned(id)) {
-            let moved = passive(&connection, &Pace::AtOnce);
-            self.judge(database, moved);
+            let backfilled = passive(&connection, &Pace::AtOnce);
+            self.judge(database, backfilled);
         }
         let is_quiescent =
             wait_until(start + limit, || !segment.owned(id) && !segment.has_commit_waiters(id));
@@ -348,8 +348,8 @@ impl Checkpointer {
             let end = Instant::now() + limit;
             let mut is_reset = false;
             // The slow part comes before the gate.
-            let moved = passive_and_synced(&connection, &Pace::AtOnce);
-            self.judge(&database, moved);
+            let backfilled = passive_and_synced(&connection, &Pace::AtOnce);
+            self.judge(&database, backfilled);
             while database.failure().is_none() {
                 // Overlapping readers have to be gone all at the same time.
                 segment.close_gate(database.id().0);
@@ -539,12 +539,12 @@ fn passive(connection: &Connection, pace: &Pace) -> Result<bool, rusqlite::Error
 
 /// Backfills what readers allow and syncs all that was backfilled, so that it is not left to the sync behind the gate.
 fn passive_and_synced(connection: &Connection, pace: &Pace) -> Result<bool, rusqlite::Error> {
-    let moved = passive(connection, pace)?;
+    let backfilled = passive(connection, pace)?;
     if let Ok(guard) = Guard::of(connection) {
         let _wait = waiting(Event::DbFileSync);
         guard.sync_backfilled()?;
     }
-    Ok(moved)
+    Ok(backfilled)
 }
 
 /// Runs a TRUNCATE checkpoint, whose truncation the guard suppresses: the WAL restarts. Announces the new generation

@@ -4,7 +4,7 @@ use crate::checkpoint::checkpointer::redo_before_data;
 use crate::commit::baseline::{BaselineJob, owed_image};
 use crate::commit::database::Database;
 use crate::commit::primary::{Entry, Primary, PrimaryShared, SwitchHelper};
-use crate::commit::whole_file::{note_when_all_moved, stamp_without_wal};
+use crate::commit::whole_file::{note_when_all_backfilled, stamp_without_wal};
 use crate::open::foreign_watch;
 use crate::open::primary_threads::PrimaryThreads;
 use crate::open::reconcile::{self, Anchor, Found, Plan, Scan};
@@ -389,7 +389,7 @@ pub fn install_hooks(
     let (segment, id) = (shared.segment, database.id().0);
     guard.report_write_lock(Box::new(move |held| segment.note_write_lock(id, held)))?;
     guard.before_backfill(redo_before_data(shared, database, limit))?;
-    Ok(guard.all_moved(note_when_all_moved(environment, database))?)
+    Ok(guard.on_all_backfilled(note_when_all_backfilled(environment, database))?)
 }
 
 fn reconcile_database(

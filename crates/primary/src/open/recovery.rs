@@ -125,7 +125,7 @@ impl<'a> Recovery<'a> {
         found: &Found,
     ) -> Result<Plan, InstanceError> {
         if let Some((_, from)) = control.replays.iter().find(|(id, _)| *id == self.record().id) {
-            let position = found.beginning().unwrap_or(found.position);
+            let position = found.generation_start().unwrap_or(found.position);
             // Every file without a WAL stands there, whatever its content.
             let is_any = self.offline && position == WalPosition::default();
             if is_any && !is_marked(control, self.record()) {

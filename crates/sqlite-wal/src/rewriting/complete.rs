@@ -56,9 +56,9 @@ impl Guard<'_> {
         page_size: PageSize,
     ) -> Result<Option<Vec<(PageNo, u32)>>, GuardError> {
         let header = self.settled_wal_header()?;
-        let moved = self.wal_index()?.backfilled();
+        let backfilled = self.wal_index()?.backfilled();
         let seen = self.seen_by_checkpoint();
-        if moved == 0 || seen < moved || seen > header.frames() {
+        if backfilled == 0 || seen < backfilled || seen > header.frames() {
             return Ok(None);
         }
         let regions = WalIndexRegions::of(self.file(), seen).ok_or(GuardError::NoWal)?;
@@ -67,14 +67,15 @@ impl Guard<'_> {
             let whole = wal.read_at(&mut head, frame_offset(frame, page_size.bytes())).unwrap_or(false);
             whole.then(|| FrameHead::of(&head).commit_pages)
         };
-        let Some(database_pages) = commit(moved).filter(|pages| *pages > 0) else { return Ok(None) };
+        let Some(database_pages) = commit(backfilled).filter(|pages| *pages > 0) else { return Ok(None) };
         let is_no_smaller = |pages: u32| pages == 0 || pages >= database_pages;
-        if !(moved + 1..=seen).all(|frame| commit(frame).is_some_and(is_no_smaller)) {
+        if !(backfilled + 1..=seen).all(|frame| commit(frame).is_some_and(is_no_smaller)) {
             return Ok(None);
         }
-        let mut newer: BTreeSet<PageNo> = (moved + 1..=seen).map(|frame| regions.page_of(frame)).collect();
+        let mut newer: BTreeSet<PageNo> =
+            (backfilled + 1..=seen).map(|frame| regions.page_of(frame)).collect();
         let mut skipped = Vec::new();
-        for frame in (1..=moved).rev() {
+        for frame in (1..=backfilled).rev() {
             if newer.is_empty() {
                 break;
             }
@@ -97,7 +98,7 @@ mod tests {
 
     /// A WAL with a reader that has seen the sum 100, where the mark is, and that continues with `later`.
     fn held_back(later: &str) -> (Scene, Connection, Mark) {
-        let scene = Scene::moved(1);
+        let scene = Scene::backfilled(1);
         let application = scene.application();
         scene.change_all(&application, 1);
         let reader = scene.application();
@@ -113,7 +114,7 @@ mod tests {
         let (mut scene, reader, mark) = held_back(
             "UPDATE t SET n = n + 1 WHERE id <= 20; UPDATE t SET n = n + 1 WHERE id BETWEEN 11 AND 30",
         );
-        assert!(scene.move_frames_of(mark).is_some());
+        assert!(scene.backfill_upto(mark).is_some());
         assert!(scene.guard().wal_index().unwrap().backfilled() < scene.frames());
         assert_eq!(scene.recovered(&[("", scene.file(""))]), ok(100));
         assert_eq!((total(&reader), total(&scene.application())), (100, 140));
@@ -129,13 +130,13 @@ mod tests {
     #[test]
     fn file_that_may_lack_pages_has_no_file_scn() {
         let (mut scene, reader, mark) = held_back("DELETE FROM t WHERE id > 10; VACUUM");
-        assert_eq!(scene.move_frames_of(mark), None, "the database became smaller");
+        assert_eq!(scene.backfill_upto(mark), None, "the database became smaller");
         drop(reader);
-        assert!(scene.move_frames().is_some());
+        assert!(scene.backfill().is_some());
 
         let (mut scene, reader, mark) = held_back("UPDATE t SET n = n + 1");
-        assert!(scene.move_frames_of(mark).is_some());
-        assert_eq!(scene.move_frames_of(mark), None, "nothing was left to be moved");
+        assert!(scene.backfill_upto(mark).is_some());
+        assert_eq!(scene.backfill_upto(mark), None, "nothing was left to be backfilled");
         assert_eq!(total(&reader), 100);
     }
 }
