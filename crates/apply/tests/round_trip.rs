@@ -250,18 +250,18 @@ fn applied_frames_are_written_back_in_chunks_unless_apply_lags() {
         follow_well(&mut apply, &stream);
         assert!(!apply.write_back(), "nothing before a step has ended");
         apply.checkpoint_if_due(&pace, &mut Default::default()).unwrap();
-        let handed = rounds_of_write_back(&mut apply);
+        let handed = calls_of_write_back(&mut apply);
         assert!(chunks.contains(&handed), "{handed} chunks before the last one, at {pace:?}");
     }
 }
 
 /// Returns the number of calls before the last one.
-fn rounds_of_write_back(apply: &mut Apply) -> u32 {
-    let mut rounds = 0;
+fn calls_of_write_back(apply: &mut Apply) -> u32 {
+    let mut calls = 0;
     while apply.write_back() {
-        rounds += 1;
+        calls += 1;
     }
-    rounds
+    calls
 }
 
 #[test]
@@ -277,8 +277,8 @@ fn write_back_of_many_databases_is_spread_out() {
     }
     follow_well(&mut apply, &stream);
     apply.checkpoint_if_due(&Pace::ThrottledUntil(Default::default()), &mut Default::default()).unwrap();
-    let rounds = rounds_of_write_back(&mut apply);
-    assert!((8..16).contains(&rounds), "{rounds}: two of them at a time first, then one");
+    let calls = calls_of_write_back(&mut apply);
+    assert!((8..16).contains(&calls), "{calls}: two of them at a time first, then one");
 }
 
 /// The suffix of a deferred-sync WAL stays unsynced until the rewrite, unless no more redo comes or it takes too long.

@@ -87,7 +87,7 @@ events! {
     LogFileParallelWrite, "log file parallel write", SystemIo, false;
     /// The log writer: for the write of a log file's header.
     LogFileSingleWrite, "log file single write", SystemIo, false;
-    /// The log writer, with redo in hand: more was captured than one round takes, the rest waits in the write-ahead logs.
+    /// The log writer, with redo in hand: more was captured than one batch takes, the rest waits in the write-ahead logs.
     LogBufferSpace, "log buffer space", Configuration, false;
     /// The log writer: while it switches to the next group.
     SwitchCompletion, "log file switch completion", Configuration, false;

@@ -43,7 +43,7 @@ mod attempts;
 mod dialogue;
 
 use crate::positions::Positions;
-use crate::rewriting::{Mark, Room, Suffix};
+use crate::rewriting::{Room, Suffix, WalSnapshot};
 use attempts::{Attempts, Backfill, Batched, Gated};
 use standfast_types::{PageSize, Scn};
 use std::time::Duration;
@@ -200,7 +200,7 @@ impl WalLifecycle {
     }
 
     /// Takes the snapshot of [`Action::TakeSnapshot`], if there is one.
-    pub fn snapshot(&mut self, snapshot: Option<Mark>) -> Action {
+    pub fn snapshot(&mut self, snapshot: Option<WalSnapshot>) -> Action {
         let Attempts::Gated(gated) = &mut self.attempts else { return Action::Rest };
         gated.add_snapshot(snapshot);
         match gated.is_backfill_due(&self.look, self.rewrites) {
@@ -210,7 +210,7 @@ impl WalLifecycle {
     }
 
     /// Returns the snapshots of which the backfill is to reach one, in order, and forgets them.
-    pub fn take_snapshots(&mut self) -> Vec<Mark> {
+    pub fn take_snapshots(&mut self) -> Vec<WalSnapshot> {
         match &mut self.attempts {
             Attempts::Gated(gated) => gated.take_snapshots(),
             Attempts::Batched(_) => Vec::new(),

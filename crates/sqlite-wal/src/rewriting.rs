@@ -33,5 +33,5 @@ mod rewrite;
 mod suffix;
 
 pub use rewrite::{Prepared, RewriteError, RewrittenLog};
-pub use suffix::{Mark, Suffix};
 pub(crate) use suffix::{Room, room_for};
+pub use suffix::{Suffix, WalSnapshot};

@@ -2,7 +2,7 @@
 
 use crate::guard::{Guard, register_guard_vfs};
 use crate::pace::Pace;
-use crate::rewriting::{Mark, Prepared, RewrittenLog, Suffix};
+use crate::rewriting::{Prepared, RewrittenLog, Suffix, WalSnapshot};
 use crate::{VfsFile, VfsFileKind};
 use rusqlite::{Connection, OpenFlags};
 use standfast_testkit::TempDir;
@@ -88,21 +88,21 @@ impl Scene {
         self.prepare().and_then(|prepared| self.write(prepared))
     }
 
-    pub fn mark(&self) -> Mark {
-        Mark { header: self.guard().wal_header().unwrap(), scn: Scn(7) }
+    pub fn snapshot(&self) -> WalSnapshot {
+        WalSnapshot { header: self.guard().wal_header().unwrap(), scn: Scn(7) }
     }
 
     pub fn backfill(&mut self) -> Option<Suffix> {
-        self.backfill_upto(self.mark())
+        self.backfill_upto(self.snapshot())
     }
 
-    pub fn backfill_upto(&mut self, mark: Mark) -> Option<Suffix> {
+    pub fn backfill_upto(&mut self, snapshot: WalSnapshot) -> Option<Suffix> {
         let guard = Guard::of(&self.instance).unwrap();
         let passive = || self.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         guard.at_pace(&Pace::AtOnce, passive).unwrap();
         let is_state = guard.complete_backfill(&mut self.wal, size()).unwrap();
         guard.sync_backfilled().unwrap();
-        is_state.then(|| Suffix::behind(&guard, &[mark], 1000)).flatten()
+        is_state.then(|| Suffix::behind(&guard, &[snapshot], 1000)).flatten()
     }
 
     pub fn frames(&self) -> u32 {

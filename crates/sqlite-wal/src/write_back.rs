@@ -144,11 +144,11 @@ mod tests {
         log.grew_to(3 * chunk + 5);
         assert_eq!([(); 4].map(|()| log.hand_chunk()), [chunk, chunk, chunk, 0]);
         log.grew_to(100_000);
-        let mut rounds = 0;
+        let mut calls = 0;
         while log.hand_chunk() > 0 {
-            rounds += 1;
+            calls += 1;
         }
-        assert!((20..60).contains(&rounds), "{rounds}: an eighth each time");
+        assert!((20..60).contains(&calls), "{calls}: an eighth each time");
         let chunks =
             [512, 65_536].map(|page_bytes| WriteBack::new(Path::new("absent.db"), page_bytes).chunk_frames);
         assert_eq!(chunks, [64, 3]);

@@ -8,7 +8,7 @@ use standfast_net::advice::{Advice, Findings, Grade, Measured, Way};
 use standfast_net::auth::Key;
 use standfast_net::html::advise::AdviceReport;
 use standfast_net::html::client::{ClientReport, Judged};
-use standfast_net::html::page::{Identity, MARK, placeholder};
+use standfast_net::html::page::{Identity, SIGNATURE, placeholder};
 use standfast_net::html::sweep::SweepReport;
 use standfast_net::html::{advise, client, sweep};
 use standfast_net::limit::Limit;
@@ -321,7 +321,7 @@ fn says(name: &str, page: &str, words: &str) {
 #[test]
 fn every_page_is_well_formed_and_loads_nothing() {
     for (name, page) in pages() {
-        assert!(page.starts_with(MARK), "{name}");
+        assert!(page.starts_with(SIGNATURE), "{name}");
         assert!(page.len() < MOST_BYTES, "{name}: {} bytes", page.len());
         let document = parsed(&page);
         let elements: Vec<Node<'_, '_>> = document.descendants().filter(Node::is_element).collect();

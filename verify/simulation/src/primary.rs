@@ -1,6 +1,6 @@
 //! The stages of a primary on a simulated machine, stepped by one thread.
 
-use crate::site::{Geometry, ROUND_BYTES, SegmentFile};
+use crate::site::{BATCH_BYTES, Geometry, SegmentFile};
 use crate::{Outcome, lock, trace};
 use rusqlite::Connection;
 use standfast_environment::config::error::InstanceError;
@@ -61,7 +61,7 @@ impl Works {
         if let Some(candidate) = self.candidates.pop_front() {
             advance(&self.environment, &mut self.checkpointer, &self.log, candidate)?;
         }
-        self.checkpointer.round();
+        self.checkpointer.pass();
         Ok(())
     }
 }
@@ -158,7 +158,7 @@ impl PrimaryHost {
         let OpenedPrimary { mut primary, shared, log, .. } =
             open_primary(&environment, helper).map_err(text)?;
         primary.heal_at_once();
-        primary.limit_round(ROUND_BYTES);
+        primary.limit_batch(BATCH_BYTES);
         let databases = shared.all_databases();
         if databases.len() + offline != environment.control().databases.len() {
             return Err(format!("opening: {}", environment.alert.last().join("; ")));

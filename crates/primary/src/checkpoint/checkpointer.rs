@@ -1,5 +1,5 @@
 //! Checkpoints: the only code that backfills frames of protected databases into their files, resets their WALs, and
-//! advances the position from which recovery starts. One thread runs [`Checkpointer::round`].
+//! advances the position from which recovery starts. One thread runs [`Checkpointer::pass`].
 //!
 //! Only frames that are durable in the local redo log are backfilled (redo before data), and the WAL is synced before
 //! any backfill, so that a power loss never leaves a database file that is ahead of its WAL.
@@ -15,7 +15,7 @@ use crate::commit::primary::PrimaryShared;
 use length::Length;
 use rusqlite::Connection;
 use serde::Serialize;
-use snapshot::mark_of;
+use snapshot::snapshot_of;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::CheckpointConfig;
 use standfast_instruments::{Event, waiting};
@@ -109,7 +109,8 @@ impl Checkpointer {
         self.hurry.clone()
     }
 
-    /// For simulations without time, before the first round: the next round tries again after a checkpoint gate that did not lead to a reset.
+    /// For simulations without time, before the first pass: the next pass tries again after a checkpoint gate that did
+    /// not lead to a reset.
     pub fn gate_at_once(&mut self) {
         self.gate_back_off = Duration::ZERO;
     }
@@ -171,8 +172,8 @@ impl Checkpointer {
         }
     }
 
-    /// Visits all databases once. Returns whether any of them was written to since the last round.
-    pub fn round(&mut self) -> bool {
+    /// Visits all databases once. Returns whether any of them was written to since the last pass.
+    pub fn pass(&mut self) -> bool {
         let databases = self.shared.all_databases();
         self.progress.retain(|id, _| databases.iter().any(|database| database.id() == *id));
         let long = self.progress.values().filter(|progress| is_long(progress.frames_seen)).count();
@@ -226,7 +227,7 @@ impl Checkpointer {
         match action {
             Action::Rest => Action::Rest,
             Action::TakeSnapshot => {
-                let snapshot = mark_of(database);
+                let snapshot = snapshot_of(database);
                 self.tell(database, |lifecycle| lifecycle.snapshot(snapshot))
             }
             Action::Backfill { may_pause, defers } => self.backfill_prefix(database, may_pause, defers),

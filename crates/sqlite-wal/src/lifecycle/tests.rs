@@ -84,7 +84,7 @@ impl Life {
             }
             "snapshot" => {
                 let header = number("frames").map(|frames| WalIndexHeader::of_test(raw_salts, frames));
-                return machine.snapshot(header.map(|header| Mark { header, scn: Scn(7) }));
+                return machine.snapshot(header.map(|header| WalSnapshot { header, scn: Scn(7) }));
             }
             "snapshots" => {
                 let taken = machine.take_snapshots();

@@ -92,29 +92,29 @@ impl Guard<'_> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use crate::rewriting::Mark;
+    use crate::rewriting::WalSnapshot;
     use crate::scene::{Scene, ok, total};
     use rusqlite::Connection;
 
-    /// A WAL with a reader that has seen the sum 100, where the mark is, and that continues with `later`.
-    fn held_back(later: &str) -> (Scene, Connection, Mark) {
+    /// A WAL with a reader that has seen the sum 100, where the snapshot is, and that continues with `later`.
+    fn held_back(later: &str) -> (Scene, Connection, WalSnapshot) {
         let scene = Scene::backfilled(1);
         let application = scene.application();
         scene.change_all(&application, 1);
         let reader = scene.application();
         reader.execute_batch("BEGIN").unwrap();
         assert_eq!(total(&reader), 100);
-        let mark = scene.mark();
+        let snapshot = scene.snapshot();
         application.execute_batch(later).unwrap();
-        (scene, reader, mark)
+        (scene, reader, snapshot)
     }
 
     #[test]
     fn file_alone_holds_the_state_that_the_oldest_reader_sees() {
-        let (mut scene, reader, mark) = held_back(
+        let (mut scene, reader, snapshot) = held_back(
             "UPDATE t SET n = n + 1 WHERE id <= 20; UPDATE t SET n = n + 1 WHERE id BETWEEN 11 AND 30",
         );
-        assert!(scene.backfill_upto(mark).is_some());
+        assert!(scene.backfill_upto(snapshot).is_some());
         assert!(scene.guard().wal_index().unwrap().backfilled() < scene.frames());
         assert_eq!(scene.recovered(&[("", scene.file(""))]), ok(100));
         assert_eq!((total(&reader), total(&scene.application())), (100, 140));
@@ -129,14 +129,14 @@ mod tests {
 
     #[test]
     fn file_that_may_lack_pages_has_no_file_scn() {
-        let (mut scene, reader, mark) = held_back("DELETE FROM t WHERE id > 10; VACUUM");
-        assert_eq!(scene.backfill_upto(mark), None, "the database became smaller");
+        let (mut scene, reader, snapshot) = held_back("DELETE FROM t WHERE id > 10; VACUUM");
+        assert_eq!(scene.backfill_upto(snapshot), None, "the database became smaller");
         drop(reader);
         assert!(scene.backfill().is_some());
 
-        let (mut scene, reader, mark) = held_back("UPDATE t SET n = n + 1");
-        assert!(scene.backfill_upto(mark).is_some());
-        assert_eq!(scene.backfill_upto(mark), None, "nothing was left to be backfilled");
+        let (mut scene, reader, snapshot) = held_back("UPDATE t SET n = n + 1");
+        assert!(scene.backfill_upto(snapshot).is_some());
+        assert_eq!(scene.backfill_upto(snapshot), None, "nothing was left to be backfilled");
         assert_eq!(total(&reader), 100);
     }
 }

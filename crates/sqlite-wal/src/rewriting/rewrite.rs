@@ -371,7 +371,7 @@ fn write_in_chunks(wal: &mut VfsFile, bytes: &[u8], offset: u64) -> std::io::Res
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::rewriting::{Mark, Suffix};
+    use crate::rewriting::{Suffix, WalSnapshot};
     use crate::scene::{Scene, TIMEOUT, ok, size, total};
     use rusqlite::Connection;
     use standfast_types::Scn;
@@ -407,13 +407,13 @@ mod tests {
         let guard = scene.guard();
         scene.change_all(&application, 1);
         scene.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
-        let mark = Mark { header: guard.wal_header().unwrap(), scn: Scn(7) };
+        let snapshot = WalSnapshot { header: guard.wal_header().unwrap(), scn: Scn(7) };
         application.execute_batch("BEGIN IMMEDIATE").unwrap();
-        assert_eq!(Suffix::behind(&guard, &[mark], 1000), None, "a connection writes");
+        assert_eq!(Suffix::behind(&guard, &[snapshot], 1000), None, "a connection writes");
         application.execute_batch("UPDATE t SET n = n + 1; COMMIT").unwrap();
-        assert!(guard.wal_header().unwrap().raw_salts() != mark.header.raw_salts());
-        assert!(!guard.set_backfilled(&mark.header, mark.header.frames() - 1));
-        assert_eq!(Suffix::behind(&guard, &[mark], 1000), None);
+        assert!(guard.wal_header().unwrap().raw_salts() != snapshot.header.raw_salts());
+        assert!(!guard.set_backfilled(&snapshot.header, snapshot.header.frames() - 1));
+        assert_eq!(Suffix::behind(&guard, &[snapshot], 1000), None);
         assert_eq!(guard.wal_index().unwrap().backfilled(), 0);
         assert_eq!((total(&application), total(&scene.application())), (200, 200));
     }
@@ -425,19 +425,19 @@ mod tests {
             let scene = Scene::backfilled(2);
             let application = scene.application();
             scene.change_all(&application, 1);
-            let mark = scene.mark();
+            let snapshot = scene.snapshot();
             scene.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
             application.busy_timeout(TIMEOUT).unwrap();
             application.execute_batch("BEGIN").unwrap();
             assert_eq!(total(&application), 150);
-            (scene, application, mark)
+            (scene, application, snapshot)
         };
         let resumes = |application: &Connection| {
             application.execute_batch("UPDATE t SET n = n + 1 WHERE id = 1; COMMIT").unwrap();
             assert_eq!(total(application), 151);
         };
-        let (mut rewritten, application, mark) = scene();
-        assert!(Suffix::behind(&rewritten.guard(), &[mark], 1000).is_some());
+        let (mut rewritten, application, snapshot) = scene();
+        assert!(Suffix::behind(&rewritten.guard(), &[snapshot], 1000).is_some());
         assert_eq!(rewritten.rewrite(), None, "a connection reads");
         resumes(&application);
 

@@ -25,8 +25,9 @@ pub struct Suffix {
     look_at: u32,
 }
 
+/// A published state of a WAL, and the redo that it contains.
 #[derive(Clone, Copy, Debug)]
-pub struct Mark {
+pub struct WalSnapshot {
     /// The published header at that moment.
     pub header: WalIndexHeader,
     /// The snapshot holds everything before this SCN.
@@ -45,15 +46,16 @@ pub enum Room {
 
 impl Suffix {
     /// Returns the suffix behind the frames that a completed checkpoint has backfilled, after a sync. `None` when these
-    /// frames do not include all of one of `marks`, which are in order, when they are more than `longest`, or when the
-    /// WAL was reset. The next writer would reset a WAL that is backfilled to its last frame, so the index is made to
-    /// say that this frame is not. The caller holds the checkpoint lock, and has made a state of what was backfilled
+    /// frames do not include all of one of `snapshots`, which are in order, when they are more than `longest`, or when
+    /// the WAL was reset. The next writer would reset a WAL that is backfilled to its last frame, so the index is made
+    /// to say that this frame is not. The caller holds the checkpoint lock, and has made a state of what was backfilled
     /// ([`Guard::complete_backfill`]).
-    pub fn behind(guard: &Guard<'_>, marks: &[Mark], longest: u32) -> Option<Suffix> {
+    pub fn behind(guard: &Guard<'_>, snapshots: &[WalSnapshot], longest: u32) -> Option<Suffix> {
         let now = guard.settled_wal_header().ok()?;
         let mut backfilled = guard.wal_index().ok()?.backfilled();
-        let reached = |mark: &&Mark| mark.header.frames() > 0 && mark.header.frames() <= backfilled;
-        let Mark { header: then, scn } = *marks.iter().rev().find(reached)?;
+        let reached =
+            |snapshot: &&WalSnapshot| snapshot.header.frames() > 0 && snapshot.header.frames() <= backfilled;
+        let WalSnapshot { header: then, scn } = *snapshots.iter().rev().find(reached)?;
         if backfilled > longest || now.raw_salts() != then.raw_salts() || now.frames() < backfilled {
             return None;
         }

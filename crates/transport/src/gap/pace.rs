@@ -3,7 +3,7 @@
 //! end. Pure; all times in nanoseconds. Reasons: `docs/decisions/0022-pace-of-archivers.md`.
 
 /// Shortest interval to judge.
-const ROUND_NS: u64 = 100_000_000;
+const INTERVAL_NS: u64 = 100_000_000;
 /// Answers that a judgement needs. With fewer within [`SILENCE_NS`], hardly a commit waits.
 const ENOUGH: u32 = 20;
 const SILENCE_NS: u64 = 1_000_000_000;
@@ -32,11 +32,11 @@ pub struct Pace {
     next_ns: u64,
     /// When the last chunk was sent.
     sent_ns: u64,
-    round: Round,
+    interval: Interval,
 }
 
 #[derive(Debug, Default)]
-struct Round {
+struct Interval {
     began_ns: u64,
     answers: u32,
     late: u32,
@@ -56,14 +56,14 @@ impl Pace {
             usual.mean_ns += (took - usual.mean_ns) / MEMORY;
             return;
         }
-        self.round.answers += 1;
-        self.round.late += u32::from(took > usual.mean_ns * 1.25 + LATE_NS);
+        self.interval.answers += 1;
+        self.interval.late += u32::from(took > usual.mean_ns * 1.25 + LATE_NS);
     }
 
     /// How long the next `bytes` must wait.
     pub fn wait_ns(&mut self, now_ns: u64, bytes: u64) -> u64 {
         self.judge(now_ns);
-        self.round.bytes += bytes;
+        self.interval.bytes += bytes;
         self.sent_ns = now_ns;
         let Some(rate) = self.rate else { return 0 };
         let at_ns = self.next_ns.max(now_ns);
@@ -72,12 +72,12 @@ impl Pace {
     }
 
     fn judge(&mut self, now_ns: u64) {
-        let Round { began_ns, answers, late, bytes } = self.round;
+        let Interval { began_ns, answers, late, bytes } = self.interval;
         let lasted_ns = now_ns.saturating_sub(began_ns);
-        if lasted_ns < ROUND_NS || (answers < ENOUGH && lasted_ns < SILENCE_NS) {
+        if lasted_ns < INTERVAL_NS || (answers < ENOUGH && lasted_ns < SILENCE_NS) {
             return;
         }
-        self.round = Round { began_ns: now_ns, ..Round::default() };
+        self.interval = Interval { began_ns: now_ns, ..Interval::default() };
         if answers < ENOUGH || lasted_ns > 2 * SILENCE_NS {
             self.rate = None;
         } else if late * LATE_ONE_IN > answers {
