@@ -44,6 +44,7 @@ EVERYWHERE = {
     "patience": "timeout",
     "piece": "chunk, extent, slice, record, buffer",
     "pieces": "chunks, extents, slices, records",
+    "said": "reported, stated, printed",
     "sleepers": "waiters",
     "somebody": "a process, a connection, a user",
     "stranger": "unauthenticated peer, other local user",

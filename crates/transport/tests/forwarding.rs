@@ -77,7 +77,7 @@ fn forwarding_standby_learns_of_a_newer_incarnation() {
         let receiver = listen(&service, &standby);
         let (_sender, observer) =
             send_to(receiver.local_addr(), destination(TransportMode::Async), &forwarding(role));
-        observer.superseded.wait("it is told", |met| met.contains(&newer[1]));
+        observer.superseded.wait("it is reported", |met| met.contains(&newer[1]));
         observer.wait_refused(RefuseCode::Behind);
     }
 }

@@ -197,7 +197,9 @@ fn destination_is_disconnected_when_it_loses_its_right() {
     let ends = stream();
     ends.source.rights.take_away();
     ends.observer.wait_refused(RefuseCode::NotAllowed);
-    ends.service.inner.wait_event("it is told", |event| event.to_string().contains("may nothing any more"));
+    ends.service
+        .inner
+        .wait_event("it is reported", |event| event.to_string().contains("may nothing any more"));
     let before = ends.source.redo.end();
     ends.source.redo.commit(&ends.sender, &redo(before, 1000, 2));
     assert!(ends.standby.read(|state| state.end() == before));

@@ -125,7 +125,7 @@ fn unauthenticated_peers_do_not_suppress_a_members_address() {
     let _sender = Sender::start(0, config, source, observer.clone()).unwrap();
     observer.wait_event("a member is let in", |event| matches!(event, SenderEvent::Connected { .. }));
     ask_without_a_certificate(&receiver, "late");
-    service.wait_event("it is said", |event| event.to_string().contains("`late` shows no certificate"));
+    service.wait_event("it is reported", |event| event.to_string().contains("`late` shows no certificate"));
 }
 
 #[test]
