@@ -515,6 +515,13 @@ mod tests {
         assert_eq!(control.free_number(|id| id == DatabaseId(7)), Some(DatabaseId(9)));
     }
 
+    /// An absent key is an empty list: a file of another release that names it otherwise would read as if all were well.
+    #[test]
+    fn offline_databases_keep_their_key_in_the_control_file() {
+        let written = serde_json::to_value(control()).unwrap();
+        assert_eq!(written["left_out"], serde_json::json!([[3, 4]]));
+    }
+
     #[test]
     fn file_scn_advances_until_redo_changes_the_database() {
         let stamp = FileStamp { bytes: 9, modified_ns: 10 };
