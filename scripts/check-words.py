@@ -17,17 +17,40 @@ EVERYWHERE = {
     "afresh": "again, from scratch",
     "anew": "again; rewritten (a WAL)",
     "buried": "reaped",
+    "beds": "wait buckets",
+    "believe": "trust",
+    "believed": "trusted",
+    "believes": "trusts",
     "bury": "reap",
     "calm": "quiescent",
     "crowd": "yield threshold",
+    "deal": "dispatch, handle",
+    "deals": "dispatches, handles",
+    "dealt": "dispatched, handled",
+    "doubt": "suspect, uncertain",
+    "doubted": "suspected",
+    "doubts": "suspects",
+    "left out": "offline, omitted, skipped",
+    "made up": "synthetic",
     "mend": "repair, fix",
     "mended": "repaired, fixed",
+    "news": "events",
     "nobody": "no process, no connection, no user",
+    "overlay": "dirty-page map",
+    "pass on": "forward",
+    "passed on": "forwarded",
+    "passes on": "forwards",
+    "passing": "cascaded, forwarded",
     "patience": "timeout",
+    "piece": "chunk, extent, slice, record, buffer",
+    "pieces": "chunks, extents, slices, records",
+    "said": "reported, stated, printed",
     "sleepers": "waiters",
     "somebody": "a process, a connection, a user",
     "stranger": "unauthenticated peer, other local user",
     "strangers": "unauthenticated peers, other local users",
+    "troubles": "errors",
+    "unwise": "undersized, risky",
     "vouch": "endorse",
     "vouched": "endorsed",
     "vouches": "endorses",
@@ -50,8 +73,8 @@ IN_PROSE = {
     "introduced": "authenticated",
     "surplus": "divergent suffix",
 }
-# A name of Unix, and a key of a file format.
-ALLOWED = re.compile(r'"nobody"|postgres or nobody|"vouched"')
+# A name of Unix, and keys and values of formats.
+ALLOWED = re.compile(r'"nobody"|postgres or nobody|"vouched"|"left[_ ]out"|`left out`')
 
 
 def pattern(words):

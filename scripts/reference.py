@@ -23,7 +23,7 @@ CONFIG = ROOT / "crates" / "environment" / "src" / "config" / "settings.rs"
 NOTE = "<!-- Written by scripts/reference.py; do not edit. -->"
 
 
-def said(*arguments):
+def printed(*arguments):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("STANDFAST_")}
     done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=True, env=environment)
     return done.stdout.rstrip() + "\n"
@@ -36,7 +36,7 @@ def subcommands(help_text):
 
 
 def command_line(path=()):
-    text = said(*path, "--help")
+    text = printed(*path, "--help")
     yield f"{'##' if path else '#'} `{' '.join(['standfast', *path])}`\n\n```text\n{text}```\n"
     for name in subcommands(text):
         yield from command_line((*path, name))
@@ -79,7 +79,7 @@ def kebab(name):
 def configuration():
     source = CONFIG.read_text()
     destinations = CONFIG.with_name("destination_config.rs").read_text()
-    defaults = tomllib.loads(said("config", "--defaults"))
+    defaults = tomllib.loads(printed("config", "--defaults"))
     yield (
         "# Configuration\n\n`standfast.toml` in the instance directory. A setting that is not there has its default; one "
         "that is unknown is\nan error. `standfast config -D DIR` prints the settings in force. Changes count from the next "
@@ -96,7 +96,7 @@ def configuration():
 
 
 def views():
-    all_views = json.loads(said("sql", "--views", "--json"))
+    all_views = json.loads(printed("sql", "--views", "--json"))
     yield (
         "# V$ views\n\nEvery view with its columns, in order. How to ask, what is not here and what differs: "
         "[views.md](../views.md). Any value\nmay be NULL: unknown, or without meaning in that row. Times are text, UTC.\n"

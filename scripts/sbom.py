@@ -4,7 +4,7 @@
 scripts/sbom.py [PACKAGE...]   the crates of the workspace whose dependencies are listed; those that are packaged by default
 
 It lists what is compiled in or runs during the build, from Cargo.lock by way of `cargo metadata`; dependencies of tests
-are left out. SQLite is compiled into libsqlite3-sys and listed as a component of its own, because its advisories name it.
+are omitted. SQLite is compiled into libsqlite3-sys and listed as a component of its own, because its advisories name it.
 """
 
 import json

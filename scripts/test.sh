@@ -96,7 +96,7 @@ check "words" scripts/check-words.py
 check "structure" scripts/check-structure.py
 check "planted faults fit the source" scripts/planted-faults.py --check
 step "lints" cargo clippy "${build[@]}" --all-targets -- -D warnings
-# One command for programs and tests: features that tests enable (`made-up` of standfast-live) apply to all that it
+# One command for programs and tests: features that tests enable (`synthetic` of standfast-live) apply to all that it
 # compiles, and two commands with different features would compile most crates twice.
 step "build" cargo build "${build[@]}" --lib --bins --tests --examples
 check "reference" scripts/reference.py --check

@@ -50,8 +50,8 @@ impl Model {
         let mut scratch = Vec::new();
         let all = [&model.first].into_iter().chain(&model.accounts).chain([&model.tail]).enumerate();
         let all: Vec<_> = all.map(|(at, image)| (at as u32 + 1, image)).collect();
-        for (piece, pages) in all.chunks(50).enumerate() {
-            let last = (piece + 1) * 50 >= all.len();
+        for (chunk, pages) in all.chunks(50).enumerate() {
+            let last = (chunk + 1) * 50 >= all.len();
             let mut builder = match last {
                 true => RecordBuilder::commit(redo, id, 0, model.pages, 0),
                 false => RecordBuilder::change(redo, id),

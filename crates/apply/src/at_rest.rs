@@ -205,8 +205,8 @@ mod tests {
             let wal = WalAtRest { position: position(9, 40), checksum: 6, is_in_file };
             let rest = AtRest { file: FILE, wal: Some(wal) };
             assert_eq!(rest.compare(&found(FILE, position(9, 40), 6)), Verdict::Same);
-            let moved = found(WRITTEN, position(9, 40), 6);
-            assert_eq!(rest.compare(&moved), Verdict::Same, "a reader has moved frames");
+            let backfilled = found(WRITTEN, position(9, 40), 6);
+            assert_eq!(rest.compare(&backfilled), Verdict::Same, "a reader has backfilled frames");
             for (position, checksum) in [(position(9, 40), 7), (position(9, 42), 8), (position(10, 1), 8)] {
                 assert!(is_written(&rest, &found(FILE, position, checksum)), "{position:?}");
             }

@@ -319,18 +319,18 @@ impl Database {
             return Ok(());
         }
         let Database { pending, batch, file, name, image_bytes, .. } = self;
-        let take = |record: &[u8]| -> Result<(), Piece> {
+        let take = |record: &[u8]| -> Result<(), TakeError> {
             if let Ok((Record::Change { vectors, .. }, _)) = decode_record(record) {
-                batch.take(vectors, end, file, dirty_pages).map_err(Piece::Apply)?;
+                batch.take(vectors, end, file, dirty_pages).map_err(TakeError::Apply)?;
                 if dirty_pages.bytes() >= *image_bytes {
-                    batch.spill(file, dirty_pages).map_err(Piece::Apply)?;
+                    batch.spill(file, dirty_pages).map_err(TakeError::Apply)?;
                 }
             }
             Ok(())
         };
         pending.drain(take).map_err(|error| match error {
-            Piece::Apply(error) => error,
-            Piece::Io(source) => {
+            TakeError::Apply(error) => error,
+            TakeError::Io(source) => {
                 ApplyError::Io { name: name.clone(), doing: "reading a large transaction", source }
             }
         })
@@ -425,7 +425,7 @@ impl Database {
     }
 
     /// Returns the start of the oldest change record of a transaction whose commit has not arrived.
-    pub fn oldest_piece(&self) -> Option<Scn> {
+    pub fn open_transaction_start(&self) -> Option<Scn> {
         self.pending.start()
     }
 
@@ -463,13 +463,13 @@ impl Database {
 }
 
 /// Why pending change records could not be taken.
-enum Piece {
+enum TakeError {
     Apply(ApplyError),
     Io(std::io::Error),
 }
 
-impl From<std::io::Error> for Piece {
-    fn from(source: std::io::Error) -> Piece {
-        Piece::Io(source)
+impl From<std::io::Error> for TakeError {
+    fn from(source: std::io::Error) -> TakeError {
+        TakeError::Io(source)
     }
 }

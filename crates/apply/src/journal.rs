@@ -17,7 +17,7 @@
 //!
 //! Facts are true whenever they are read, in any order and however few of them survived a power loss: each is a lower
 //! bound of what a database holds (see [`History::bound`]). So no fact must be synced with a transaction, stale facts
-//! of an earlier round do no harm, and a torn fact is ignored.
+//! of an earlier turn of the ring do no harm, and a torn fact is ignored.
 //!
 //! When a half is full, the file is synced and the other half begins with the newest facts of every database, so that
 //! each half alone is sufficient.

@@ -91,15 +91,15 @@ impl Pending {
     ) -> std::result::Result<(), E> {
         if let Some(mut file) = self.file.take() {
             file.seek(SeekFrom::Start(0))?;
-            let mut piece = Vec::new();
+            let mut buffer = Vec::new();
             loop {
-                let had = piece.len();
-                (&mut file).take(PIECE).read_to_end(&mut piece)?;
-                if piece.len() == had {
+                let had = buffer.len();
+                (&mut file).take(READ_BYTES).read_to_end(&mut buffer)?;
+                if buffer.len() == had {
                     break;
                 }
-                let used = each_record(&piece, &mut take)?;
-                piece.drain(..used);
+                let used = each_record(&buffer, &mut take)?;
+                buffer.drain(..used);
             }
         }
         each_record(&self.memory, &mut take)?;
@@ -110,7 +110,7 @@ impl Pending {
 }
 
 /// Bytes read from the file at a time.
-const PIECE: u64 = 4 << 20;
+const READ_BYTES: u64 = 4 << 20;
 /// Bytes of memory kept for the next transaction.
 const KEPT_MEMORY: usize = 64 << 10;
 

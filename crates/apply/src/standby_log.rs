@@ -5,7 +5,7 @@ use crate::standby_file::{OPEN_WAIT, StandbyFile};
 use standfast_sqlite_wal::frame_sums::{frame_checksum, page_sums_behind};
 use standfast_sqlite_wal::lifecycle::{Action, Look, Rewrite, State, WalLifecycle};
 use standfast_sqlite_wal::pace::Pace;
-use standfast_sqlite_wal::rewriting::{Mark, RewriteError, Suffix};
+use standfast_sqlite_wal::rewriting::{RewriteError, Suffix, WalSnapshot};
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader, write_again};
 use standfast_types::{PageNo, Scn, WalSalts};
 use std::collections::HashMap;
@@ -120,7 +120,7 @@ impl StandbyFile {
         longest: u32,
         defers: bool,
     ) -> Result<(), ApplyError> {
-        let mark = Mark { header: self.wal_header()?, scn };
+        let snapshot = WalSnapshot { header: self.wal_header()?, scn };
         self.checkpoint(pace)?;
         let mut wal = self.take_wal()?;
         let guard = self.guard()?;
@@ -129,7 +129,7 @@ impl StandbyFile {
         let completed = completed.and_then(|completed| guard.sync_backfilled().map(|()| completed));
         let completed = completed.map_err(|source| self.sqlite("checkpointing", source))?;
         let positions = guard.positions();
-        let suffix = completed.then(|| Suffix::behind(&guard, &[mark], longest)).flatten();
+        let suffix = completed.then(|| Suffix::behind(&guard, &[snapshot], longest)).flatten();
         self.lifecycle.backfilled(positions, suffix);
         self.wal = Some(wal);
         Ok(())

@@ -54,8 +54,8 @@ impl Apply {
     /// Returns the SCN before which all commits are in the databases that take redo. Change records of open
     /// transactions from here on are not, although they are consumed when they lie before [`Apply::applied`].
     pub fn complete_upto(&self) -> Scn {
-        let pieces = self.databases.values().filter_map(Database::oldest_piece);
-        pieces.min().map_or(self.applied, |oldest| oldest.min(self.applied))
+        let starts = self.databases.values().filter_map(Database::open_transaction_start);
+        starts.min().map_or(self.applied, |oldest| oldest.min(self.applied))
     }
 
     /// Returns the databases whose whole content is being replaced; until that ends they hold the earlier content.
@@ -250,12 +250,12 @@ impl Apply {
         let mut ready: Vec<_> = logs.filter_map(|log| Some((log.left()?, log))).collect();
         ready.sort_unstable_by_key(|(left, _)| Reverse(*left));
         let some = ready.len().div_ceil(PART_OF_MANY);
-        ready.iter_mut().take(some).for_each(|(_, log)| _ = log.hand_piece());
+        ready.iter_mut().take(some).for_each(|(_, log)| _ = log.hand_chunk());
         ready.iter().any(|(_, log)| log.left().is_some())
     }
 
-    /// Journals durable SCNs after checkpoints. A database whose WAL is all backfilled has been synced in passing; and
-    /// a position in a WAL that is about to be restarted will prove nothing.
+    /// Journals durable SCNs after checkpoints. A database whose WAL is all backfilled was synced by its checkpoint;
+    /// and a position in a WAL that is about to be restarted will prove nothing.
     fn note_floors(&mut self) -> Result<(), ApplyError> {
         let mut facts = std::mem::take(&mut self.facts);
         for database in self.databases.values_mut() {
@@ -275,7 +275,7 @@ impl Apply {
                         scn: database.resume_scn,
                     });
                 }
-                State::Deferred(tail) => facts.extend(database.file_holds_upto(tail.scn())),
+                State::Deferred(suffix) => facts.extend(database.file_holds_upto(suffix.scn())),
                 State::Plain if now.backfilled == now.frames => {
                     database.unsynced = false;
                     facts.extend(database.file_holds_upto(database.resume_scn));

@@ -292,10 +292,10 @@ fn nothing_is_replayed_after_a_clean_resume() {
 fn open_transaction_is_reread_after_a_restart() {
     let mut scene = Scene::new(10);
     let before = scene.stream.end();
-    scene.primaries[0].piece = 2;
+    scene.primaries[0].record_vectors = 2;
     let sql = insert(300, 200);
     scene.primaries[0].run(&mut scene.stream, &sql);
-    scene.primaries[1].run(&mut scene.stream, "UPDATE t SET body='after the first pieces'");
+    scene.primaries[1].run(&mut scene.stream, "UPDATE t SET body='after the first records'");
     let bytes = scene.stream.from(before);
     let mut cut = 0;
     while cut < bytes.len() / 4 {

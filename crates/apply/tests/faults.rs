@@ -213,7 +213,7 @@ fn apply_stops_before_damaged_redo() {
 #[test]
 fn chunks_without_a_commit_are_dropped_when_capture_restarts() {
     let mut pair = pair();
-    pair.a.piece = 3;
+    pair.a.record_vectors = 3;
     let start = pair.stream.bytes.len();
     pair.a.run(&mut pair.stream, "UPDATE t SET body=randomblob(100)");
     let first = standfast_format::peek_length(&pair.stream.bytes[start..]).unwrap();

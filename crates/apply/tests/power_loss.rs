@@ -146,7 +146,7 @@ fn live(
         assert!(from >= outside.promised, "redo from {from} is asked for, {} was promised", outside.promised);
     }
     let from = apply.resume_scn().unwrap_or(Scn::START);
-    let mut redo = InPieces(RedoInMemory { first: Scn::START, bytes: &story.redo });
+    let mut redo = Chunked(RedoInMemory { first: Scn::START, bytes: &story.redo });
     let report = apply.recover(from, outside.confirmed.max(from), &mut redo).map_err(failed)?;
     well(&report)?;
     check(machine, story, outside, apply.applied())?;

@@ -110,7 +110,7 @@ fn chunked_transaction_counts_when_its_commit_record_arrives() {
     primary.attach(&mut stream);
     let mut apply = fresh(&standby, 0, small_limits());
     follow_well(&mut apply, &stream);
-    primary.piece = 5;
+    primary.record_vectors = 5;
     let before = stream.end();
     primary.run(&mut stream, &insert(2000, 300));
     let bytes = stream.from(before);
@@ -141,7 +141,7 @@ fn second_full_resync_image_replaces_the_database() {
     // Not captured: the standby lacks it.
     primary.run(&mut Stream::default(), "DELETE FROM t WHERE id > 20; CREATE TABLE other(x);");
     primary.run(&mut Stream::default(), "VACUUM");
-    primary.piece = 3;
+    primary.record_vectors = 3;
     primary.baseline(&mut stream);
     primary.run(&mut stream, &insert(5, 100));
     follow_well(&mut apply, &stream);
@@ -245,23 +245,23 @@ fn applied_frames_are_written_back_in_chunks_unless_apply_lags() {
     let mut apply = fresh(&standby, 0, Limits { checkpoint_frames: 1_000, ..Limits::default() });
     let throttled = || Pace::ThrottledUntil(Default::default());
     // At the third step a checkpoint is due, which syncs all of it.
-    for (pace, pieces) in [(throttled(), 4..=8), (Pace::AtOnce, 0..=0), (throttled(), 0..=0)] {
+    for (pace, chunks) in [(throttled(), 4..=8), (Pace::AtOnce, 0..=0), (throttled(), 0..=0)] {
         (0..8).for_each(|_| primary.run(&mut stream, &insert(50, 3_000)));
         follow_well(&mut apply, &stream);
         assert!(!apply.write_back(), "nothing before a step has ended");
         apply.checkpoint_if_due(&pace, &mut Default::default()).unwrap();
-        let handed = rounds_of_write_back(&mut apply);
-        assert!(pieces.contains(&handed), "{handed} pieces before the last one, at {pace:?}");
+        let handed = calls_of_write_back(&mut apply);
+        assert!(chunks.contains(&handed), "{handed} chunks before the last one, at {pace:?}");
     }
 }
 
 /// Returns the number of calls before the last one.
-fn rounds_of_write_back(apply: &mut Apply) -> u32 {
-    let mut rounds = 0;
+fn calls_of_write_back(apply: &mut Apply) -> u32 {
+    let mut calls = 0;
     while apply.write_back() {
-        rounds += 1;
+        calls += 1;
     }
-    rounds
+    calls
 }
 
 #[test]
@@ -277,8 +277,8 @@ fn write_back_of_many_databases_is_spread_out() {
     }
     follow_well(&mut apply, &stream);
     apply.checkpoint_if_due(&Pace::ThrottledUntil(Default::default()), &mut Default::default()).unwrap();
-    let rounds = rounds_of_write_back(&mut apply);
-    assert!((8..16).contains(&rounds), "{rounds}: two of them at a time first, then one");
+    let calls = calls_of_write_back(&mut apply);
+    assert!((8..16).contains(&calls), "{calls}: two of them at a time first, then one");
 }
 
 /// The suffix of a deferred-sync WAL stays unsynced until the rewrite, unless no more redo comes or it takes too long.

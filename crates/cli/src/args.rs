@@ -203,7 +203,7 @@ pub enum Command {
     /// it cannot know whether that is everything. Apply is tried again first for databases where it had stopped; the
     /// failover is refused if it would have to exclude one.
     #[command(
-        after_help = "Examples:\n  standfast failover -D /srv/sf-b\n  standfast failover -D /srv/sf-b --wait 0     # at once, with what is here\n  standfast failover -D /srv/sf-b --force      # without the databases that cannot be brought up to date\n\nMake sure that the old primary is gone first. Exit codes: 0 this is the primary now, with everything that was acknowledged\n(of a primary that ships asynchronously: with everything that was received), 3 it is no standby, or a database would be left\nout, 4 the instance does not run, 6 this is the primary now, and it is said what is missing or not known to be here: databases\nthat are left out, pages that differ, a standby that was behind, or that had not heard from the primary for longer than\ncommits wait for it."
+        after_help = "Examples:\n  standfast failover -D /srv/sf-b\n  standfast failover -D /srv/sf-b --wait 0     # at once, with what is here\n  standfast failover -D /srv/sf-b --force      # without the databases that cannot be brought up to date\n\nMake sure that the old primary is gone first. Exit codes: 0 this is the primary now, with everything that was acknowledged\n(of a primary that ships asynchronously: with everything that was received), 3 it is no standby, or a database would be left\nout, 4 the instance does not run, 6 this is the primary now, and it names what is missing or not known to be here: databases\nthat stay offline, pages that differ, a standby that was behind, or that had not heard from the primary for longer than\ncommits wait for it."
     )]
     Failover {
         /// How long to wait for what the source of this standby still has, seconds.
@@ -318,7 +318,7 @@ pub enum Command {
 pub enum FenceCommand {
     /// Lift the fence of an instance that is stopped: the other one became primary by mistake.
     #[command(
-        after_help = "Examples:\n  standfast fence lift -D /srv/sf\n  standfast fence lift -D /srv/sf --yes\n\nWithout --yes it only says what it would do. It asks the destinations first, and is refused while one of them is open as\nprimary. What is said of the incarnation that is given up is not trusted here afterwards. Standbys that\nfollow it have to be made again. The alert log records it.\n\nExit codes: 0 lifted, 1 not lifted (no --yes), 3 refused."
+        after_help = "Examples:\n  standfast fence lift -D /srv/sf\n  standfast fence lift -D /srv/sf --yes\n\nWithout --yes it only prints what it would do. It asks the destinations first, and is refused while one of them is open as\nprimary. Reports about the abandoned incarnation are not trusted here afterwards. Standbys that\nfollow it have to be made again. The alert log records it.\n\nExit codes: 0 lifted, 1 not lifted (no --yes), 3 refused."
     )]
     Lift {
         /// Do it.

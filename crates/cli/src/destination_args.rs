@@ -18,7 +18,7 @@ Examples:
   standfast destination set -D /srv/sf 3 'SERVICE=far:7411 ASYNC COMPRESSION=ZSTD DB_UNIQUE_NAME=perth'
   standfast destination set -D /srv/sf 4 'LOCATION=/mnt/nas/archive MANDATORY'
 
-Takes effect at once and is written to standfast.toml. What is not said has its default.
+Takes effect at once and is written to standfast.toml. What is not given has its default.
 Exit codes: 0 ok, 2 an attribute is wrong, 3 refused as things stand, 4 the instance does not run.";
 
 #[derive(Debug, Subcommand)]

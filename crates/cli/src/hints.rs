@@ -22,7 +22,7 @@ fn joined(text: &str) -> String {
         // A string with a line continuation resumes after the white space of the next line.
         let line = if continued { line.trim_start() } else { line };
         continued = line.ends_with('\\');
-        let comment = ["///", "//!", "//"].iter().find_map(|mark| line.trim_start().strip_prefix(mark));
+        let comment = ["///", "//!", "//"].iter().find_map(|prefix| line.trim_start().strip_prefix(prefix));
         match comment {
             _ if continued => joined.push_str(line.trim_end_matches('\\')),
             Some(comment) => joined.extend([" ", comment.trim()]),

@@ -108,9 +108,9 @@ fn failover(directory: &Path, wait: u64, force: bool, json: bool) -> Result<Exit
     for found in [&answer.drained, &answer.known].into_iter().flatten() {
         say(found.complete, &found.text);
     }
-    for excluded in &answer.left_out {
-        let text = format!("LEFT OUT: {}", excluded.text);
-        say(false, &hint::for_terminal(text, Some(&excluded.remedy)));
+    for database in &answer.offline {
+        let text = format!("OFFLINE: {}", database.text);
+        say(false, &hint::for_terminal(text, Some(&database.remedy)));
     }
     for text in &answer.differing {
         say(false, &format!("PAGES DIFFER: {text}"));

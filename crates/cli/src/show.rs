@@ -285,8 +285,8 @@ fn local_destinations(destinations: &[LocalDestination]) {
     for at in destinations {
         let mandatory = if at.mandatory == Some(true) { "mandatory" } else { "optional" };
         println!("{:<17} {:<10} {mandatory:<9} {}", text(&at.name), text(&at.status), text(&at.location));
-        if let Some(trouble) = at.trouble.as_deref().filter(|_| at.status.as_deref() != Some("VALID")) {
-            println!("                  {}", printable_lines(trouble));
+        if let Some(error) = at.trouble.as_deref().filter(|_| at.status.as_deref() != Some("VALID")) {
+            println!("                  {}", printable_lines(error));
         }
     }
 }
@@ -309,10 +309,10 @@ fn destinations(destinations: &[Destination]) {
             bytes(destination.transport_lag_bytes),
             bytes(destination.apply_lag_bytes),
         );
-        if let Some(trouble) =
+        if let Some(error) =
             destination.last_trouble.as_deref().filter(|_| destination.state.as_deref() != Some("streaming"))
         {
-            println!("             {}", printable_lines(trouble));
+            println!("             {}", printable_lines(error));
         }
         gap(destination.gap.as_ref());
     }

@@ -27,9 +27,9 @@ fn terminal() -> (File, OwnedFd) {
 
 /// All output on a terminal until its last program ended; Linux then returns EIO.
 fn appeared(mut near: File) -> String {
-    let (mut all, mut piece) = (Vec::new(), [0; 4096]);
-    while let Ok(bytes @ 1..) = near.read(&mut piece) {
-        all.extend_from_slice(&piece[..bytes]);
+    let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
+    while let Ok(bytes @ 1..) = near.read(&mut buffer) {
+        all.extend_from_slice(&buffer[..bytes]);
     }
     String::from_utf8(all).unwrap()
 }

@@ -28,7 +28,7 @@ fn object<T: serde::de::DeserializeOwned>(document: &Value) -> Option<T> {
     document.is_object().then(|| T::deserialize(document).ok()).flatten()
 }
 
-/// Defines a document. An unknown field is written as null; one that only some roles have (`of_a_role`) is left out.
+/// Defines a document. An unknown field is written as null; one that only some roles have (`of_a_role`) is omitted.
 macro_rules! document {
     (
         $(#[doc = $doc:literal])* $name:ident {

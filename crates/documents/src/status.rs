@@ -356,7 +356,7 @@ document! {
         source: Source,
         /// End of the redo at the source, as last heard, SCN.
         source_end: u64,
-        /// What is unwise about its standby redo logs.
+        /// Warning about the sizes of its standby redo logs.
         log_warning: String,
         /// When the next delayed transaction is due, microseconds since the Unix epoch.
         next_apply_us: u64,
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_null_and_those_of_other_roles_left_out() {
+    fn unknown_fields_are_null_and_those_of_other_roles_absent() {
         let written = json!(Status { role: Some("far sync".into()), ..Status::default() });
         assert_eq!(written.get("listen"), Some(&json!(null)));
         assert_eq!((written.get("databases"), written.get("captured")), (None, None));

@@ -279,10 +279,10 @@ impl Cursor {
         let mut done = 0;
         while done < out.len() {
             let rest = &slices[self.slice][self.offset..];
-            let piece = rest.len().min(out.len() - done);
-            out[done..done + piece].copy_from_slice(&rest[..piece]);
-            done += piece;
-            self.offset += piece;
+            let count = rest.len().min(out.len() - done);
+            out[done..done + count].copy_from_slice(&rest[..count]);
+            done += count;
+            self.offset += count;
             if self.offset == slices[self.slice].len() {
                 self.slice += 1;
                 self.offset = 0;

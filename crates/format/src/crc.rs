@@ -130,8 +130,8 @@ mod tests {
         let bytes: Vec<u8> = (0..10_000u32).map(|i| (i * 7) as u8).collect();
         let whole = StreamCrc::default().after(&bytes);
         let mut cut = StreamCrc::default();
-        for piece in bytes.chunks(333) {
-            cut = cut.after(piece);
+        for chunk in bytes.chunks(333) {
+            cut = cut.after(chunk);
         }
         assert_eq!(whole, cut);
         assert_eq!(whole.0, crc32c(&bytes));

@@ -53,8 +53,8 @@ pub enum FrameKind {
     CertificateRequest = 12,
     /// The answer to the request with that number. a: number of the request; payload JSON.
     CertificateAnswer = 13,
-    /// From the sender of a live stream over TLS: all members with the rights of each, replacing what its Hello said;
-    /// payload JSON.
+    /// From the sender of a live stream over TLS: all members with the rights of each, replacing what its Hello
+    /// contained; payload JSON.
     Members = 14,
     /// From the standby, on a connection for archived logs: a request for a unit. a: log sequence; b: first byte in the
     /// file; c: bytes; d: incarnation id, little-endian.

@@ -176,7 +176,7 @@ fn standby_takes_over_with_every_commit_and_fences_the_old_primary() {
     assert!(refusal(primary.failover(Duration::ZERO, false)).contains("is the primary already"));
 
     let taken = standby.failover(Duration::ZERO, false).unwrap();
-    assert!(taken.left_out.is_empty() && taken.differing.is_empty());
+    assert!(taken.offline.is_empty() && taken.differing.is_empty());
     let record = standby.environment.control().databases[0].clone();
     assert_eq!(rows(&record.path), 1);
     assert_eq!(standby.environment.control().incarnation().number, 2);

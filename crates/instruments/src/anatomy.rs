@@ -8,8 +8,8 @@
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Number of iterations that are remembered: a commit that waited for more of them waited for the oldest one.
-const ROUNDS_KEPT: usize = 64;
+/// Number of batches that are remembered: a commit that waited for more of them waited for the oldest one.
+const BATCHES_KEPT: usize = 64;
 
 /// A part of the time of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -97,16 +97,16 @@ impl CommitPart {
     }
 }
 
-/// One iteration of the log writer.
+/// Times of one batch of the log writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Round {
+pub struct BatchTimes {
     /// The log writer took the notifications.
     pub taken_ns: u64,
     /// Redo was built; now it goes to the destinations and to the local log.
     pub issued_ns: u64,
     /// The redo is in the local log.
     pub written_ns: u64,
-    /// All commits that could be released are, and the next iteration may begin. Equal to `written_ns` while releases
+    /// All commits that could be released are, and the next batch may begin. Equal to `written_ns` while releases
     /// are in progress.
     pub ended_ns: u64,
 }
@@ -161,41 +161,41 @@ impl Parts {
     }
 }
 
-/// The newest iterations of the log writer, by number.
+/// The newest batches of the log writer, by number.
 #[derive(Debug, Default)]
-pub struct Rounds {
-    kept: VecDeque<Round>,
-    /// Number of the iteration after the newest one.
+pub struct RecentBatches {
+    kept: VecDeque<BatchTimes>,
+    /// Number of the batch after the newest one.
     next: u64,
 }
 
-impl Rounds {
-    /// Adds an iteration whose redo goes to the destinations and to the log now; returns its number.
-    pub fn begin(&mut self, round: Round) -> u64 {
-        if self.kept.len() == ROUNDS_KEPT {
+impl RecentBatches {
+    /// Adds a batch whose redo goes to the destinations and to the log now; returns its number.
+    pub fn begin(&mut self, batch: BatchTimes) -> u64 {
+        if self.kept.len() == BATCHES_KEPT {
             self.kept.pop_front();
         }
-        self.kept.push_back(round);
+        self.kept.push_back(batch);
         self.next += 1;
         self.next - 1
     }
 
-    /// Records that the local log has the redo of that iteration.
+    /// Records that the local log has the redo of that batch.
     pub fn written(&mut self, number: u64, written_ns: u64) {
-        if let Some(round) = self.get_mut(number) {
-            round.written_ns = written_ns;
-            round.ended_ns = written_ns;
+        if let Some(batch) = self.get_mut(number) {
+            batch.written_ns = written_ns;
+            batch.ended_ns = written_ns;
         }
     }
 
-    /// Records that the iteration has ended.
+    /// Records that the batch has ended.
     pub fn ended(&mut self, number: u64, ended_ns: u64) {
-        if let Some(round) = self.get_mut(number) {
-            round.ended_ns = ended_ns.max(round.written_ns);
+        if let Some(batch) = self.get_mut(number) {
+            batch.ended_ns = ended_ns.max(batch.written_ns);
         }
     }
 
-    fn get_mut(&mut self, number: u64) -> Option<&mut Round> {
+    fn get_mut(&mut self, number: u64) -> Option<&mut BatchTimes> {
         let index = self.index(number)?;
         self.kept.get_mut(index)
     }
@@ -205,9 +205,9 @@ impl Rounds {
         usize::try_from(number.checked_sub(first)?).ok().filter(|index| *index < self.kept.len())
     }
 
-    /// Returns the parts of a commit whose notification was at `notice_ns`, whose redo was in that iteration, whose
+    /// Returns the parts of a commit whose notification was at `notice_ns`, whose redo was in that batch, whose
     /// release began at `release_ns` for that cause, and whose session could continue at `posted_ns`. `None` when the
-    /// iteration is no longer remembered.
+    /// batch is no longer remembered.
     pub fn split(
         &self,
         number: u64,
@@ -217,7 +217,7 @@ impl Rounds {
         posted_ns: u64,
     ) -> Option<Parts> {
         let index = self.index(number)?;
-        let round = self.kept.get(index)?;
+        let batch = self.kept.get(index)?;
         let mut parts = Parts::default();
         let mut at = Cursor { now: notice_ns, parts: &mut parts, end: posted_ns };
         for earlier in self.kept.iter().take(index).filter(|earlier| earlier.ended_ns > notice_ns) {
@@ -226,13 +226,13 @@ impl Rounds {
             at.pass(earlier.written_ns, CommitPart::LocalWrite);
             at.pass(earlier.ended_ns, CommitPart::Post);
         }
-        at.pass(round.taken_ns, CommitPart::Wake);
-        at.pass(round.issued_ns, CommitPart::Gather);
+        at.pass(batch.taken_ns, CommitPart::Wake);
+        at.pass(batch.issued_ns, CommitPart::Gather);
         match cause {
-            Cause::Local => at.pass(round.written_ns, CommitPart::LocalWrite),
+            Cause::Local => at.pass(batch.written_ns, CommitPart::LocalWrite),
             Cause::Remote(answer) => {
                 let away_ns = answer.arrived_ns.saturating_sub(at.now);
-                let on_the_way_ns = away_ns.saturating_sub(answer.held_ns(round.issued_ns));
+                let on_the_way_ns = away_ns.saturating_sub(answer.held_ns(batch.issued_ns));
                 at.pass(at.now + on_the_way_ns, CommitPart::Network);
                 at.pass(answer.arrived_ns, CommitPart::RemoteWrite);
                 at.pass(release_ns, CommitPart::Acknowledgement);
@@ -266,8 +266,8 @@ mod tests {
     use super::*;
     use CommitPart::*;
 
-    fn round(taken_ns: u64, issued_ns: u64, written_ns: u64, ended_ns: u64) -> Round {
-        Round { taken_ns, issued_ns, written_ns, ended_ns }
+    fn times(taken_ns: u64, issued_ns: u64, written_ns: u64, ended_ns: u64) -> BatchTimes {
+        BatchTimes { taken_ns, issued_ns, written_ns, ended_ns }
     }
 
     fn answered(arrived_ns: u64, write_ns: u64) -> Cause {
@@ -280,19 +280,19 @@ mod tests {
 
     #[test]
     fn single_commit_waits_for_the_local_write() {
-        let mut rounds = Rounds::default();
-        let number = rounds.begin(round(112, 117, 217, 217));
-        let parts = rounds.split(number, 100, Cause::Local, 218, 220).unwrap();
+        let mut batches = RecentBatches::default();
+        let number = batches.begin(times(112, 117, 217, 217));
+        let parts = batches.split(number, 100, Cause::Local, 218, 220).unwrap();
         assert_eq!(named(parts), [(Wake, 12), (Gather, 5), (LocalWrite, 100), (Post, 3)]);
         assert_eq!(parts.total(), 120);
     }
 
     #[test]
     fn standby_path_is_critical_if_it_ends_after_the_local_write() {
-        let mut rounds = Rounds::default();
-        let number = rounds.begin(round(112, 117, 217, 219));
+        let mut batches = RecentBatches::default();
+        let number = batches.begin(times(112, 117, 217, 219));
         let cause = answered(417, 180);
-        let parts = rounds.split(number, 100, cause, 425, 430).unwrap();
+        let parts = batches.split(number, 100, cause, 425, 430).unwrap();
         let expected =
             [(Wake, 12), (Gather, 5), (Network, 120), (RemoteWrite, 180), (Acknowledgement, 8), (Post, 5)];
         assert_eq!(named(parts), expected);
@@ -301,12 +301,12 @@ mod tests {
 
     #[test]
     fn standby_busy_with_an_earlier_write_adds_no_network_time() {
-        let mut rounds = Rounds::default();
-        let number = rounds.begin(round(112, 117, 217, 219));
+        let mut batches = RecentBatches::default();
+        let number = batches.begin(times(112, 117, 217, 219));
         // The round trip takes 20. The standby wrote something else for 200 until 300, reported that here at 310, and
         // then wrote for 100.
         let answer = RemoteAnswer { arrived_ns: 410, write_ns: 100, busy_until_ns: 310 - 20, busy_ns: 200 };
-        let parts = rounds.split(number, 100, Cause::Remote(answer), 411, 412).unwrap();
+        let parts = batches.split(number, 100, Cause::Remote(answer), 411, 412).unwrap();
         assert_eq!((parts.of(Network), parts.of(RemoteWrite)), (20, 173 + 100));
         // What is sent when it has finished finds it free; and no wait is longer than the write in the way.
         assert_eq!((answer.held_ns(290), answer.held_ns(289), answer.held_ns(0)), (100, 101, 300));
@@ -314,54 +314,54 @@ mod tests {
 
     #[test]
     fn commit_waits_for_what_the_busy_log_writer_is_doing() {
-        let mut rounds = Rounds::default();
-        rounds.begin(round(0, 10, 110, 120));
-        let number = rounds.begin(round(121, 130, 230, 230));
-        let parts = rounds.split(number, 60, Cause::Local, 231, 232).unwrap();
+        let mut batches = RecentBatches::default();
+        batches.begin(times(0, 10, 110, 120));
+        let number = batches.begin(times(121, 130, 230, 230));
+        let parts = batches.split(number, 60, Cause::Local, 231, 232).unwrap();
         assert_eq!(named(parts), [(Wake, 1), (Gather, 9), (LocalWrite, 50 + 100), (Post, 10 + 2)]);
         assert_eq!(parts.total(), 172);
     }
 
     #[test]
     fn commit_captured_before_its_notification_has_no_wake_part() {
-        let mut rounds = Rounds::default();
-        let number = rounds.begin(round(100, 120, 200, 200));
-        let parts = rounds.split(number, 115, Cause::Local, 201, 203).unwrap();
+        let mut batches = RecentBatches::default();
+        let number = batches.begin(times(100, 120, 200, 200));
+        let parts = batches.split(number, 115, Cause::Local, 201, 203).unwrap();
         assert_eq!(named(parts), [(Gather, 5), (LocalWrite, 80), (Post, 3)]);
     }
 
     #[test]
     fn excessive_standby_write_time_leaves_no_network_time() {
-        let mut rounds = Rounds::default();
-        let number = rounds.begin(round(100, 110, 150, 150));
+        let mut batches = RecentBatches::default();
+        let number = batches.begin(times(100, 110, 150, 150));
         let cause = answered(160, 900);
-        let parts = rounds.split(number, 100, cause, 165, 166).unwrap();
+        let parts = batches.split(number, 100, cause, 165, 166).unwrap();
         assert_eq!((parts.of(Network), parts.of(RemoteWrite), parts.total()), (0, 50, 66));
     }
 
     #[test]
     fn wait_for_an_abandoned_destination_counts_as_network() {
-        let mut rounds = Rounds::default();
-        let number = rounds.begin(round(100, 110, 150, 150));
-        let parts = rounds.split(number, 100, Cause::Decision, 5_000, 5_001).unwrap();
+        let mut batches = RecentBatches::default();
+        let number = batches.begin(times(100, 110, 150, 150));
+        let parts = batches.split(number, 100, Cause::Decision, 5_000, 5_001).unwrap();
         assert_eq!(named(parts), [(Gather, 10), (Network, 4_890), (Post, 1)]);
     }
 
     #[test]
     fn forgotten_batches_are_not_confused_with_newer_ones() {
-        let mut rounds = Rounds::default();
-        let first = rounds.begin(round(1, 2, 3, 4));
-        for _ in 0..ROUNDS_KEPT {
-            rounds.begin(round(5, 6, 7, 8));
+        let mut batches = RecentBatches::default();
+        let first = batches.begin(times(1, 2, 3, 4));
+        for _ in 0..BATCHES_KEPT {
+            batches.begin(times(5, 6, 7, 8));
         }
-        assert_eq!(rounds.split(first, 1, Cause::Local, 9, 9), None);
-        assert!(rounds.split(first + 1, 1, Cause::Local, 9, 9).is_some());
-        assert_eq!(rounds.split(first + 1 + ROUNDS_KEPT as u64, 1, Cause::Local, 9, 9), None);
+        assert_eq!(batches.split(first, 1, Cause::Local, 9, 9), None);
+        assert!(batches.split(first + 1, 1, Cause::Local, 9, 9).is_some());
+        assert_eq!(batches.split(first + 1 + BATCHES_KEPT as u64, 1, Cause::Local, 9, 9), None);
     }
 
     #[test]
     fn commit_parts_add_up_for_any_times() {
-        let mut rounds = Rounds::default();
+        let mut batches = RecentBatches::default();
         let mut seed = 7u64;
         let mut next = |limit: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -373,7 +373,7 @@ mod tests {
                 now += next(most);
                 now
             };
-            let number = rounds.begin(round(later(9), later(9), later(99), later(5)));
+            let number = batches.begin(times(later(9), later(9), later(99), later(5)));
             let notice = now.saturating_sub(next(300));
             let posted = now + next(300);
             let cause = match next(3) {
@@ -386,7 +386,7 @@ mod tests {
                 }),
                 _ => Cause::Decision,
             };
-            let parts = rounds.split(number, notice, cause, posted.saturating_sub(next(9)), posted).unwrap();
+            let parts = batches.split(number, notice, cause, posted.saturating_sub(next(9)), posted).unwrap();
             assert_eq!(parts.total(), posted - notice);
         }
     }

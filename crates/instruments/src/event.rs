@@ -87,7 +87,7 @@ events! {
     LogFileParallelWrite, "log file parallel write", SystemIo, false;
     /// The log writer: for the write of a log file's header.
     LogFileSingleWrite, "log file single write", SystemIo, false;
-    /// The log writer, with redo in hand: more was captured than one round takes, the rest waits in the write-ahead logs.
+    /// The log writer, with redo in hand: more was captured than one batch takes, the rest waits in the write-ahead logs.
     LogBufferSpace, "log buffer space", Configuration, false;
     /// The log writer: while it switches to the next group.
     SwitchCompletion, "log file switch completion", Configuration, false;
@@ -101,7 +101,7 @@ events! {
     AsyncRemoteWrite, "ASYNC Remote Write", Network, false;
     /// A sender: while it connects to its destination and both agree where to resume.
     TransportAttach, "Redo Transport Attach", Network, false;
-    /// An archiver: while it sends a piece of an archived log, reading it included.
+    /// An archiver: while it sends a chunk of an archived log, reading it included.
     ArchRemoteWrite, "ARCH Remote Write", Network, false;
     /// An archiver: held back while it sends, so that answers to commits that wait for other destinations do not come late.
     ArchPace, "ARCH wait for commits", Idle, false;

@@ -11,7 +11,7 @@ mod recorder;
 mod sample;
 mod statistic;
 
-pub use anatomy::{Cause, CommitPart, Parts, RemoteAnswer, Round, Rounds};
+pub use anatomy::{BatchTimes, Cause, CommitPart, Parts, RecentBatches, RemoteAnswer};
 pub use event::{Event, WaitClass};
 pub use histogram::{BUCKETS, Histogram, HistogramCounts, bucket_of, bucket_upper_us};
 pub use observation::{Activity, History, LagCount, Metric, Observation, Remote, lag_unit_s};

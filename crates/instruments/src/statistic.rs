@@ -33,13 +33,13 @@ statistics! {
     RedoBlocksWritten, "redo blocks written";
     /// Bytes that fill blocks which redo did not.
     RedoWastage, "redo wastage";
-    /// Microseconds from the first capture of a round to the end of its write: gather, issue and I/O.
+    /// Microseconds from the first capture of a batch to the end of its write: gather, issue and I/O.
     RedoWriteTime, "redo write time (usec)";
     /// Microseconds of capture: reading new frames, comparing pages, building records.
     RedoWriteGatherTime, "redo write gather time";
-    /// Microseconds between the end of a write and the end of its round: release of commits, notices.
+    /// Microseconds between the end of a write and the end of its batch: release of commits, notices.
     RedoWriteFinishTime, "redo write finish time";
-    /// Microseconds of whole rounds of the log writer.
+    /// Microseconds of whole batches of the log writer.
     RedoWriteTotalTime, "redo write total time";
     /// Commits captured.
     UserCommits, "user commits";
@@ -55,7 +55,7 @@ statistics! {
     RedoSynchPolls, "redo synch polls";
     /// Log switches.
     LogSwitches, "log switches";
-    /// Rounds that found no room in the current group and had to wait for the next one.
+    /// Batches that found no room in the current group and had to wait for the next one.
     RedoLogSpaceRequests, "redo log space requests";
     /// Microseconds of those waits.
     RedoLogSpaceWaitTime, "redo log space wait time";

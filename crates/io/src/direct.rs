@@ -183,9 +183,9 @@ fn fill_with_zeros(file: &mut File, bytes: u64) -> Result<()> {
     let zeros = AlignedBuf::new(1 << 20);
     let mut left = bytes;
     while left > 0 {
-        let piece = left.min(zeros.len() as u64) as usize;
-        file.write_all(&zeros[..piece])?;
-        left -= piece as u64;
+        let count = left.min(zeros.len() as u64) as usize;
+        file.write_all(&zeros[..count])?;
+        left -= count as u64;
     }
     debug_assert_eq!(bytes % ALIGNMENT as u64, 0);
     Ok(())

@@ -15,9 +15,9 @@ mod estimate;
 mod figure;
 mod lags;
 mod look;
-#[cfg(feature = "made-up")]
-pub mod made_up;
 pub mod metrics;
+#[cfg(feature = "synthetic")]
+pub mod synthetic;
 pub mod views;
 mod watch;
 

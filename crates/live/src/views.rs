@@ -58,7 +58,7 @@ fn add(rows: &mut Builder, view: &View, at: &Observation) {
     }
 }
 
-#[cfg(any(test, feature = "made-up"))]
+#[cfg(any(test, feature = "synthetic"))]
 pub mod example;
 
 #[cfg(test)]

@@ -3,20 +3,20 @@
 #![allow(clippy::unwrap_used)]
 
 use standfast_documents::Status;
-use standfast_live::{Dashboard, Looks, Machine, Severity, made_up};
+use standfast_live::{Dashboard, Looks, Machine, Severity, synthetic};
 
 fn of(change: impl FnOnce(&mut Status)) -> Dashboard {
-    let mut observation = made_up::observation(10);
+    let mut observation = synthetic::observation(10);
     change(&mut observation.status);
     let mut looks = Looks::default();
-    looks.take(&made_up::observation(0));
+    looks.take(&synthetic::observation(0));
     looks.take(&observation);
     Dashboard::of(&observation, &looks, &Machine::default())
 }
 
 #[test]
 fn verdict_states_data_loss_and_downtime_of_a_failover() {
-    let verdict = made_up::dashboard().verdict;
+    let verdict = synthetic::dashboard().verdict;
     assert_eq!(verdict.headline, "If you fail over to oslo now: no data lost, about 47 ms of downtime");
     assert_eq!(verdict.severity, Severity::Critical);
     assert_eq!(verdict.findings[0].text, "rome: transport lag 87 s");
@@ -37,7 +37,7 @@ fn verdict_promises_no_failover_without_a_standby() {
 
 #[test]
 fn rates_and_shares_cover_the_time_between_two_polls() {
-    let dashboard = made_up::dashboard();
+    let dashboard = synthetic::dashboard();
     assert_eq!(dashboard.commit.commits.value, Some(400.0));
     assert_eq!(dashboard.pressure.redo_rate.text, "3.0 MiB/s");
     assert_eq!(dashboard.commit.critical_path, "the way to the standby and its write");
@@ -49,7 +49,7 @@ fn rates_and_shares_cover_the_time_between_two_polls() {
 
 #[test]
 fn single_poll_shows_rates_as_unknown() {
-    let observation = made_up::observation(10);
+    let observation = synthetic::observation(10);
     let mut looks = Looks::default();
     looks.take(&observation);
     let dashboard = Dashboard::of(&observation, &looks, &Machine::default());
@@ -61,7 +61,7 @@ fn single_poll_shows_rates_as_unknown() {
 
 #[test]
 fn dashboard_survives_a_json_round_trip() {
-    let dashboard = made_up::dashboard();
+    let dashboard = synthetic::dashboard();
     let text = serde_json::to_string(&dashboard).unwrap();
     let read: Dashboard = serde_json::from_str(&text).unwrap();
     // Other floating-point numbers may differ in the last digit.

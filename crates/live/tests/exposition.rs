@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use standfast_documents::status::Destination;
 use standfast_instruments::Observation;
-use standfast_live::{Looks, made_up, metrics};
+use standfast_live::{Looks, metrics, synthetic};
 use std::collections::BTreeSet;
 
 fn text_of(observation: &Observation) -> String {
@@ -24,7 +24,7 @@ fn names(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn a_full_observation_has_all_metrics_in_base_units() {
-    let text = made_up::exposition();
+    let text = synthetic::exposition();
     assert!(text.ends_with("# EOF\n"), "{text}");
     for line in [
         "standfast_build_info{version=\"0.1.0\"} 1",
@@ -50,7 +50,7 @@ fn a_full_observation_has_all_metrics_in_base_units() {
 
 #[test]
 fn unknown_metrics_have_no_series() {
-    let mut observation = made_up::observation(10);
+    let mut observation = synthetic::observation(10);
     observation.history.activity.clear();
     let destinations = observation.status.destinations.as_mut().unwrap();
     (destinations[0].state, destinations[0].required) = (Some("connecting".into()), Some(false));
@@ -75,7 +75,7 @@ fn unknown_metrics_have_no_series() {
 fn every_metric_of_the_grafana_dashboard_exists() {
     let dashboard: Value =
         serde_json::from_str(include_str!("../../../docs/grafana/standfast.json")).unwrap();
-    let text = made_up::exposition();
+    let text = synthetic::exposition();
     let known = names(&text);
     let mut used = BTreeSet::new();
     let targets = dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| {

@@ -18,7 +18,7 @@ use standfast_types::{InstanceId, Scn};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const PIECE_BYTES: usize = 1 << 20;
+const BUFFER_BYTES: usize = 1 << 20;
 const FILL: &str = "fill the new member of the redo log";
 
 /// A group whose files exist and that is not part of the log yet.
@@ -170,15 +170,16 @@ impl RedoLog {
         let (Some(header), Some(end)) = (header, copied.end) else { return Ok(0) };
         let mut blocks = Blocks::new(Source { members, header, cuts: Vec::new() })?;
         blocks.resume_at(end);
-        let mut piece = AlignedBuf::new(PIECE_BYTES);
+        let mut buffer = AlignedBuf::new(BUFFER_BYTES);
         let (mut used, mut at, mut bytes) = (0, end.0, 0);
         loop {
-            let next =
-                blocks.next_block()?.map(|(_, block)| piece[used..used + block_bytes].copy_from_slice(block));
+            let next = blocks
+                .next_block()?
+                .map(|(_, block)| buffer[used..used + block_bytes].copy_from_slice(block));
             used += if next.is_some() { block_bytes } else { 0 };
-            if used > 0 && (next.is_none() || used == PIECE_BYTES) {
+            if used > 0 && (next.is_none() || used == BUFFER_BYTES) {
                 let offset = u64::from(at) * block_bytes as u64;
-                file.write_durable(&piece[..used], offset).map_err(LogError::io(FILL, path))?;
+                file.write_durable(&buffer[..used], offset).map_err(LogError::io(FILL, path))?;
                 at += (used / block_bytes) as u32;
                 bytes += used as u64;
                 used = 0;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes read from the group, or written to the copy, between two calls of `pace`. I/O that is queued ahead of a
 /// durable write occupies the device as long as that write does, or longer.
-const PIECE_BYTES: usize = 256 << 10;
+const EXTENT_BYTES: usize = 256 << 10;
 
 /// Copies the full group with this index to the archive directory. Returns the archived log, or `None` when the group
 /// is not full, is archived already, or was truncated during the copy. Calls `pace` between extents of at most 256 KiB,
@@ -82,24 +82,24 @@ fn copy(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &mut dyn FnMut
         durable_before: 0,
     };
     let next = header.next_scn.unwrap_or(header.first_scn);
-    let piece_bytes = PIECE_BYTES / block_bytes * payload_capacity(block_bytes);
-    let mut blocks = AlignedBuf::new(PIECE_BYTES);
+    let payload_bytes = EXTENT_BYTES / block_bytes * payload_capacity(block_bytes);
+    let mut blocks = AlignedBuf::new(EXTENT_BYTES);
     header.encode(&mut blocks[..block_bytes]);
     target.write(&blocks[..block_bytes], 0).map_err(LogError::io("write the archived log", part))?;
-    let mut piece = Vec::new();
+    let mut redo = Vec::new();
     while writer.position < next {
-        let want = next.bytes_since(writer.position).min(piece_bytes as u64) as usize;
-        piece.clear();
-        while piece.len() < want {
-            let before = piece.len();
+        let want = next.bytes_since(writer.position).min(payload_bytes as u64) as usize;
+        redo.clear();
+        while redo.len() < want {
+            let before = redo.len();
             let from = writer.position + before as u64;
-            log.read_piece(from, next, Most { bytes: want - before, of_file: PIECE_BYTES }, &mut piece)?;
-            if piece.len() < want {
+            log.read_limited(from, next, Most { bytes: want - before, of_file: EXTENT_BYTES }, &mut redo)?;
+            if redo.len() < want {
                 pace();
             }
         }
         let offset = u64::from(writer.number) * block_bytes as u64;
-        let used = writer.write(&[&piece], next, &mut blocks);
+        let used = writer.write(&[&redo], next, &mut blocks);
         target.write(&blocks[..used], offset).map_err(LogError::io("write the archived log", part))?;
         if writer.position < next {
             pace();

@@ -102,7 +102,7 @@ impl Blocks {
     }
 
     /// Limits each read to `bytes`, or to one block if that is more.
-    pub fn in_pieces_of(self, bytes: usize) -> Blocks {
+    pub fn in_reads_of(self, bytes: usize) -> Blocks {
         Blocks { read_bytes: bytes.min(READ_BYTES), ..self }
     }
 
@@ -197,19 +197,19 @@ impl Blocks {
         let mut found = BTreeMap::new();
         // No larger than what there is to read.
         let blocks_at_once = (READ_BYTES / size).min(end.saturating_sub(self.number) as usize);
-        let mut piece = vec![0; blocks_at_once * size];
+        let mut buffer = vec![0; blocks_at_once * size];
         for member in &self.source.members {
             let mut first = self.number;
             let mut count = blocks_at_once;
             while first < end {
                 let here = count.min((end - first) as usize);
-                let read = member.file.read_at(&mut piece[..here * size], self.offset(first));
+                let read = member.file.read_at(&mut buffer[..here * size], self.offset(first));
                 match read {
                     // Read single blocks from here on, and skip those that cannot be read.
                     Err(_) if here > 1 => count = 1,
                     Err(_) => first += 1,
                     Ok(()) => {
-                        for (number, block) in (first..).zip(piece[..here * size].chunks_exact(size)) {
+                        for (number, block) in (first..).zip(buffer[..here * size].chunks_exact(size)) {
                             let header =
                                 says_number(block, number).then(|| decode_block(block).ok()).flatten();
                             if let Some(header) = header.filter(|header| self.source.owns(header, number)) {

@@ -19,7 +19,7 @@ use crate::header::{LogIdentity, LogSwitch};
 use crate::members::{IN_FLIGHT_MAX, MemberWriters};
 use crate::redo_log::{RedoLog, SwitchBlocked};
 use crate::unreachable::Unreachable;
-use extents::{PIECE_BYTES, pieces, sole, total};
+use extents::{EXTENT_BYTES, extents_of, sole, total};
 use standfast_format::{BlockWriter, LogKind, StreamCrc, decode_block, encode_void, incarnation_tag};
 use standfast_instruments::{Event, Waiting, waiting};
 use standfast_io::AlignedBuf;
@@ -181,8 +181,8 @@ impl LogWriter {
     /// Overwrites blocks of the current group with zeros.
     fn wipe(&mut self, blocks: Range<u32>) -> Result<(), LogError> {
         let size = self.writer.block_bytes;
-        for first in blocks.clone().step_by(PIECE_BYTES / size) {
-            let count = (PIECE_BYTES / size).min((blocks.end - first) as usize);
+        for first in blocks.clone().step_by(EXTENT_BYTES / size) {
+            let count = (EXTENT_BYTES / size).min((blocks.end - first) as usize);
             self.buffer(count)[..count * size].fill(0);
             self.write_blocks(count * size, first)?;
         }
@@ -241,12 +241,12 @@ impl LogWriter {
     /// `Poisoned`, now and on every later call, when no member holds the write, or a stale member cannot be recorded.
     pub fn write(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, LogError> {
         self.usable()?;
-        let pieces = pieces(slices);
-        let blocks: usize = pieces.iter().map(|piece| self.writer.blocks_for(total(piece))).sum();
+        let extents = extents_of(slices);
+        let blocks: usize = extents.iter().map(|extent| self.writer.blocks_for(total(extent))).sum();
         // Every extent ends with its own partly filled block; where the group has no room for these, all redo is one
         // extent.
-        if pieces.len() > 1 && blocks <= self.blocks_left() && self.members.can_begin() {
-            pieces.iter().try_for_each(|piece| self.begin_write(piece, confirmed))?;
+        if extents.len() > 1 && blocks <= self.blocks_left() && self.members.can_begin() {
+            extents.iter().try_for_each(|extent| self.begin_write(extent, confirmed))?;
             self.end_all()?;
             return Ok(self.writer.position);
         }

@@ -117,12 +117,12 @@ impl RedoLog {
     /// `TooOld` or `Missing` when no log holds `from`; `Lost` when the log is damaged there; `Io`. `out` is then
     /// unchanged.
     pub fn read(&self, from: Scn, upto: Scn, bytes_max: usize, out: &mut Vec<u8>) -> Result<(), LogError> {
-        self.read_piece(from, upto, Most { bytes: bytes_max, of_file: usize::MAX }, out)
+        self.read_limited(from, upto, Most { bytes: bytes_max, of_file: usize::MAX }, out)
     }
 
     /// Reads like [`RedoLog::read`], and also stops once `most.of_file` bytes of the log have been read: in a log of
     /// small batches most of them are padding.
-    pub(crate) fn read_piece(
+    pub(crate) fn read_limited(
         &self,
         from: Scn,
         upto: Scn,
@@ -240,7 +240,7 @@ fn read_from(source: Source, from: Scn, upto: Scn, most: Most, out: &mut Vec<u8>
     let (first_block, stretch_end) = source.stretch(from);
     let upto = stretch_end.map_or(upto, |end| end.min(upto));
     let block_bytes = source.header.block_bytes as usize;
-    let mut blocks = Blocks::new(source)?.in_pieces_of(most.of_file);
+    let mut blocks = Blocks::new(source)?.in_reads_of(most.of_file);
     blocks.skip_towards(from, first_block)?;
     let limit = upto.bytes_since(from).min(most.bytes as u64) as usize;
     let start = out.len();

@@ -6,7 +6,7 @@ use standfast_format::{DecodeError, decode_record, peek_length};
 use standfast_types::Scn;
 use std::sync::Arc;
 
-const PIECE_BYTES: usize = 1 << 20;
+const READ_BYTES: usize = 1 << 20;
 
 /// Reads the records from a record boundary on.
 pub struct RecordReader {
@@ -58,7 +58,7 @@ impl RecordReader {
         self.at = 0;
         let from = self.position + self.buffer.len() as u64;
         let before = self.buffer.len();
-        self.log.read(from, self.upto, PIECE_BYTES, &mut self.buffer)?;
+        self.log.read(from, self.upto, READ_BYTES, &mut self.buffer)?;
         Ok(self.buffer.len() > before)
     }
 

@@ -15,7 +15,7 @@ use crate::open::{OpenGroup, OpenMember, Opened};
 use standfast_format::{LogFileHeader, encode_void};
 use standfast_io::AlignedBuf;
 
-const PIECE_BYTES: usize = 1 << 20;
+const EXTENT_BYTES: usize = 1 << 20;
 
 /// Repairs the members of every group. A member that cannot be written is dropped.
 pub(crate) fn bring_in_line(opened: &mut Opened, block_bytes: usize) -> Result<(), LogError> {
@@ -68,18 +68,19 @@ fn complete(
     progress: &mut [Progress],
 ) -> Result<(), LogError> {
     let mut blocks = Blocks::new(Source { members: group.trusted(), header: *header, cuts: Vec::new() })?;
-    let mut piece = Piece { blocks: AlignedBuf::new(PIECE_BYTES), first: 0, used: block_bytes, block_bytes };
-    let mut found = AlignedBuf::new(PIECE_BYTES);
-    header.encode(&mut piece.blocks[..block_bytes]);
+    let mut extent =
+        Extent { blocks: AlignedBuf::new(EXTENT_BYTES), first: 0, used: block_bytes, block_bytes };
+    let mut found = AlignedBuf::new(EXTENT_BYTES);
+    header.encode(&mut extent.blocks[..block_bytes]);
     while let Some((_, block)) = blocks.next_block()? {
-        if piece.used == PIECE_BYTES {
-            piece.give_to(group, progress, &mut found);
+        if extent.used == EXTENT_BYTES {
+            extent.give_to(group, progress, &mut found);
         }
-        piece.blocks[piece.used..piece.used + block_bytes].copy_from_slice(block);
-        piece.used += block_bytes;
+        extent.blocks[extent.used..extent.used + block_bytes].copy_from_slice(block);
+        extent.used += block_bytes;
     }
-    piece.give_to(group, progress, &mut found);
-    let end = u64::from(piece.first) * block_bytes as u64;
+    extent.give_to(group, progress, &mut found);
+    let end = u64::from(extent.first) * block_bytes as u64;
     for (open, progress) in group.members.iter().zip(progress).filter(|(open, _)| open.distrusted) {
         void_from(open, end, block_bytes, progress, &mut found);
     }
@@ -95,13 +96,13 @@ fn void_from(
     progress: &mut Progress,
     found: &mut AlignedBuf,
 ) {
-    let zeros = AlignedBuf::new(PIECE_BYTES);
+    let zeros = AlignedBuf::new(EXTENT_BYTES);
     let length = match open.member.file.len() {
         Ok(length) => length,
         Err(error) => return progress.fail(open, error),
     };
-    for start in (offset..length).step_by(PIECE_BYTES) {
-        let bytes = (length - start).min(PIECE_BYTES as u64) as usize;
+    for start in (offset..length).step_by(EXTENT_BYTES) {
+        let bytes = (length - start).min(EXTENT_BYTES as u64) as usize;
         let readable = open.member.file.read_at(&mut found[..bytes], start).is_ok();
         if !readable || found[..bytes] != zeros[..bytes] {
             progress.write(open, &zeros[..bytes], start);
@@ -111,7 +112,7 @@ fn void_from(
 }
 
 /// Blocks that all members are to have.
-struct Piece {
+struct Extent {
     blocks: AlignedBuf,
     /// Number, within the file, of the first block.
     first: u32,
@@ -120,7 +121,7 @@ struct Piece {
     block_bytes: usize,
 }
 
-impl Piece {
+impl Extent {
     /// Compares each member with the blocks and repairs it, then begins the next extent.
     fn give_to(&mut self, group: &OpenGroup, progress: &mut [Progress], found: &mut AlignedBuf) {
         let start = u64::from(self.first) * self.block_bytes as u64;

@@ -144,7 +144,7 @@ impl Site {
     }
 
     /// Writes once around all groups, each of which must be usable.
-    fn go_round(&mut self, open: &mut Open) {
+    fn write_all_groups(&mut self, open: &mut Open) {
         let groups = open.log.groups().len() as u64;
         self.write(open, (groups + 1) * 10).unwrap();
         let used = open.log.groups().iter().filter(|group| group.header.is_some()).count() as u64;
@@ -271,7 +271,7 @@ fn power_loss_during_a_change_leaves_one_layout_and_all_redo() {
                     site.machine.cancel_crash();
                     let new = open.log.layout();
                     assert_ne!(old, new, "{at}");
-                    site.go_round(&mut open);
+                    site.write_all_groups(&mut open);
                     assert_eq!(Control::load(&open.disk).layout, new, "{at}");
                 }
                 drop(open);
@@ -286,7 +286,7 @@ fn power_loss_during_a_change_leaves_one_layout_and_all_redo() {
                 }
                 let mut open = site.open();
                 assert_eq!(open.log.dropped_members(), Vec::<PathBuf>::new(), "{at}");
-                site.go_round(&mut open);
+                site.write_all_groups(&mut open);
                 if finished {
                     break;
                 }
@@ -319,7 +319,7 @@ fn failed_member_is_restored_while_the_log_is_written() {
         for directory in ["/sim/m0", "/sim/m1"] {
             assert!(site.survives_without(directory), "seed {seed}: without {directory}");
         }
-        site.go_round(&mut open);
+        site.write_all_groups(&mut open);
     }
 }
 

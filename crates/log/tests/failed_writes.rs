@@ -115,7 +115,7 @@ fn no_extent_begins_after_a_failed_one_and_earlier_ones_survive() {
     assert!(matches!(writer.write(&slices, Scn(7)), Err(LogError::Poisoned { .. })));
     // One extent may have been in flight together with the failed one, whichever came first.
     let beside = disk.after_failure.load(SeqCst);
-    assert!(beside <= 1, "{beside} pieces were written behind the failed one");
+    assert!(beside <= 1, "{beside} extents were written behind the failed one");
     let (writes, durable) = (writer.counts().writes, writer.position());
     // Three extents begin before the bad offset; one of those in flight with the failed one may be committed or not.
     assert!([2, 3, 4].contains(&writes), "{writes}");

@@ -63,8 +63,8 @@ fn primarys_archive(disk: &Arc<dyn Disk>, stream: &[u8]) -> Vec<ArchivedLog> {
     RedoLog::create_files(disk.as_ref(), &config).unwrap();
     let (log, mut writer) = RedoLog::start(disk.clone(), config, IDENTITY, START, StreamCrc(0)).unwrap();
     for number in 0..LOGS {
-        for piece in slice(stream, begin_of(number), begin_of(number + 1)).chunks(3000) {
-            writer.write(&[piece], Scn::ZERO).unwrap();
+        for chunk in slice(stream, begin_of(number), begin_of(number + 1)).chunks(3000) {
+            writer.write(&[chunk], Scn::ZERO).unwrap();
         }
         log.set_checkpoint(writer.position());
         assert!(writer.switch(0).unwrap().is_ok());

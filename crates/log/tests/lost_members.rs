@@ -219,7 +219,7 @@ fn log_is_poisoned_if_a_lost_member_is_unrecorded_or_the_last() {
 #[test]
 fn member_failing_during_a_large_write_does_not_block_the_rest() {
     for (failing, survives) in [(0, 1), (1, 1), (0, 2), (1, 3)] {
-        let mut rig = Rig::new(&format!("pieces-{failing}-{survives}"), 2, 4096);
+        let mut rig = Rig::new(&format!("extents-{failing}-{survives}"), 2, 4096);
         rig.config.group_bytes = 8 << 20;
         RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
         drop(rig.start());
@@ -229,7 +229,7 @@ fn member_failing_during_a_large_write_does_not_block_the_rest() {
         let batches: Vec<_> = (0..60).map(|seed| rig.batch(seed, 65_536)).collect();
         let slices: Vec<&[u8]> = batches.iter().map(Vec::as_slice).collect();
         assert_eq!(writer.write(&slices, Scn(7)).unwrap(), rig.end());
-        assert!(writer.counts().writes > 3, "it was written in pieces");
+        assert!(writer.counts().writes > 3, "it was written in extents");
         assert_eq!(memory.paths(), [member(&rig, 1, failing)]);
         let batch = rig.batch(99, 65_536);
         writer.write(&[&batch], Scn(7)).unwrap();

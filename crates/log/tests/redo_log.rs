@@ -62,7 +62,7 @@ fn redo_is_read_back_across_switches_archiving_and_a_restart() {
 #[test]
 fn large_write_is_split_and_read_back_from_every_member() {
     for members in [1, 2] {
-        let mut rig = Rig::new(&format!("pieces-{members}"), members, 4096);
+        let mut rig = Rig::new(&format!("extents-{members}"), members, 4096);
         rig.config.group_bytes = 8 << 20;
         RedoLog::remove_files(&DirectDisk, &rig.config).unwrap();
         RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
@@ -144,7 +144,7 @@ fn check_reads_from_archives(rig: &Rig) {
 /// In a log of small batches, nearly everything read for the archived copy is padding.
 #[test]
 fn archiver_may_pause_after_each_256_kib_read_or_written() {
-    for (batch_bytes, batches, pieces) in [(100, 511, 8), (65_536, 30, 8 + 8)] {
+    for (batch_bytes, batches, extents) in [(100, 511, 8), (65_536, 30, 8 + 8)] {
         let name = format!("paced-{batch_bytes}");
         let mut rig = Rig::with_groups_of(2 << 20, &name, 1, 4096);
         let (log, mut writer) = rig.start();
@@ -156,7 +156,7 @@ fn archiver_may_pause_after_each_256_kib_read_or_written() {
         let mut pauses = 0;
         archive_group(&log, log.to_archive()[0].0, &mut || pauses += 1).unwrap().unwrap();
         assert!(
-            (pieces - 3..=pieces + 3).contains(&pauses),
+            (extents - 3..=extents + 3).contains(&pauses),
             "{pauses} pauses with batches of {batch_bytes} bytes"
         );
         drop((log, writer));

@@ -139,7 +139,7 @@ fn lived_on_without_the_first() -> (Arc<SimMachine>, Geometry, SegmentFile) {
             host.archive().unwrap();
         }
         let control = host.environment.control();
-        let from = control.left_out_from(DatabaseId(1)).unwrap();
+        let from = control.offline_from(DatabaseId(1)).unwrap();
         assert!(control.checkpoint > from, "start {start}: recovery of the others has moved on");
         assert!(host.source.redo_log().archived()[0].header.first_scn <= from, "start {start}");
         host.leave();
@@ -156,7 +156,7 @@ fn database_absent_at_start_catches_up_from_archived_logs() {
     let (machine, geometry, segment) = lived_on_without_the_first();
     let host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
     assert_eq!(rows(&machine, Path::new(FIRST)), 2);
-    assert_eq!(host.environment.control().left_out, []);
+    assert_eq!(host.environment.control().offline, []);
     assert_eq!(host.resynchronisations(), 0);
     host.keep_archives_from(Scn(u64::MAX));
     host.archive().unwrap();
@@ -177,7 +177,7 @@ fn database_whose_redo_is_gone_is_refused_and_not_resynced() {
     assert_eq!(host.resynchronisations(), 0);
     host.drain().unwrap();
     assert_eq!(rows(&machine, Path::new(FIRST)), 1, "nothing was applied");
-    assert!(host.environment.control().left_out_from(DatabaseId(1)).is_some());
+    assert!(host.environment.control().offline_from(DatabaseId(1)).is_some());
 }
 
 #[test]

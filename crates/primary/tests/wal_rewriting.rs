@@ -62,7 +62,7 @@ impl Rig {
         }
     }
 
-    /// Changes the same page repeatedly, each time in a transaction and followed by a round of the checkpointer.
+    /// Changes the same page repeatedly, each time in a transaction and followed by a pass of the checkpointer.
     fn change(&mut self, times: u32) {
         for _ in 0..times {
             self.application.execute_batch("UPDATE data SET tag = tag + 1 WHERE id = 1").unwrap();
@@ -70,7 +70,7 @@ impl Rig {
             self.host.drain().unwrap();
             let header = self.database().header().unwrap();
             self.host.shared.segment.announce_generation(1, header.raw_salts());
-            self.checkpointer.round();
+            self.checkpointer.pass();
             assert_eq!(self.checkpointer.take_events(), [""; 0]);
             self.host.drain().unwrap();
             let frames = self.database().header().unwrap().frames();

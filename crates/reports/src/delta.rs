@@ -33,8 +33,8 @@ pub enum DeltaError {
     #[error("something follows its end")]
     Long,
     /// The tag is unknown, or does not fit the base.
-    #[error("it has a mark that does not fit")]
-    Mark,
+    #[error("it has a tag that does not fit")]
+    Tag,
     /// Invalid UTF-8, a number that is not finite, or a varint that is too long.
     #[error("it has a text or a number that is none")]
     Malformed,
@@ -192,7 +192,7 @@ impl Rest<'_> {
             FALSE => Value::Bool(false),
             TRUE => Value::Bool(true),
             MORE => {
-                let before = base.as_u64().ok_or(DeltaError::Mark)?;
+                let before = base.as_u64().ok_or(DeltaError::Tag)?;
                 before.wrapping_add(unzigzag(self.varint()?) as u64).into()
             }
             POSITIVE => self.varint()?.into(),
@@ -222,11 +222,11 @@ impl Rest<'_> {
                 fields.into()
             }
             SAME_KEYS => {
-                let before = base.as_object().ok_or(DeltaError::Mark)?;
+                let before = base.as_object().ok_or(DeltaError::Tag)?;
                 let field = |(key, base): (&String, &Value)| Ok((key.clone(), self.value(base, depth + 1)?));
                 before.iter().map(field).collect::<Result<Map<_, _>, _>>()?.into()
             }
-            _ => return Err(DeltaError::Mark),
+            _ => return Err(DeltaError::Tag),
         })
     }
 }
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(decode(&[LIST, 0xff, 0xff, 0xff, 0x7f], &Value::Null), Err(DeltaError::Short));
         assert_eq!(decode(&[TEXT, 9, b'x'], &Value::Null), Err(DeltaError::Short));
         assert_eq!(decode(&[SAME, SAME], &Value::Null), Err(DeltaError::Long));
-        assert_eq!(decode(&[MORE, 2], &Value::Null), Err(DeltaError::Mark));
+        assert_eq!(decode(&[MORE, 2], &Value::Null), Err(DeltaError::Tag));
         let deep: Vec<u8> = [LIST, 1].repeat(1000).into_iter().chain([NULL]).collect();
         assert_eq!(decode(&deep, &Value::Null), Err(DeltaError::Deep));
     }

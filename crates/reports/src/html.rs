@@ -6,10 +6,10 @@ use standfast_page::markup::{Markup, text};
 use standfast_page::page;
 
 /// The first lines of every report.
-pub const MARK: &str = "<!DOCTYPE html>\n<!-- standfast workload report, version 1 -->\n";
+pub const SIGNATURE: &str = "<!DOCTYPE html>\n<!-- standfast workload report, version 1 -->\n";
 
 pub fn html(title: &str, sections: &[Section]) -> String {
-    page::document(MARK, title, Markup::new().all(sections.iter().map(section)))
+    page::document(SIGNATURE, title, Markup::new().all(sections.iter().map(section)))
 }
 
 fn section(of: &Section) -> Markup {

@@ -430,7 +430,7 @@ mod tests {
     /// Sessions whose slots are in different wait buckets, and whose bits differ.
     #[test]
     fn waiters_wake_in_their_own_buckets() {
-        let (segment, path) = segment("beds");
+        let (segment, path) = segment("buckets");
         let sessions: Vec<Session> =
             (0..BUCKET_SESSIONS + 2).map(|_| Session::attach(segment, 3, 1, 1).unwrap()).collect();
         let chosen = [sessions[3], sessions[BUCKET_SESSIONS + 1]];
@@ -468,12 +468,12 @@ mod tests {
 
     #[test]
     fn commits_of_a_later_batch_are_woken_after_earlier_ones() {
-        let (segment, path) = segment("rounds");
+        let (segment, path) = segment("batches");
         let sessions = [10, 20, 30, 40].map(|frame| asleep(segment, 3, frame));
         let other = asleep(segment, 700, 1);
         let mut waiters = Waiters::default();
         segment.publish_durable(3, sessions[1].1, &mut waiters, &mut |_, _| {});
-        waiters.next_round();
+        waiters.next_batch();
         segment.publish_durable(3, sessions[3].1, &mut waiters, &mut |_, _| {});
         segment.publish_durable(700, other.1, &mut waiters, &mut |_, _| {});
         let bits = |at: usize| sessions[at].0.1;

@@ -32,7 +32,7 @@ impl Waiters {
 
     /// Commits of the log writer's next batch follow: waiters that join from here on are woken after all that have
     /// joined.
-    pub fn next_round(&mut self) {
+    pub fn next_batch(&mut self) {
         self.first_turn = self.all.iter().map(|waiter| waiter.turn + 1).max().unwrap_or(0);
     }
 

@@ -216,7 +216,7 @@ fn segment_of_another_release_is_named_and_retired() {
         let (_, fresh) = Segment::create(&path, [7; 16], 0o600).unwrap();
         let mut head = [0; 16];
         mapped.read_exact_at(&mut head, 0).unwrap();
-        assert!(fresh && head[12..] == 1u32.to_ne_bytes(), "it was not told");
+        assert!(fresh && head[12..] == 1u32.to_ne_bytes(), "it was not reported");
     }
     Segment::remove(&path);
 }
@@ -315,7 +315,7 @@ fn commit_durable_before_its_session_asks_is_counted_as_waited() {
         assert!(!segment.has_commit_waiters(3));
     }
     assert_eq!(session.wait_commit(target, &|| true), WaitOutcome::Durable);
-    let [(noticed, at)] = posted[..] else { panic!("told once: {posted:?}") };
+    let [(noticed, at)] = posted[..] else { panic!("posted once: {posted:?}") };
     let ((waits, waited), (scheduled, scheduling)) =
         (count(segment, SessionWait::LogFileSync), count(segment, SessionWait::Scheduling));
     assert_eq!((waits, scheduled), (1, 1));

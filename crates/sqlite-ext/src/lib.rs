@@ -17,7 +17,7 @@ pub unsafe extern "C" fn sqlite3_extension_init(
     message: *mut *mut c_char,
     api: *const c_void,
 ) -> c_int {
-    // SAFETY: SQLite's own arguments, passed on.
+    // SAFETY: SQLite's own arguments, forwarded.
     unsafe { initialise_extension(connection, message, api) }
 }
 
@@ -32,6 +32,6 @@ pub unsafe extern "C" fn sqlite3_standfast_init(
     message: *mut *mut c_char,
     api: *const c_void,
 ) -> c_int {
-    // SAFETY: SQLite's own arguments, passed on.
+    // SAFETY: SQLite's own arguments, forwarded.
     unsafe { initialise_extension(connection, message, api) }
 }

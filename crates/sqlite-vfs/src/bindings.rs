@@ -201,7 +201,7 @@ pub mod control {
     pub const COMMIT_PHASETWO: c_int = 22;
     pub const PDB: c_int = 30;
     pub const LOCK_TIMEOUT: c_int = 34;
-    /// Private to the shim. SQLite's own operations are below 100, and a VFS passes on operations that it does not
+    /// Private to the shim. SQLite's own operations are below 100, and a VFS forwards operations that it does not
     /// know.
     pub const FIND: c_int = 0x5366_0001;
 }

@@ -36,7 +36,7 @@ const DECISION_LOOK: Duration = Duration::from_micros(50);
 
 /// How long a session may hold the write lock before the lock itself is tried: where many sessions alternate, none
 /// holds it so long.
-const OWNER_DOUBTED_NS: u64 = 5_000_000;
+const OWNER_SUSPECT_NS: u64 = 5_000_000;
 
 impl MainFile {
     pub fn shm_lock(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
@@ -296,11 +296,11 @@ impl MainFile {
         let Some(owner) = session.owner() else { return false };
         let now = monotonic_ns();
         match self.owner_seen.get() {
-            Some((seen, since)) if seen == owner => now.saturating_sub(since) >= OWNER_DOUBTED_NS,
+            Some((seen, since)) if seen == owner => now.saturating_sub(since) >= OWNER_SUSPECT_NS,
             _ => {
                 self.owner_seen.set(Some((owner, now)));
                 // Where many sessions alternate, each attempt sees another holder: check its process only now and then.
-                if now.saturating_sub(self.owner_asked_ns.get()) < OWNER_DOUBTED_NS {
+                if now.saturating_sub(self.owner_asked_ns.get()) < OWNER_SUSPECT_NS {
                     return false;
                 }
                 self.owner_asked_ns.set(now);

@@ -29,7 +29,7 @@ use crate::wal_index::{WalIndexHeader, WalIndexView};
 use crate::wal_layout::frame_offset;
 use standfast_io::fault::{self, Fault};
 use standfast_types::{
-    DatabaseId, Hint, PIECE_BYTES, PageNo, PageSize, ReleasePosition, WalPosition, WalSalts,
+    DatabaseId, FULL_RECORD_BYTES, Hint, PageNo, PageSize, ReleasePosition, WalPosition, WalSalts,
 };
 use std::borrow::Cow;
 
@@ -298,7 +298,7 @@ impl Capture {
     ) -> Result<bool, CaptureError> {
         fault::check(Fault::Capture)?;
         let first = self.frame + 1;
-        let frames = ((PIECE_BYTES / self.frame_bytes()).max(1)).min((last - self.frame) as usize);
+        let frames = ((FULL_RECORD_BYTES / self.frame_bytes()).max(1)).min((last - self.frame) as usize);
         let mut chunk = std::mem::take(&mut self.chunk);
         chunk.resize(frames * self.frame_bytes(), 0);
         let offset = frame_offset(first, self.page_bytes);

@@ -345,8 +345,8 @@ impl<'c> Guard<'c> {
     ///
     /// # Errors
     /// `NotGuarded` when the file is gone.
-    pub fn all_moved(&self, hook: guard_vfs::AllBackfilled) -> Result<(), GuardError> {
-        *self.state()?.all_moved.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(hook);
+    pub fn on_all_backfilled(&self, hook: guard_vfs::AllBackfilled) -> Result<(), GuardError> {
+        *self.state()?.all_backfilled.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(hook);
         Ok(())
     }
 
@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     fn wal_is_reset_only_when_the_backfilled_hook_agrees() {
-        let (path, connection) = database("all-moved");
+        let (path, connection) = database("all-backfilled");
         let guard = Guard::of(&connection).unwrap();
         let (reported, agrees) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (tells, answer) = (reported.clone(), agrees.clone());
@@ -489,7 +489,7 @@ mod tests {
             tells.lock().unwrap().push(frame);
             answer.load(SeqCst)
         };
-        guard.all_moved(Box::new(hook)).unwrap();
+        guard.on_all_backfilled(Box::new(hook)).unwrap();
         let passive =
             || connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(0));
         let backfilled = || guard.wal_index().unwrap().backfilled();
@@ -499,7 +499,7 @@ mod tests {
         };
         let first = guard.wal_position().unwrap();
         passive().unwrap();
-        assert_eq!(backfilled(), 0, "nothing is said to be moved");
+        assert_eq!(backfilled(), 0, "nothing is reported as backfilled");
         let second = write();
         assert!(second.salts == first.salts && second.frame > first.frame, "it was not reset");
         // A reader keeps a part from being backfilled: the hook is not called for that.

@@ -43,7 +43,7 @@ mod attempts;
 mod dialogue;
 
 use crate::positions::Positions;
-use crate::rewriting::{Mark, Room, Suffix};
+use crate::rewriting::{Room, Suffix, WalSnapshot};
 use attempts::{Attempts, Backfill, Batched, Gated};
 use standfast_types::{PageSize, Scn};
 use std::time::Duration;
@@ -200,7 +200,7 @@ impl WalLifecycle {
     }
 
     /// Takes the snapshot of [`Action::TakeSnapshot`], if there is one.
-    pub fn snapshot(&mut self, snapshot: Option<Mark>) -> Action {
+    pub fn snapshot(&mut self, snapshot: Option<WalSnapshot>) -> Action {
         let Attempts::Gated(gated) = &mut self.attempts else { return Action::Rest };
         gated.add_snapshot(snapshot);
         match gated.is_backfill_due(&self.look, self.rewrites) {
@@ -210,7 +210,7 @@ impl WalLifecycle {
     }
 
     /// Returns the snapshots of which the backfill is to reach one, in order, and forgets them.
-    pub fn take_snapshots(&mut self) -> Vec<Mark> {
+    pub fn take_snapshots(&mut self) -> Vec<WalSnapshot> {
         match &mut self.attempts {
             Attempts::Gated(gated) => gated.take_snapshots(),
             Attempts::Batched(_) => Vec::new(),
@@ -224,9 +224,8 @@ impl WalLifecycle {
         if let Some(positions) = positions {
             positions.assert_order();
             debug_assert!(
-                suffix
-                    .is_none_or(|suffix| suffix.raw_salts() != positions.raw_salts
-                        || suffix.moved() <= positions.stored),
+                suffix.is_none_or(|suffix| suffix.raw_salts() != positions.raw_salts
+                    || suffix.backfilled() <= positions.stored),
                 "a suffix behind frames that the file may lose: {suffix:?} {positions:?}"
             );
         }
@@ -304,7 +303,7 @@ impl WalLifecycle {
     fn count_if_due(&mut self) -> Action {
         match self.state {
             State::Deferred(suffix) if suffix.is_to_be_measured(self.look.frames) => {
-                Action::CountPages { after: suffix.moved() }
+                Action::CountPages { after: suffix.backfilled() }
             }
             _ => self.shorten_if_due(false),
         }
@@ -345,7 +344,7 @@ impl WalLifecycle {
         }
     }
 
-    /// A primary first hands the suffix to the disk, piece by piece, for which it has time. A standby resets the WAL.
+    /// A primary first hands the suffix to the disk, chunk by chunk, for which it has time. A standby resets the WAL.
     fn cannot_rewrite(&mut self) -> Action {
         self.end_deferral();
         match &self.attempts {

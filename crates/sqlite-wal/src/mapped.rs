@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn truncated_wal_index_is_detected_and_stops_backfill() {
-        let scene = Scene::moved(1);
+        let scene = Scene::backfilled(1);
         {
             let application = scene.application();
             scene.change_all(&application, 1);
@@ -121,12 +121,12 @@ mod tests {
         std::fs::File::options().write(true).open(&shm).unwrap().set_len(0).unwrap();
         assert_eq!(view.header(), None, "zeros are no header");
         assert!(scene.guard().is_index_lost());
-        let moved =
+        let backfilled =
             scene.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(0));
-        assert!(!matches!(moved, Ok(0)), "{moved:?}");
-        assert!(scene.file("") == before, "nothing was moved");
+        assert!(!matches!(backfilled, Ok(0)), "{backfilled:?}");
+        assert!(scene.file("") == before, "nothing was backfilled");
         assert!(scene.instance.execute("UPDATE t SET n = 7", []).is_err());
-        let other = Scene::moved(1);
+        let other = Scene::backfilled(1);
         assert!(!other.guard().is_index_lost());
         assert_eq!(total(&other.application()), 50);
     }

@@ -11,7 +11,7 @@
 //! # Why a power loss at any time leaves the state after some commit
 //!
 //! 1. The database file alone is the state after a commit, durably, before a suffix is deferred: a passive checkpoint has
-//!    backfilled the prefix, after a sync of its frames; `complete` adds the pages that this checkpoint left out because
+//!    backfilled the prefix, after a sync of its frames; `complete` adds the pages that this checkpoint skipped because
 //!    of readers; then the file is synced. From then on the file is the state that a power loss may fall back to, and
 //!    recovery begins no later than at what it holds.
 //! 2. While the suffix grows, the WAL on disk is its prefix and a part of the suffix: SQLite's recovery ends at the first
@@ -33,5 +33,5 @@ mod rewrite;
 mod suffix;
 
 pub use rewrite::{Prepared, RewriteError, RewrittenLog};
-pub use suffix::{Mark, Suffix};
 pub(crate) use suffix::{Room, room_for};
+pub use suffix::{Suffix, WalSnapshot};

@@ -2,7 +2,7 @@
 
 use crate::guard::{Guard, register_guard_vfs};
 use crate::pace::Pace;
-use crate::rewriting::{Mark, Prepared, RewrittenLog, Suffix};
+use crate::rewriting::{Prepared, RewrittenLog, Suffix, WalSnapshot};
 use crate::{VfsFile, VfsFileKind};
 use rusqlite::{Connection, OpenFlags};
 use standfast_testkit::TempDir;
@@ -39,7 +39,7 @@ impl Scene {
     }
 
     /// `times`: number of changes of each row in the backfilled prefix, one frame each.
-    pub fn moved(times: u32) -> Scene {
+    pub fn backfilled(times: u32) -> Scene {
         let directory = TempDir::new("rewrite").unwrap();
         let vfs = register_guard_vfs(None).unwrap();
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
@@ -58,7 +58,7 @@ impl Scene {
         let wal = VfsFile::open(None, &path, VfsFileKind::Wal).unwrap();
         let mut scene = Scene { directory, instance, wal };
         scene.change_all(&scene.application(), times);
-        assert_eq!(scene.move_frames().is_some(), times > 0);
+        assert_eq!(scene.backfill().is_some(), times > 0);
         scene
     }
 
@@ -88,21 +88,21 @@ impl Scene {
         self.prepare().and_then(|prepared| self.write(prepared))
     }
 
-    pub fn mark(&self) -> Mark {
-        Mark { header: self.guard().wal_header().unwrap(), scn: Scn(7) }
+    pub fn snapshot(&self) -> WalSnapshot {
+        WalSnapshot { header: self.guard().wal_header().unwrap(), scn: Scn(7) }
     }
 
-    pub fn move_frames(&mut self) -> Option<Suffix> {
-        self.move_frames_of(self.mark())
+    pub fn backfill(&mut self) -> Option<Suffix> {
+        self.backfill_upto(self.snapshot())
     }
 
-    pub fn move_frames_of(&mut self, mark: Mark) -> Option<Suffix> {
+    pub fn backfill_upto(&mut self, snapshot: WalSnapshot) -> Option<Suffix> {
         let guard = Guard::of(&self.instance).unwrap();
         let passive = || self.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         guard.at_pace(&Pace::AtOnce, passive).unwrap();
         let is_state = guard.complete_backfill(&mut self.wal, size()).unwrap();
         guard.sync_backfilled().unwrap();
-        is_state.then(|| Suffix::behind(&guard, &[mark], 1000)).flatten()
+        is_state.then(|| Suffix::behind(&guard, &[snapshot], 1000)).flatten()
     }
 
     pub fn frames(&self) -> u32 {

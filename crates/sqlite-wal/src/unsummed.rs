@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn published_frames_without_checksums_count_after_a_crash() {
-        let mut scene = Scene::moved(1);
+        let mut scene = Scene::backfilled(1);
         let application = scene.application();
         scene.change_all(&application, 1);
         let last = scene.frames();
@@ -116,12 +116,12 @@ mod tests {
             scene.guard().release_write_lock();
             assert_eq!(recovered(&scene), ok(100));
         }
-        assert_eq!(scene.move_frames().map(|_| total(&application)), Some(100));
+        assert_eq!(scene.backfill().map(|_| total(&application)), Some(100));
     }
 
     #[test]
     fn writers_continue_after_completed_frames() {
-        let scene = Scene::moved(1);
+        let scene = Scene::backfilled(1);
         let application = scene.application();
         scene.change_all(&application, 1);
         let last = scene.frames();

@@ -8,7 +8,7 @@ use standfast_types::WalSum as Sum;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
 /// Words of the five read marks.
-const MARKS: std::ops::Range<usize> = 25..30;
+const READ_MARKS: std::ops::Range<usize> = 25..30;
 /// Value of a read mark that no connection uses.
 const UNUSED: u32 = u32::MAX;
 /// Page numbers per region. The first region begins with the header and has fewer: [`HEADER_AS_PAGES`] fewer.
@@ -83,7 +83,7 @@ impl<'f> WalIndexRegions<'f> {
         }
         self.word(0, BACKFILL_WORD).store(0, Ordering::Relaxed);
         self.word(0, ATTEMPTED_WORD).store(0, Ordering::Relaxed);
-        for (slot, mark) in MARKS.zip([0, new.frames, UNUSED, UNUSED, UNUSED]) {
+        for (slot, mark) in READ_MARKS.zip([0, new.frames, UNUSED, UNUSED, UNUSED]) {
             self.word(0, slot).store(mark, Ordering::Relaxed);
         }
         self.publish_header(old, new);

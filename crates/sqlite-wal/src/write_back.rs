@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 /// Bytes handed over at once: more would delay a durable write that comes right behind them by longer than that write
 /// takes, and less is not worth a system call.
-const PIECE_BYTES: u64 = 256 << 10;
+const CHUNK_BYTES: u64 = 256 << 10;
 /// Upper limit of the frames of a chunk, so that small frames of a database that commits seldom are not left to the
 /// sync of a checkpoint.
-const PIECE_FRAMES_MAX: u64 = 64;
+const CHUNK_FRAMES_MAX: u64 = 64;
 /// Most chunks that one call of [`WriteBack::hand_most`] hands over.
-const PIECES_MOST: u32 = 4;
+const CHUNKS_MAX: u32 = 4;
 /// While much is left, a chunk is at least this fraction of it, so that a WAL that grows fast is handed over as fast, a
 /// little later.
 const PART_OF_MUCH: u32 = 8;
@@ -24,7 +24,7 @@ const PART_OF_MUCH: u32 = 8;
 pub struct WriteBack {
     path: PathBuf,
     frame_bytes: u64,
-    piece_frames: u32,
+    chunk_frames: u32,
     file: Option<File>,
     /// Frames in the WAL.
     frames: u32,
@@ -36,8 +36,8 @@ impl WriteBack {
     /// For the WAL of `database`, with nothing handed over; [`WriteBack::grew_to`] reports its length.
     pub fn new(database: &Path, page_bytes: usize) -> WriteBack {
         let frame_bytes = (WAL_FRAME_HEADER_BYTES + page_bytes) as u64;
-        let piece_frames = (PIECE_BYTES / frame_bytes).clamp(1, PIECE_FRAMES_MAX) as u32;
-        WriteBack { path: wal_path(database), frame_bytes, piece_frames, file: None, frames: 0, handed: 0 }
+        let chunk_frames = (CHUNK_BYTES / frame_bytes).clamp(1, CHUNK_FRAMES_MAX) as u32;
+        WriteBack { path: wal_path(database), frame_bytes, chunk_frames, file: None, frames: 0, handed: 0 }
     }
 
     /// Closes the file, so that a removed file is not held open; the next write opens it again.
@@ -55,17 +55,17 @@ impl WriteBack {
 
     /// Frames not yet handed over, if they fill a chunk.
     pub fn left(&self) -> Option<u32> {
-        Some(self.frames - self.handed).filter(|left| *left >= self.piece_frames)
+        Some(self.frames - self.handed).filter(|left| *left >= self.chunk_frames)
     }
 
     /// Starts writing the next chunk without waiting, and returns the number of its frames.
-    pub fn hand_piece(&mut self) -> u32 {
-        self.left().map_or(0, |left| self.hand(self.piece_frames.max(left / PART_OF_MUCH)))
+    pub fn hand_chunk(&mut self) -> u32 {
+        self.left().map_or(0, |left| self.hand(self.chunk_frames.max(left / PART_OF_MUCH)))
     }
 
     /// Starts writing what is left if it fills a chunk, four chunks at most, and returns the number of frames.
     pub fn hand_most(&mut self) -> u32 {
-        self.left().map_or(0, |left| self.hand(left.min(PIECES_MOST * self.piece_frames)))
+        self.left().map_or(0, |left| self.hand(left.min(CHUNKS_MAX * self.chunk_frames)))
     }
 
     /// Starts over: nothing of the WAL is handed over, and its length is unknown until it is reported.
@@ -109,21 +109,21 @@ mod tests {
         let wal = directory.path().join("app.db-wal");
         std::fs::write(&wal, [1; 4096]).unwrap();
         let mut log = WriteBack::new(&directory.path().join("app.db"), 4096);
-        let piece = log.piece_frames;
-        assert_eq!(piece, 63, "256 KiB");
+        let chunk = log.chunk_frames;
+        assert_eq!(chunk, 63, "256 KiB");
         let grow = |log: &mut WriteBack, frames| {
             log.grew_to(frames);
             (log.hand_all(), log.file.is_some())
         };
-        assert_eq!(grow(&mut log, piece - 1), (0, false));
-        assert_eq!(grow(&mut log, piece), (piece, true));
+        assert_eq!(grow(&mut log, chunk - 1), (0, false));
+        assert_eq!(grow(&mut log, chunk), (chunk, true));
         log.close();
         assert!(log.file.is_none());
         assert_eq!(grow(&mut log, 20), (0, false), "few of a new log");
-        assert_eq!(grow(&mut log, piece), (piece, true), "all of them: the WAL was restarted");
+        assert_eq!(grow(&mut log, chunk), (chunk, true), "all of them: the WAL was restarted");
         log.close();
         std::fs::remove_file(&wal).unwrap();
-        assert_eq!(grow(&mut log, 3 * piece), (2 * piece, false), "no file is no error");
+        assert_eq!(grow(&mut log, 3 * chunk), (2 * chunk, false), "no file is no error");
     }
 
     #[test]
@@ -131,26 +131,26 @@ mod tests {
         let directory = TempDir::new("write-back-burst").unwrap();
         std::fs::write(directory.path().join("app.db-wal"), [1; 4096]).unwrap();
         let mut log = WriteBack::new(&directory.path().join("app.db"), 4096);
-        let piece = log.piece_frames;
-        log.grew_to(9 * piece + 1);
+        let chunk = log.chunk_frames;
+        log.grew_to(9 * chunk + 1);
         let handed: Vec<u32> = (0..4).map(|_| log.hand_most()).collect();
-        assert_eq!(handed, [4 * piece, 4 * piece, piece + 1, 0]);
+        assert_eq!(handed, [4 * chunk, 4 * chunk, chunk + 1, 0]);
     }
 
     #[test]
     fn long_backlog_is_written_back_in_larger_chunks() {
         let mut log = WriteBack::new(Path::new("absent.db"), 4096);
-        let piece = log.piece_frames;
-        log.grew_to(3 * piece + 5);
-        assert_eq!([(); 4].map(|()| log.hand_piece()), [piece, piece, piece, 0]);
+        let chunk = log.chunk_frames;
+        log.grew_to(3 * chunk + 5);
+        assert_eq!([(); 4].map(|()| log.hand_chunk()), [chunk, chunk, chunk, 0]);
         log.grew_to(100_000);
-        let mut rounds = 0;
-        while log.hand_piece() > 0 {
-            rounds += 1;
+        let mut calls = 0;
+        while log.hand_chunk() > 0 {
+            calls += 1;
         }
-        assert!((20..60).contains(&rounds), "{rounds}: an eighth each time");
-        let pieces =
-            [512, 65_536].map(|page_bytes| WriteBack::new(Path::new("absent.db"), page_bytes).piece_frames);
-        assert_eq!(pieces, [64, 3]);
+        assert!((20..60).contains(&calls), "{calls}: an eighth each time");
+        let chunks =
+            [512, 65_536].map(|page_bytes| WriteBack::new(Path::new("absent.db"), page_bytes).chunk_frames);
+        assert_eq!(chunks, [64, 3]);
     }
 }

@@ -186,7 +186,7 @@ fn a_standby_is_identical_after_every_transaction() {
 
 #[test]
 fn a_small_output_limit_splits_large_transactions_without_harm() {
-    let mut rig = Rig::new("pieces", 1024);
+    let mut rig = Rig::new("records", 1024);
     rig.limit = 1;
     history(&mut rig);
 }

@@ -44,9 +44,9 @@ impl Rig {
     fn syncs(&self) -> u64 {
         let before = self.machine.boundaries();
         let counts = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-        let (busy, frames, moved): (i64, i64, i64) =
+        let (busy, frames, backfilled): (i64, i64, i64) =
             self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], counts).unwrap();
-        assert!(busy == 0 && frames > 0 && moved == frames, "{busy} {frames} {moved}");
+        assert!(busy == 0 && frames > 0 && backfilled == frames, "{busy} {frames} {backfilled}");
         self.machine.boundaries() - before
     }
 
@@ -93,7 +93,11 @@ fn throttled_checkpoint_hurries_as_soon_as_requested() {
         rig.fill();
         let reported = hurry.clone();
         rig.machine.at_boundary(1 + portion, move || reported.store(true, SeqCst));
-        assert_eq!(rig.syncs_at(&throttled_until(&hurry)), ALWAYS + portion, "told during portion {portion}");
+        assert_eq!(
+            rig.syncs_at(&throttled_until(&hurry)),
+            ALWAYS + portion,
+            "hurried during portion {portion}"
+        );
     }
 }
 
@@ -111,7 +115,7 @@ fn paced_checkpoint_syncs_larger_portions_separately() {
 fn backfilled_pages_are_synced_once_on_request() {
     let rig = Rig::new();
     rig.fill();
-    assert_eq!(rig.syncs_of_the_rest(), 0, "nothing was moved");
+    assert_eq!(rig.syncs_of_the_rest(), 0, "nothing was backfilled");
     let reader =
         Connection::open_with_flags_and_vfs("/app.db", OpenFlags::default(), rig.machine.vfs_name()).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
@@ -150,7 +154,7 @@ fn each_checkpoint_has_its_own_pace() {
         let portions = rig.fill();
         assert_eq!(rig.syncs_at(&throttled_until(&hurry)), ALWAYS + portions, "portions begin again");
         rig.fill();
-        assert_eq!(rig.syncs(), ALWAYS, "one of which nothing was said");
+        assert_eq!(rig.syncs(), ALWAYS, "one of which nothing was reported");
     }
 }
 
@@ -164,5 +168,5 @@ fn checkpoint_with_a_failed_sync_counts_nothing_as_backfilled() {
     let failed = guard.at_pace(&throttled_until(&hurry), checkpoint).unwrap_err();
     assert_eq!(failed.sqlite_error_code(), Some(ErrorCode::SystemIoFailure), "{failed}");
     assert_eq!(guard.wal_index().unwrap().backfilled(), 0);
-    assert_eq!(rig.syncs(), ALWAYS, "the next one moves everything");
+    assert_eq!(rig.syncs(), ALWAYS, "the next one backfills everything");
 }

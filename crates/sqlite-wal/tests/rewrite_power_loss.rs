@@ -7,7 +7,7 @@
 use rusqlite::{Connection, OpenFlags};
 use standfast_sqlite_wal::guard::{Guard, register_guard_vfs};
 use standfast_sqlite_wal::pace::Pace;
-use standfast_sqlite_wal::rewriting::{Mark, Suffix};
+use standfast_sqlite_wal::rewriting::{Suffix, WalSnapshot};
 use standfast_sqlite_wal::{VfsFile, VfsFileKind};
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine, crash_replay_line, seeds};
 use standfast_types::{PageSize, Scn};
@@ -57,7 +57,7 @@ struct Life {
     wal: VfsFile,
     readers: Vec<Connection>,
     history: History,
-    mark: Option<Mark>,
+    snapshot: Option<WalSnapshot>,
     suffix: Option<Suffix>,
     in_file: usize,
     in_log: usize,
@@ -109,7 +109,7 @@ impl Life {
             wal,
             readers: Vec::new(),
             history,
-            mark: None,
+            snapshot: None,
             suffix: None,
             in_file: 0,
             in_log: 0,
@@ -121,9 +121,9 @@ impl Life {
         self.history.lock().unwrap().len() - 1
     }
 
-    fn mark(&self) -> Option<Mark> {
+    fn snapshot(&self) -> Option<WalSnapshot> {
         let scn = Scn(self.newest() as u64);
-        Guard::of(&self.instance).ok()?.settled_wal_header().ok().map(|header| Mark { header, scn })
+        Guard::of(&self.instance).ok()?.settled_wal_header().ok().map(|header| WalSnapshot { header, scn })
     }
 
     /// Runs until the power fails, or to the end.
@@ -165,7 +165,7 @@ impl Life {
                 Some(())
             }
             70..=73 => {
-                self.mark = self.mark();
+                self.snapshot = self.snapshot();
                 Some(())
             }
             74..=83 if self.suffix.is_none() => self.backfill_prefix(),
@@ -190,12 +190,12 @@ impl Life {
     }
 
     fn backfill_prefix(&mut self) -> Option<()> {
-        let mark = self.mark.take().or_else(|| self.mark())?;
+        let snapshot = self.snapshot.take().or_else(|| self.snapshot())?;
         self.move_some()?;
         let guard = Guard::of(&self.instance).ok()?;
         let is_state = guard.complete_backfill(&mut self.wal, size()).ok()?;
         guard.sync_backfilled().ok()?;
-        self.suffix = is_state.then(|| Suffix::behind(&guard, &[mark], 1000)).flatten();
+        self.suffix = is_state.then(|| Suffix::behind(&guard, &[snapshot], 1000)).flatten();
         if let Some(suffix) = &self.suffix {
             self.in_file = self.in_file.max(suffix.scn().0 as usize);
         }

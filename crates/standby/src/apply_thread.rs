@@ -29,7 +29,7 @@ const APPLY_REST: u32 = 8;
 /// Longest rest, however long apply has worked.
 const APPLY_TOGETHER_MAX: Duration = Duration::from_millis(40);
 /// Interval, during a rest, at which a chunk of what apply has written is handed to the disk.
-const WRITE_BACK_ROUND: Duration = Duration::from_millis(4);
+const WRITE_BACK_INTERVAL: Duration = Duration::from_millis(4);
 
 /// Applies until the standby is stopped; returns the applier, for a failover.
 ///
@@ -182,12 +182,12 @@ fn apply_until_stopped(
 fn rest(shared: &StandbyShared, applier: &mut Applier, time: Duration) {
     let until = Instant::now() + time;
     loop {
-        let round = if applier.write_back() { WRITE_BACK_ROUND } else { time };
+        let interval = if applier.write_back() { WRITE_BACK_INTERVAL } else { time };
         let left = until.saturating_duration_since(Instant::now());
         let wait = waiting(Event::RecoveryIdle);
-        shared.let_more_come(round.min(left));
+        shared.let_more_come(interval.min(left));
         drop(wait);
-        if left <= round || shared.is_stopping() {
+        if left <= interval || shared.is_stopping() {
             return;
         }
     }

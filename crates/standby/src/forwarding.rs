@@ -7,7 +7,8 @@
 //! that out by comparing, as after a restart of a primary ([`StandbyShared::begin_epoch`]).
 //!
 //! Commits of the primary do not wait for these destinations, unless one is synchronous and for standbys alone
-//! (VALID_FOR): then this standby acknowledges only what that destination has, too, until it degrades ([`Passing`]).
+//! (VALID_FOR): then this standby acknowledges only what that destination has, too, until it degrades
+//! ([`CascadeLimit`]).
 
 use crate::standby_copy;
 use crate::standby_shared::{Downstream, StandbyShared};
@@ -20,20 +21,20 @@ use standfast_environment::ship::archive_source;
 use standfast_environment::ship::destination_groups::{Group, Ships, Uses, judge, let_others_go};
 use standfast_environment::ship::destination_lines::DestinationLines;
 use standfast_environment::ship::identity::peer_identity;
-use standfast_environment::ship::pieces::{log_switch, pieces};
 use standfast_environment::ship::retention;
 use standfast_environment::ship::sender_settings::{
     holder, note_synchronised, report_left_behind, sender_config,
 };
+use standfast_environment::ship::slices::{log_switch, slices};
 use standfast_environment::ship::source_error::source_error;
 use standfast_format::StreamCrc;
 use standfast_instruments::RemoteAnswer;
 use standfast_transport as transport;
 use standfast_transport::selection::Use;
 use standfast_transport::{
-    ArchivedFile, ArchivedLogInfo, Archivers, DatabaseInfo, Hop, IssuerAt, LogGeometry, MemberRights,
-    Passing, PeerIdentity, Piece, RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderObserver,
-    SnapshotInfo, SourceError,
+    ArchivedFile, ArchivedLogInfo, Archivers, CascadeLimit, DatabaseInfo, Hop, IssuerAt, LogGeometry,
+    MemberRights, PeerIdentity, RedoSlice, RedoSource, Refusal, RefuseCode, Sender, SenderEvent,
+    SenderObserver, SnapshotInfo, SourceError,
 };
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -121,8 +122,8 @@ impl RedoSource for ForwardingSource {
         self.shared.log.oldest()
     }
 
-    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<Piece>> {
-        pieces(&self.shared.buffer().clone(), from, bytes_max)
+    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<RedoSlice>> {
+        slices(&self.shared.buffer().clone(), from, bytes_max)
     }
 
     fn logged(&self, from: Scn, bytes_max: usize) -> Result<Vec<u8>, SourceError> {
@@ -360,7 +361,7 @@ impl Downstream for Forwarding {
     }
 }
 
-impl Passing for Forwarding {
+impl CascadeLimit for Forwarding {
     fn limit(&self, position: Scn) -> Scn {
         let senders = self.in_force();
         let required = senders.running.iter().filter(|sender| sender.is_required());

@@ -16,7 +16,7 @@ use standfast_instruments::Waiting;
 use standfast_log::{LogBuffer, LogError, LogIdentity, LogWriter, RedoLog};
 use standfast_transport as transport;
 use standfast_transport::{
-    Gap, GivenUp, OpenedGap, Passing, Refusal, RefuseCode, SenderHello, StageError, StandbyLog,
+    CascadeLimit, Gap, GivenUp, OpenedGap, Refusal, RefuseCode, SenderHello, StageError, StandbyLog,
     StoppedDatabase, StreamStart, VerifiedDatabase, stage_error,
 };
 use standfast_types::{Hint, Scn};
@@ -257,7 +257,7 @@ impl StandbyLog for ReceivedLog {
     }
 
     fn log_containing(&self, at: Scn) -> Option<transport::LogSwitch> {
-        self.shared.log.log_containing(at).map(standfast_environment::ship::pieces::log_switch)
+        self.shared.log.log_containing(at).map(standfast_environment::ship::slices::log_switch)
     }
 
     fn cut(&mut self, at: Scn) -> Result<(), StageError> {
@@ -287,9 +287,9 @@ impl StandbyLog for ReceivedLog {
             let sizes = self.shared.log.layout().groups;
             let smallest = sizes.values().min().copied().unwrap_or(0);
             let name = &self.environment.config.instance.name;
-            let unwise = sizing::check(online, sizes.len(), smallest, name)?;
-            if self.shared.note_unwise(unwise.clone()) {
-                self.environment.alert.say(format!("standby redo logs: {}", unwise.unwrap_or_default()));
+            let warning = sizing::check(online, sizes.len(), smallest, name)?;
+            if self.shared.note_sizing_warning(warning.clone()) {
+                self.environment.alert.say(format!("standby redo logs: {}", warning.unwrap_or_default()));
             }
         }
         self.upstream = Some(upstream);
@@ -297,8 +297,8 @@ impl StandbyLog for ReceivedLog {
         Ok(())
     }
 
-    fn passing(&self) -> Option<Arc<dyn Passing>> {
-        self.shared.downstream().map(|downstream| downstream as Arc<dyn Passing>)
+    fn cascade_limit(&self) -> Option<Arc<dyn CascadeLimit>> {
+        self.shared.downstream().map(|downstream| downstream as Arc<dyn CascadeLimit>)
     }
 
     fn heard(&self, delivered: Scn, source_end: Scn, waits_until: Option<Instant>) {
@@ -484,8 +484,8 @@ impl StandbyLog for LentLog {
     fn admit(&mut self, hello: &SenderHello) -> Result<(), Refusal> {
         self.log().admit(hello)
     }
-    fn passing(&self) -> Option<Arc<dyn Passing>> {
-        self.log().passing()
+    fn cascade_limit(&self) -> Option<Arc<dyn CascadeLimit>> {
+        self.log().cascade_limit()
     }
     fn heard(&self, delivered: Scn, source_end: Scn, waits_until: Option<Instant>) {
         self.log().heard(delivered, source_end, waits_until);

@@ -84,8 +84,8 @@ mod tests {
         assert_eq!(refusal.code, RefuseCode::StandbyLog);
         assert!(refusal.message.contains("67108863") && refusal.message.contains("67108864"), "{refusal}");
         assert!(refusal.message.contains("`standfast log group resize GROUP --bytes 67108864`"), "{refusal}");
-        let unwise = check(&ONLINE, 3, 64 << 20, "oslo").unwrap().unwrap();
-        assert!(unwise.contains("rule is 4"), "{unwise}");
+        let warning = check(&ONLINE, 3, 64 << 20, "oslo").unwrap().unwrap();
+        assert!(warning.contains("rule is 4"), "{warning}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use standfast_environment::context::environment::Environment;
 use standfast_environment::state::control::Upstream;
 use standfast_log::{LogBuffer, RedoLog};
 use standfast_sqlite_wal::pace::Pace;
-use standfast_transport::{Passing, StoppedDatabase, StoppedDatabases};
+use standfast_transport::{CascadeLimit, StoppedDatabase, StoppedDatabases};
 use standfast_types::{DatabaseId, Scn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
@@ -45,7 +45,7 @@ pub struct StandbyShared {
     /// Redo that was damaged in the log has not arrived again yet, see [`crate::lost_redo`].
     pub(crate) lacks_redo: AtomicBool,
     /// Warning about the sizes of its logs.
-    unwise: Mutex<Option<String>>,
+    sizing_warning: Mutex<Option<String>>,
     apply_on: AtomicBool,
     /// Ignore the delay until apply is started again.
     no_delay: AtomicBool,
@@ -56,7 +56,7 @@ pub struct StandbyShared {
 }
 
 /// Sends the redo of a standby on to its own destinations.
-pub(crate) trait Downstream: Passing {
+pub(crate) trait Downstream: CascadeLimit {
     /// There is more to send, or redo was withdrawn.
     fn wake(&self);
 
@@ -98,7 +98,7 @@ impl StandbyShared {
             completeness: Mutex::default(),
             epoch: AtomicU64::new(0),
             downstream: Mutex::default(),
-            unwise: Mutex::default(),
+            sizing_warning: Mutex::default(),
             lacks_redo: AtomicBool::new(false),
             apply_on: AtomicBool::new(true),
             no_delay: AtomicBool::new(false),
@@ -233,15 +233,15 @@ impl StandbyShared {
     }
 
     /// Warning about the sizes of the standby redo logs, from when the source last connected.
-    pub fn unwise(&self) -> Option<String> {
-        self.unwise.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    pub fn sizing_warning(&self) -> Option<String> {
+        self.sizing_warning.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
     /// Records the warning; returns whether it is new.
-    pub(crate) fn note_unwise(&self, unwise: Option<String>) -> bool {
-        let mut known = self.unwise.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let changes = unwise.is_some() && *known != unwise;
-        *known = unwise;
+    pub(crate) fn note_sizing_warning(&self, warning: Option<String>) -> bool {
+        let mut known = self.sizing_warning.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let changes = warning.is_some() && *known != warning;
+        *known = warning;
         changes
     }
 
@@ -312,8 +312,8 @@ impl StandbyShared {
         Pace::ThrottledUntil(self.stop.clone())
     }
 
-    /// Waits for `time` so that more redo arrives; ends early only at a stop. Meanwhile threads with news need not wake
-    /// this one.
+    /// Waits for `time` so that more redo arrives; ends early only at a stop. Meanwhile threads with events need not
+    /// wake this one.
     pub(crate) fn let_more_come(&self, time: Duration) {
         let mut changes = self.changes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         *changes = true;

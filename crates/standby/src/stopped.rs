@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(reported, [held(7)]);
         assert!(stopped.is_empty() && stopped.all().is_empty());
         stopped.hold(Some(held(8)));
-        assert!(stopped.since(second).is_none(), "it is said once");
+        assert!(stopped.since(second).is_none(), "it is reported once");
         stopped.hold(None);
         assert!(stopped.since(second).unwrap().1.is_empty());
     }

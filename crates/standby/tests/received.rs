@@ -49,7 +49,7 @@ impl Rig {
         StandbyHost::open(machine, &self.geometry, segment).unwrap()
     }
 
-    /// Hands the standby all redo; it is told that the primary has confirmed the first commits.
+    /// Hands the standby all redo; the primary reports the first commits as confirmed.
     fn receive(&self, standby: &StandbyHost) -> Result<(), StageError> {
         let mut log = standby.log();
         for (row, end) in (1..).zip(&self.ends) {
@@ -99,7 +99,7 @@ fn acknowledged_redo_survives_power_loss_at_every_boundary() {
             let standby = rig.open(&machine, &segment);
             machine.crash_at(boundary, place);
             let received = rig.receive(&standby);
-            // What a sender is told after each append.
+            // What is reported to a sender after each append.
             let acknowledged = standby.log().shared().hardened();
             let is_finished = received.is_ok() && machine.is_powered();
             drop(standby);

@@ -1,4 +1,4 @@
-//! Signatures of members and authorities over what others pass on: which instance has become primary, and which
+//! Signatures of members and authorities over what others forward: which instance has become primary, and which
 //! authority follows.
 //!
 //! A signature covers the purpose for which it was made, so that it is of no use for another purpose.

@@ -22,9 +22,9 @@ fn main() {
         let first = pair.source.end();
         pair.source.write(&block);
         let (end, log_first) = (pair.source.end(), standfast_types::Scn::START);
-        let batch = [Piece::new(first, block.clone())];
+        let batch = [RedoSlice::new(first, block.clone())];
         let began = Instant::now();
-        pair.sender.offer(&Batch { pieces: &batch, log_first, durable: end, captured: end });
+        pair.sender.offer(&Batch { slices: &batch, log_first, durable: end, captured: end });
         offers.push(began.elapsed());
         pair.observer.wait_sender("it is acknowledged", &pair.sender, |sender| sender.acknowledged() == end);
         whole.push(began.elapsed());

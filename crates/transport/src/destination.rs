@@ -90,7 +90,7 @@ pub struct Destination {
     received: Scn,
     hardened: Scn,
     applied: Scn,
-    passed: Option<Scn>,
+    cascade_limit: Option<Scn>,
     /// As last reported, also over an earlier connection.
     stopped: StoppedDatabases,
     verified: VerifiedDatabases,
@@ -110,7 +110,7 @@ pub struct Destination {
     failures: u32,
     last_refusal: Option<Refusal>,
     /// Why the instance itself last ended a stream; cleared by the next acknowledgement.
-    own_trouble: Option<String>,
+    own_error: Option<String>,
     /// Reported reasons of the attempts that failed since it last answered.
     reported: Vec<String>,
     /// The instance has ended this destination: it no longer affects any decision about commits.
@@ -135,7 +135,7 @@ impl Destination {
             standing,
             received: Scn::ZERO,
             hardened: Scn::ZERO,
-            passed: None,
+            cascade_limit: None,
             applied: Scn::ZERO,
             stopped: StoppedDatabases::default(),
             verified: VerifiedDatabases::default(),
@@ -148,7 +148,7 @@ impl Destination {
             backoff: FIRST_BACKOFF,
             failures: 0,
             last_refusal: None,
-            own_trouble: None,
+            own_error: None,
             reported: Vec::new(),
             ended: false,
             events: Vec::new(),
@@ -238,10 +238,10 @@ impl Destination {
         self.heard = now;
     }
 
-    /// Limits the acknowledged part of the redo that the standby holds to `passed`, because the standby forwards
+    /// Limits the acknowledged part of the redo that the standby holds to `limit`, because the standby forwards
     /// synchronously. Must be called before `resolved`.
-    pub fn passes_on(&mut self, passed: Option<Scn>) {
-        self.passed = passed;
+    pub fn set_cascade_limit(&mut self, limit: Option<Scn>) {
+        self.cascade_limit = limit;
     }
 
     /// The handshake is complete. Redo that the standby holds beyond `from` counts only after the standby has compared
@@ -251,7 +251,7 @@ impl Destination {
         self.phase = Phase::Streaming;
         self.heard = now;
         self.last_refusal = None;
-        let counts = self.passed.map_or(from, |passed| passed.min(from));
+        let counts = self.cascade_limit.map_or(from, |limit| limit.min(from));
         (self.received, self.hardened, self.applied) = (counts, counts, applied);
         self.events.push(SenderEvent::Connected { from, held_end: (held_end > from).then_some(held_end) });
         self.progress(now);
@@ -278,7 +278,7 @@ impl Destination {
         }
         self.heard = now;
         self.failures = 0;
-        self.own_trouble = None;
+        self.own_error = None;
         self.backoff = FIRST_BACKOFF;
         self.captured = self.captured.max(captured);
         self.received = self.received.max(received);
@@ -350,9 +350,9 @@ impl Destination {
         self.forget_memory();
         let reason = reason.into();
         // The end of a stream is reported every time, as its begin was.
-        if self.is_connected() || self.own_trouble.as_ref() != Some(&reason) {
+        if self.is_connected() || self.own_error.as_ref() != Some(&reason) {
             self.events.push(SenderEvent::Disconnected { reason: reason.clone() });
-            self.own_trouble = Some(reason);
+            self.own_error = Some(reason);
         }
         self.catch_up = None;
         // REOPEN=0 asks for one attempt after a failure. This is no failure, and its cause may last a moment.

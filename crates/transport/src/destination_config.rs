@@ -28,6 +28,45 @@ pub enum OnTimeout {
     StallIfLast,
 }
 
+/// PROTECTION_MODE: what the destinations of a primary together promise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProtectionMode {
+    /// Nothing is promised beyond this machine.
+    MaximumPerformance,
+    /// Commits wait for every synchronous destination that keeps up. When none does, they continue and the alert log
+    /// says so.
+    #[default]
+    MaximumAvailability,
+    /// Every commit that returns is on disk on a second machine. When the last destination is lost, the primary stalls,
+    /// then stops.
+    MaximumProtection,
+}
+
+impl ProtectionMode {
+    pub const ALL: [ProtectionMode; 3] = [
+        ProtectionMode::MaximumPerformance,
+        ProtectionMode::MaximumAvailability,
+        ProtectionMode::MaximumProtection,
+    ];
+
+    pub fn words(self) -> &'static str {
+        match self {
+            ProtectionMode::MaximumPerformance => "maximum performance",
+            ProtectionMode::MaximumAvailability => "maximum availability",
+            ProtectionMode::MaximumProtection => "maximum protection",
+        }
+    }
+
+    /// Default of `on_timeout` for a destination that does not configure it.
+    pub fn on_timeout(self, mode: TransportMode) -> OnTimeout {
+        match (self, mode) {
+            (ProtectionMode::MaximumProtection, TransportMode::SyncAffirm) => OnTimeout::StallIfLast,
+            _ => OnTimeout::Degrade,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DestinationConfig {
     pub name: String,

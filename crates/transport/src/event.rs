@@ -266,7 +266,7 @@ pub enum ReceiverEvent {
         refusal: Refusal,
     },
     /// Refusals that are not reported one by one, because their budget in the alert log is used up.
-    LeftOut {
+    Suppressed {
         count: u64,
     },
     /// A copy for a new standby begins.
@@ -313,7 +313,7 @@ impl fmt::Display for ReceiverEvent {
                 incarnation.number, incarnation.branch
             ),
             Refused { peer, refusal } => write!(f, "refused {peer}: {refusal}"),
-            LeftOut { count } => write!(
+            Suppressed { count } => write!(
                 f,
                 "further refusals are omitted from this log: {count} within the hour; a host tries the port often, see \
                  docs/security.md, \"Limits\""

@@ -1,14 +1,13 @@
 //! The messages of a handshake, as JSON in `Hello`, `Refuse`, `Request` and `Done` frames.
 
 use crate::certificate::CertificateRequest;
-use crate::destination_config::TransportMode;
+use crate::destination_config::{ProtectionMode, TransportMode};
 use crate::error::{PROTOCOL_VERSION, Refusal, TransportError};
 use crate::foreign::{foreign_name, foreign_names};
 use crate::framing::{FrameReader, FramingError};
 use crate::identity::PeerIdentity;
 use crate::link::LinkEnd;
 use crate::packing::Compression;
-use crate::protection::ProtectionMode;
 use crate::redo::LogSwitch;
 use crate::rights::MemberRights;
 use serde::de::DeserializeOwned;

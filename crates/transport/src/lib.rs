@@ -71,7 +71,7 @@ pub use identity::{Incarnation, Meeting, PeerIdentity, Promotion, Role, history_
 pub use link::{Identities, Security};
 pub use packing::{Compression, UnpackError, Unpacker};
 pub use receiver::{Limits, Receiver, ReceiverConfig, ReceiverCounts};
-pub use redo::{LogSwitch, Piece};
+pub use redo::{LogSwitch, RedoSlice};
 pub use release::{ReleaseView, releasable, releasable_with, withheld_by};
 pub use resolve::{Verdict, View, resolve};
 pub use rights::{MemberRights, Right, Rights};
@@ -83,7 +83,9 @@ pub use snapshot::{
     fetch_snapshot, fetch_status,
 };
 pub use source::{ArchivedFile, DatabaseInfo, RedoSource, SenderObserver, SnapshotInfo};
-pub use standby::{ArchivePart, ArchiveStore, OpenedGap, Passing, ReceiverService, StandbyLog, StreamStart};
+pub use standby::{
+    ArchivePart, ArchiveStore, CascadeLimit, OpenedGap, ReceiverService, StandbyLog, StreamStart,
+};
 pub use stats::DestinationStats;
 pub use stopped::{StoppedDatabase, StoppedDatabases};
 pub use verified::{PageDifference, VerifiedDatabase, VerifiedDatabases};

@@ -2,48 +2,12 @@
 //!
 //! Terms as in V$DATABASE: PROTECTION_MODE is configured, PROTECTION_LEVEL is the protection that commits get now.
 
+pub use crate::destination_config::ProtectionMode;
+
 use crate::destination::Standing;
-use crate::destination_config::{OnTimeout, TransportMode};
-use serde::{Deserialize, Serialize};
+use crate::destination_config::TransportMode;
+use serde::Serialize;
 use std::time::Duration;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProtectionMode {
-    /// Nothing is promised beyond this machine.
-    MaximumPerformance,
-    /// Commits wait for every synchronous destination that keeps up. When none does, they continue and the alert log
-    /// says so.
-    #[default]
-    MaximumAvailability,
-    /// Every commit that returns is on disk on a second machine. When the last destination is lost, the primary stalls,
-    /// then stops.
-    MaximumProtection,
-}
-
-impl ProtectionMode {
-    pub const ALL: [ProtectionMode; 3] = [
-        ProtectionMode::MaximumPerformance,
-        ProtectionMode::MaximumAvailability,
-        ProtectionMode::MaximumProtection,
-    ];
-
-    pub fn words(self) -> &'static str {
-        match self {
-            ProtectionMode::MaximumPerformance => "maximum performance",
-            ProtectionMode::MaximumAvailability => "maximum availability",
-            ProtectionMode::MaximumProtection => "maximum protection",
-        }
-    }
-
-    /// Default of `on_timeout` for a destination that does not configure it.
-    pub fn on_timeout(self, mode: TransportMode) -> OnTimeout {
-        match (self, mode) {
-            (ProtectionMode::MaximumProtection, TransportMode::SyncAffirm) => OnTimeout::StallIfLast,
-            _ => OnTimeout::Degrade,
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -5,20 +5,20 @@ use standfast_types::Scn;
 use std::fmt;
 use std::sync::Arc;
 
-/// A chunk of the redo stream in memory that other holders share. Cheap to clone.
+/// A slice of the redo stream in memory that other holders share. Cheap to clone.
 #[derive(Clone)]
-pub struct Piece {
+pub struct RedoSlice {
     first: Scn,
     memory: Arc<dyn AsRef<[u8]> + Send + Sync>,
     from: usize,
     upto: usize,
 }
 
-impl Piece {
-    /// A chunk of all of `memory`, whose first byte is at `first`.
-    pub fn new(first: Scn, memory: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Piece {
+impl RedoSlice {
+    /// A slice of all of `memory`, whose first byte is at `first`.
+    pub fn new(first: Scn, memory: Arc<dyn AsRef<[u8]> + Send + Sync>) -> RedoSlice {
         let upto = (*memory).as_ref().len();
-        Piece { first, memory, from: 0, upto }
+        RedoSlice { first, memory, from: 0, upto }
     }
 
     /// Position of the first byte.
@@ -37,10 +37,10 @@ impl Piece {
 
     /// Returns the part at or after `from` and before `upto`; may be empty.
     #[must_use]
-    pub fn clip(&self, from: Scn, upto: Scn) -> Piece {
+    pub fn clip(&self, from: Scn, upto: Scn) -> RedoSlice {
         let start = from.max(self.first).min(self.end());
         let end = upto.min(self.end()).max(start);
-        Piece {
+        RedoSlice {
             first: start,
             memory: self.memory.clone(),
             from: self.from + start.bytes_since(self.first) as usize,
@@ -49,9 +49,9 @@ impl Piece {
     }
 }
 
-impl fmt::Debug for Piece {
+impl fmt::Debug for RedoSlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Piece({}..{})", self.first, self.end())
+        write!(f, "RedoSlice({}..{})", self.first, self.end())
     }
 }
 
@@ -74,12 +74,12 @@ mod tests {
 
     #[test]
     fn redo_chunk_is_clipped_without_copying() {
-        let piece = Piece::new(Scn(100), Arc::new(b"0123456789".to_vec()));
-        let middle = piece.clip(Scn(103), Scn(106));
+        let slice = RedoSlice::new(Scn(100), Arc::new(b"0123456789".to_vec()));
+        let middle = slice.clip(Scn(103), Scn(106));
         assert_eq!((middle.first(), middle.bytes(), middle.end()), (Scn(103), &b"345"[..], Scn(106)));
         assert_eq!(middle.clip(Scn(0), Scn(104)).bytes(), b"3");
-        assert_eq!(piece.clip(Scn(110), Scn(200)).bytes(), b"");
-        assert_eq!(piece.clip(Scn(0), Scn(50)).bytes(), b"");
-        assert_eq!(piece.clip(Scn(0), Scn(500)).bytes().len(), 10);
+        assert_eq!(slice.clip(Scn(110), Scn(200)).bytes(), b"");
+        assert_eq!(slice.clip(Scn(0), Scn(50)).bytes(), b"");
+        assert_eq!(slice.clip(Scn(0), Scn(500)).bytes().len(), 10);
     }
 }

@@ -103,7 +103,8 @@ pub struct DestinationStatus {
     /// When it last answered, microseconds since the Unix epoch; `None`: never.
     pub last_heard_us: Option<u64>,
     /// Newest error, even if it is over.
-    pub last_trouble: Option<String>,
+    #[serde(rename = "last_trouble")]
+    pub last_error: Option<String>,
     /// The gap of archived logs that is being sent.
     pub gap: Option<GapStatus>,
 }
@@ -250,7 +251,7 @@ impl Sender {
                 let ago = shared.elapsed().saturating_sub(heard);
                 now_us().saturating_sub(u64::try_from(ago.as_micros()).unwrap_or(u64::MAX))
             }),
-            last_trouble: lock(&shared.last_trouble).clone(),
+            last_error: lock(&shared.last_error).clone(),
             gap: lock(&shared.gap).as_ref().map(|open| open.status()),
         }
     }

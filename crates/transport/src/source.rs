@@ -7,7 +7,7 @@ use crate::event::SenderEvent;
 use crate::gap::ArchivedLogInfo;
 use crate::hello::{Hop, IssuerAt, LogGeometry};
 use crate::identity::{Incarnation, PeerIdentity};
-use crate::redo::{LogSwitch, Piece};
+use crate::redo::{LogSwitch, RedoSlice};
 use crate::rights::MemberRights;
 use serde::{Deserialize, Serialize};
 use standfast_format::StreamCrc;
@@ -102,7 +102,7 @@ pub trait RedoSource: Send + Sync {
     /// Returns contiguous redo from the log buffer, about `bytes_max` bytes, at least one chunk if there is any; the
     /// first chunk contains `from`. Empty when there is no redo after `from`; `None` when `from` is no longer (or not
     /// yet) in the buffer.
-    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<Piece>>;
+    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<RedoSlice>>;
 
     /// Returns redo from online or archived logs, cut anywhere, at most `bytes_max` bytes, up to the durable position.
     ///

@@ -77,7 +77,7 @@ pub struct OpenedGap {
 }
 
 /// Destinations of a standby that the commits of its primary also wait for.
-pub trait Passing: Send + Sync {
+pub trait CascadeLimit: Send + Sync {
     /// Returns up to where redo held up to `position` may be acknowledged.
     fn limit(&self, position: Scn) -> Scn;
 
@@ -141,7 +141,7 @@ pub trait StandbyLog: Send {
     }
 
     /// The destinations that must also have redo before it is acknowledged.
-    fn passing(&self) -> Option<Arc<dyn Passing>> {
+    fn cascade_limit(&self) -> Option<Arc<dyn CascadeLimit>> {
         None
     }
 

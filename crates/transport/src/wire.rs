@@ -4,7 +4,7 @@
 use crate::framing::encode_header;
 use crate::link::{Link, LinkEnd};
 use crate::packing::Packer;
-use crate::redo::{LogSwitch, Piece};
+use crate::redo::{LogSwitch, RedoSlice};
 use crate::sys::SLICES_MAX;
 use crate::wait::with_wait;
 use standfast_format::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
@@ -94,7 +94,7 @@ struct Chunk {
 
 enum Bytes {
     Header([u8; FRAME_HEADER_BYTES]),
-    Redo(Piece),
+    Redo(RedoSlice),
     Packed(Vec<u8>),
 }
 
@@ -102,7 +102,7 @@ impl Chunk {
     fn rest(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Header(bytes) => &bytes[self.done..],
-            Bytes::Redo(piece) => &piece.bytes()[self.done..],
+            Bytes::Redo(slice) => &slice.bytes()[self.done..],
             Bytes::Packed(bytes) => &bytes[self.done..],
         }
     }
@@ -148,34 +148,33 @@ impl<O: Outlet> Wire<O> {
         self.outbox.is_empty() && self.outlet.is_flushed()
     }
 
-    /// Sends one `Redo` frame with `pieces`, which begin at `sent`; the outbox must be empty. Returns the bytes of
+    /// Sends one `Redo` frame with `redo`, which begins at `sent`; the outbox must be empty. Returns the bytes of
     /// payload, and whether the socket took the whole frame; the outbox holds the rest and shares the memory of the
     /// chunks.
-    pub(crate) fn send_redo(&mut self, pieces: &[Piece], reported: Reported) -> Result<(usize, bool)> {
-        let length: usize = pieces.iter().map(|piece| piece.bytes().len()).sum();
+    pub(crate) fn send_redo(&mut self, redo: &[RedoSlice], reported: Reported) -> Result<(usize, bool)> {
+        let length: usize = redo.iter().map(|slice| slice.bytes().len()).sum();
         if let Some(packer) = &mut self.packer
-            && let Some((flags, packed)) = packer.pack(pieces.iter().map(Piece::bytes))?
+            && let Some((flags, packed)) = packer.pack(redo.iter().map(RedoSlice::bytes))?
         {
             return self.send_packed(length, flags, packed, reported);
         }
         debug_assert!(self.is_clear());
         debug_assert!(
-            length <= BATCH_BYTES_MAX && pieces.first().is_some_and(|piece| piece.first() == self.sent)
+            length <= BATCH_BYTES_MAX && redo.first().is_some_and(|slice| slice.first() == self.sent)
         );
         let header = reported.header(FrameKind::Redo, self.sent, 0);
-        let header = encode_header(header, pieces.iter().map(Piece::bytes));
+        let header = encode_header(header, redo.iter().map(RedoSlice::bytes));
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         slices[0] = IoSlice::new(&header);
-        let in_one_call = pieces.len().min(SLICES_MAX - 1);
-        for (slice, piece) in slices[1..].iter_mut().zip(pieces) {
-            *slice = IoSlice::new(piece.bytes());
+        let in_one_call = redo.len().min(SLICES_MAX - 1);
+        for (target, slice) in slices[1..].iter_mut().zip(redo) {
+            *target = IoSlice::new(slice.bytes());
         }
         let mut taken = self.outlet.send_now(&slices[..=in_one_call])?;
         let whole = taken == FRAME_HEADER_BYTES + length;
         let took_all_given = taken == slices[..=in_one_call].iter().map(|slice| slice.len()).sum::<usize>();
         if !whole {
-            let chunks =
-                std::iter::once(Bytes::Header(header)).chain(pieces.iter().cloned().map(Bytes::Redo));
+            let chunks = std::iter::once(Bytes::Header(header)).chain(redo.iter().cloned().map(Bytes::Redo));
             for bytes in chunks {
                 let mut chunk = Chunk { bytes, done: 0 };
                 chunk.done = taken.min(chunk.rest().len());
@@ -284,18 +283,18 @@ mod tests {
         let stream = Link::plain(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let mut reader = FrameReader::new(listener.accept().unwrap().0);
         reader.allow_redo();
-        let piece_bytes = BATCH_BYTES_MAX / 100;
-        let pieces = |from: Scn| -> Vec<Piece> {
-            let piece =
-                |n: u64| Piece::new(from + n * piece_bytes as u64, Arc::new(vec![n as u8; piece_bytes]));
-            (0..100).map(piece).collect()
+        let slice_bytes = BATCH_BYTES_MAX / 100;
+        let slices = |from: Scn| -> Vec<RedoSlice> {
+            let slice =
+                |n: u64| RedoSlice::new(from + n * slice_bytes as u64, Arc::new(vec![n as u8; slice_bytes]));
+            (0..100).map(slice).collect()
         };
         let at = Instant::now();
         let reported = Reported { durable: Scn(5), captured: Scn(6), time_us: 7, at, wait: Duration::ZERO };
         let mut wire = Wire::new(stream.clone(), Scn(4096), Scn(4096), 0, at);
         let mut frames = 0;
         // Nothing reads: after some frames the socket is full.
-        while wire.send_redo(&pieces(wire.sent), reported).unwrap().1 {
+        while wire.send_redo(&slices(wire.sent), reported).unwrap().1 {
             frames += 1;
         }
         frames += 1;
@@ -308,9 +307,9 @@ mod tests {
                 assert!(
                     frame
                         .payload
-                        .chunks(piece_bytes)
+                        .chunks(slice_bytes)
                         .zip(0u8..)
-                        .all(|(chunk, n)| chunk == vec![n; piece_bytes])
+                        .all(|(chunk, n)| chunk == vec![n; slice_bytes])
                 );
                 at += frame.payload.len() as u64;
             }

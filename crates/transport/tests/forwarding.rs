@@ -77,7 +77,7 @@ fn forwarding_standby_learns_of_a_newer_incarnation() {
         let receiver = listen(&service, &standby);
         let (_sender, observer) =
             send_to(receiver.local_addr(), destination(TransportMode::Async), &forwarding(role));
-        observer.superseded.wait("it is told", |met| met.contains(&newer[1]));
+        observer.superseded.wait("it is reported", |met| met.contains(&newer[1]));
         observer.wait_refused(RefuseCode::Behind);
     }
 }
@@ -124,7 +124,7 @@ impl Further {
     }
 }
 
-impl Passing for Further {
+impl CascadeLimit for Further {
     fn limit(&self, position: Scn) -> Scn {
         position.min(*self.acknowledged.lock().unwrap())
     }
@@ -137,7 +137,7 @@ impl Passing for Further {
 fn sync_forwarder_acknowledges_what_its_destinations_hold() {
     let further = Arc::new(Further::default());
     let standby = empty_standby();
-    standby.change(|state| state.passing = Some(further.clone()));
+    standby.change(|state| state.cascade = Some(further.clone()));
     let service = Service::standby("oslo", &[incarnation(1, 4096)]);
     let receiver = listen(&service, &standby);
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);

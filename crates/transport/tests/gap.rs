@@ -67,7 +67,7 @@ fn live_redo_continues_while_connections_fetch_missing_logs() {
         }
         let end = pair.source.end();
         pair.standby.wait("live redo is there", |state| state.end() == end && state.gap.is_some());
-        pair.standby.wait("it has been told how far it is", |state| state.heard.is_some());
+        pair.standby.wait("its position has been reported", |state| state.heard.is_some());
         let delivered = pair.standby.read(|state| state.heard.unwrap().0);
         assert!(delivered < to, "a failover must not take {delivered} for all: {to} is behind the gap");
         let status = pair.sender.status();
@@ -91,7 +91,7 @@ fn damaged_archived_log_ends_the_gap_and_the_stream_resumes() {
     source.0.change(|state| state.damaged = vec![4]);
     // The damaged log ends the gap before it; the stream brings the rest from a source that is not damaged.
     let pair = pair(source, empty_standby(), settings(2, 1));
-    pair.observer.wait_event("it is said which", |event| {
+    pair.observer.wait_event("it is reported which", |event| {
         matches!(event, SenderEvent::ArchiveUnusable { sequence: 4, reason } if reason.contains("block 7"))
     });
     pair.caught_up();

@@ -343,7 +343,7 @@ fn stop_does_not_wait_for_peers() {
     live.stop();
     receiver.stop();
     assert!(began.elapsed() < Duration::from_secs(10), "it took {:?}", began.elapsed());
-    assert!(observer.events.read(|events| events.is_empty()), "a stop is no trouble");
+    assert!(observer.events.read(|events| events.is_empty()), "a stop is no error");
 }
 
 #[test]

@@ -424,8 +424,8 @@ impl Sending {
             state.bytes.extend_from_slice(bytes);
             (first, state.logs.last().unwrap().first_scn, state.durable)
         });
-        let pieces = [Piece::new(first, Arc::new(bytes.to_vec()))];
-        let batch = Batch { pieces: &pieces, log_first, durable, captured: self.source.end() };
+        let slices = [RedoSlice::new(first, Arc::new(bytes.to_vec()))];
+        let batch = Batch { slices: &slices, log_first, durable, captured: self.source.end() };
         assert!(self.core.note_offered(&batch));
         self.core.offer(&mut self.wire, &batch).unwrap().offer
     }

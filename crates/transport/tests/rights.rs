@@ -71,7 +71,7 @@ impl RedoSource for Source {
     fn oldest(&self) -> Scn {
         self.redo.oldest()
     }
-    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<Piece>> {
+    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<RedoSlice>> {
         self.redo.buffered(from, bytes_max)
     }
     fn logged(&self, from: Scn, bytes_max: usize) -> Result<Vec<u8>, SourceError> {
@@ -197,7 +197,9 @@ fn destination_is_disconnected_when_it_loses_its_right() {
     let ends = stream();
     ends.source.rights.take_away();
     ends.observer.wait_refused(RefuseCode::NotAllowed);
-    ends.service.inner.wait_event("it is told", |event| event.to_string().contains("may nothing any more"));
+    ends.service
+        .inner
+        .wait_event("it is reported", |event| event.to_string().contains("may nothing any more"));
     let before = ends.source.redo.end();
     ends.source.redo.commit(&ends.sender, &redo(before, 1000, 2));
     assert!(ends.standby.read(|state| state.end() == before));

@@ -98,7 +98,7 @@ fn primary_promptly_confirms_only_its_durable_redo() {
     assert_eq!(pair.standby.read(|state| state.confirmed), Scn::START, "applied before it was durable");
     pair.source.harden();
     pair.standby.wait("the confirmation comes without redo", |state| state.confirmed == end);
-    pair.standby.wait("apply is told", |state| state.notices >= 2);
+    pair.standby.wait("apply is notified", |state| state.notices >= 2);
 }
 
 #[test]
@@ -291,15 +291,19 @@ fn stopped_databases_are_reported_to_the_primary_once() {
     };
     // The status changes before the event is reported.
     let printed = |stops: usize, resumes: usize| {
-        pair.observer.events.wait(&format!("{stops} stops and {resumes} ends of them are said"), |events| {
-            let count = |what: fn(&SenderEvent) -> bool| events.iter().filter(|event| what(event)).count();
-            let found = (
-                count(|event| matches!(event, SenderEvent::ApplyStopped(_))),
-                count(|event| matches!(event, SenderEvent::ApplyResumes { .. })),
-            );
-            assert!(found.0 <= stops && found.1 <= resumes, "{found:?}");
-            found == (stops, resumes)
-        });
+        pair.observer.events.wait(
+            &format!("{stops} stops and {resumes} ends of them are reported"),
+            |events| {
+                let count =
+                    |what: fn(&SenderEvent) -> bool| events.iter().filter(|event| what(event)).count();
+                let found = (
+                    count(|event| matches!(event, SenderEvent::ApplyStopped(_))),
+                    count(|event| matches!(event, SenderEvent::ApplyResumes { .. })),
+                );
+                assert!(found.0 <= stops && found.1 <= resumes, "{found:?}");
+                found == (stops, resumes)
+            },
+        );
     };
 
     // Heartbeats suffice: nothing is written meanwhile.
@@ -481,7 +485,7 @@ fn apply_progress_is_reported_while_a_large_frame_arrives() {
         (header, peer)
     });
     let mut bytes = frame[..frame.len() - 1].chunks(1);
-    standfast_testkit::wait_until("the primary is told", Duration::from_secs(20), || {
+    standfast_testkit::wait_until("the primary is notified", Duration::from_secs(20), || {
         bytes.next().into_iter().for_each(|byte| stream.write_all(byte).unwrap());
         reader.is_finished()
     });

@@ -71,7 +71,7 @@ fn absent_standby_delays_commits_only_for_the_net_timeout() {
     assert_eq!(connecting, 1, "one report for many attempts");
     let status = sender.status();
     assert_eq!((status.disconnects, status.timeouts), (1, 1));
-    assert!(status.last_trouble.is_some());
+    assert!(status.last_error.is_some());
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn a_name_in_a_message_is_printable_and_bounded() {
     says(&receiver, FrameKind::Hello, PROTOCOL_VERSION, hello.to_string().as_bytes());
     let event = service.wait_event("it is refused", |event| event.refused().is_some()).to_string();
     assert!(event.len() < 600 && !event.contains(|c: char| c.is_control() || c == '\u{202e}'), "{event:?}");
-    assert!(event.contains(r"\u{1b}[2J\n2026") && event.contains("characters left out"), "{event}");
+    assert!(event.contains(r"\u{1b}[2J\n2026") && event.contains("characters omitted"), "{event}");
 }
 
 #[test]
@@ -67,10 +67,10 @@ fn unauthenticated_peer_gets_few_log_lines_for_many_errors() {
     }
     let lines = refused(&service);
     assert!((1..=8).contains(&lines.len()), "{lines:?}");
-    let counts = service
-        .events
-        .read(|events| events.iter().filter(|event| matches!(event, ReceiverEvent::LeftOut { .. })).count());
-    assert!((1..=3).contains(&counts), "{counts} lines about those left out");
+    let counts = service.events.read(|events| {
+        events.iter().filter(|event| matches!(event, ReceiverEvent::Suppressed { .. })).count()
+    });
+    assert!((1..=3).contains(&counts), "{counts} lines about suppressed ones");
 }
 
 /// Uses up the alert log lines for unauthenticated peers at this address: requests without a certificate, each with
@@ -79,7 +79,7 @@ fn use_lines_up(service: &Service, receiver: &Receiver) {
     for nth in 0..20 {
         ask_without_a_certificate(receiver, &format!("x{nth}"));
     }
-    service.wait_event("lines are left out", |event| matches!(event, ReceiverEvent::LeftOut { .. }));
+    service.wait_event("lines are suppressed", |event| matches!(event, ReceiverEvent::Suppressed { .. }));
 }
 
 fn ask_without_a_certificate(receiver: &Receiver, name: &str) {
@@ -125,7 +125,7 @@ fn unauthenticated_peers_do_not_suppress_a_members_address() {
     let _sender = Sender::start(0, config, source, observer.clone()).unwrap();
     observer.wait_event("a member is let in", |event| matches!(event, SenderEvent::Connected { .. }));
     ask_without_a_certificate(&receiver, "late");
-    service.wait_event("it is said", |event| event.to_string().contains("`late` shows no certificate"));
+    service.wait_event("it is reported", |event| event.to_string().contains("`late` shows no certificate"));
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub const DESTINATIONS_MAX: usize = 31;
 /// Largest encoded redo record, header included. Larger transactions are split into several records.
 pub const RECORD_BYTES_MAX: usize = 512 * 1024;
 /// A record with page vectors of a transaction is ended, and another one begun, once it has grown to this size.
-pub const PIECE_BYTES: usize = 256 * 1024;
+pub const FULL_RECORD_BYTES: usize = 256 * 1024;
 /// Largest write of the log writer and largest payload of one transport frame.
 pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Apply is behind when this much redo, in bytes, is left to apply. It then does not wait for more redo to come, its
@@ -43,5 +43,5 @@ pub const WAL_HEADER_BYTES: usize = 32;
 /// Bytes of a frame of SQLite's WAL before its page.
 pub const WAL_FRAME_HEADER_BYTES: usize = 24;
 
-const _: () = assert!(PIECE_BYTES + 2 * 65_536 + 4096 <= RECORD_BYTES_MAX);
+const _: () = assert!(FULL_RECORD_BYTES + 2 * 65_536 + 4096 <= RECORD_BYTES_MAX);
 const _: () = assert!(RECORD_BYTES_MAX <= BATCH_BYTES_MAX);

@@ -48,9 +48,9 @@ pub enum Line {
     /// The same text about the same peer was logged within the hour.
     Repeated,
     /// The budget is used up: the line is suppressed.
-    LeftOut,
+    Suppressed,
     /// The line is suppressed, and this count of lines suppressed within the hour is to be logged.
-    CountLeftOut(u64),
+    CountSuppressed(u64),
 }
 
 struct Reported {
@@ -63,8 +63,8 @@ struct Reported {
 #[derive(Default)]
 pub struct LineBudget {
     reported: VecDeque<Reported>,
-    left_out: u64,
-    left_out_since: Duration,
+    suppressed: u64,
+    suppressed_since: Duration,
 }
 
 impl LineBudget {
@@ -83,12 +83,12 @@ impl LineBudget {
             self.reported.push_back(Reported { at: now, about: about.clone(), text: text.to_owned() });
             return Line::Reported;
         }
-        if now.saturating_sub(self.left_out_since) >= PERIOD {
-            (self.left_out, self.left_out_since) = (0, now);
+        if now.saturating_sub(self.suppressed_since) >= PERIOD {
+            (self.suppressed, self.suppressed_since) = (0, now);
         }
-        self.left_out += 1;
-        let is_power_of_ten = 10_u64.pow(self.left_out.ilog10()) == self.left_out;
-        if is_power_of_ten { Line::CountLeftOut(self.left_out) } else { Line::LeftOut }
+        self.suppressed += 1;
+        let is_power_of_ten = 10_u64.pow(self.suppressed.ilog10()) == self.suppressed;
+        if is_power_of_ten { Line::CountSuppressed(self.suppressed) } else { Line::Suppressed }
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
         let lines: Vec<_> =
             (0..50_008).map(|n| budget.line(at(1), &unknown_address(1), &n.to_string())).collect();
         let counts = lines.iter().filter_map(|line| match line {
-            Line::CountLeftOut(count) => Some(*count),
+            Line::CountSuppressed(count) => Some(*count),
             _ => None,
         });
         assert_eq!(counts.collect::<Vec<_>>(), [1, 10, 100, 1000, 10_000]);

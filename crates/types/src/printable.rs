@@ -48,7 +48,7 @@ pub fn printable(text: &str, chars_max: usize) -> String {
         if is_escaped(character) { out.extend(character.escape_default()) } else { out.push(character) }
     }
     if !fits {
-        out.push_str(&format!("... ({} characters left out)", rest.chars().count()));
+        out.push_str(&format!("... ({} characters omitted)", rest.chars().count()));
     }
     out
 }
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn long_text_is_truncated_with_a_note() {
         let cut = printable(&"x".repeat(101), 100);
-        assert_eq!(cut, format!("{}... (41 characters left out)", "x".repeat(60)));
+        assert_eq!(cut, format!("{}... (41 characters omitted)", "x".repeat(60)));
         assert_eq!(printable(&cut, 100), cut, "nothing is cut twice");
         assert_eq!(printable(&"x".repeat(100), 100), "x".repeat(100));
         // No escape is cut in two.

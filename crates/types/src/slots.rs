@@ -1,6 +1,6 @@
 //! Decides which connections of a listener stay when there are more than it serves. No clock and no sockets.
 //!
-//! A connection is *unauthenticated* until it has said what it wants and proved that it may; then it is
+//! A connection is *unauthenticated* until it has stated what it wants and proved that it may; then it is
 //! *authenticated*, for which there are separate slots. A new connection always gets a slot. If necessary another
 //! connection loses its slot: the oldest of the same address if that address already has its share, otherwise the
 //! oldest of the address with the most connections. So a client that immediately says what it wants is served, however

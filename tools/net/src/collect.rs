@@ -216,7 +216,7 @@ impl<'a> Collector<'a> {
             buffers: self.buffers(),
             congestion: self.seen.first().and_then(|seen| seen.sender.congestion()),
             intervals: self.intervals,
-            trouble: None,
+            error: None,
             interrupted: false,
             round_trips: None,
             reverse: None,

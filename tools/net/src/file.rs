@@ -16,7 +16,7 @@ pub const FILE_BYTES: u64 = 64 << 20;
 /// Longest durable write, bytes, as the receiver of redo writes.
 pub const MAX_WRITE: usize = 1 << 20;
 
-const MARK: &[u8] = b"standfast network test file, version 1: made by a test server, may be removed\n";
+const SIGNATURE: &[u8] = b"standfast network test file, version 1: made by a test server, may be removed\n";
 
 /// A file that is created when the first test wants to write, and removed at the end.
 pub struct TestFile {
@@ -88,10 +88,10 @@ fn check(path: &Path) -> Result<()> {
     if !metadata.is_file() {
         return Err(unusable(path, "is not a regular file; name one that does not exist (-file, --file)"));
     }
-    let mut start = vec![0; MARK.len()];
+    let mut start = vec![0; SIGNATURE.len()];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
     match read {
-        Ok(()) if start == MARK => Ok(()),
+        Ok(()) if start == SIGNATURE => Ok(()),
         _ => Err(unusable(
             path,
             "exists and is not a file of a test server; it is left alone. Name another one (-file, --file), or remove it",
@@ -118,7 +118,7 @@ fn create(path: &Path) -> Result<Ring> {
     }
     let file = DirectDisk.create(path, FILE_BYTES).map_err(|error| failed("cannot be made", error))?;
     let mut first = AlignedBuf::new(ALIGNMENT);
-    first[..MARK.len()].copy_from_slice(MARK);
+    first[..SIGNATURE.len()].copy_from_slice(SIGNATURE);
     if let Err(error) = file.write_durable(&first, 0) {
         let _ = std::fs::remove_file(path);
         return Err(failed("cannot be written", error));

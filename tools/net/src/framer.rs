@@ -47,15 +47,15 @@ impl Framer {
                 return Err(WireError::Field("bytes after the end"));
             }
             if self.left > 0 {
-                let piece = self.left.min(bytes.len());
-                self.take(&bytes[..piece]);
-                bytes = &bytes[piece..];
+                let count = self.left.min(bytes.len());
+                self.take(&bytes[..count]);
+                bytes = &bytes[count..];
                 continue;
             }
-            let piece = (HEADER_BYTES - self.have).min(bytes.len());
-            self.header[self.have..self.have + piece].copy_from_slice(&bytes[..piece]);
-            self.have += piece;
-            bytes = &bytes[piece..];
+            let count = (HEADER_BYTES - self.have).min(bytes.len());
+            self.header[self.have..self.have + count].copy_from_slice(&bytes[..count]);
+            self.have += count;
+            bytes = &bytes[count..];
             if self.have == HEADER_BYTES {
                 let header = Header::decode(&self.header, self.most)?;
                 self.have = 0;
@@ -69,14 +69,14 @@ impl Framer {
     }
 
     /// Takes a chunk of the bytes after a header, at most as many as are left of them.
-    fn take(&mut self, piece: &[u8]) {
+    fn take(&mut self, chunk: &[u8]) {
         if self.kind == Kind::State {
             let at = STATE_BYTES - self.left;
-            self.state[at..at + piece.len()].copy_from_slice(piece);
+            self.state[at..at + chunk.len()].copy_from_slice(chunk);
         } else {
-            self.payload += piece.len() as u64;
+            self.payload += chunk.len() as u64;
         }
-        self.left -= piece.len();
+        self.left -= chunk.len();
         if self.kind == Kind::State && self.left == 0 {
             self.sender = Some(Sender::decode(&self.state));
         }
@@ -109,10 +109,10 @@ mod tests {
         #[test]
         fn messages_are_found_however_the_stream_is_split(
             lengths in prop::collection::vec(0_u32..200, 0..8),
-            piece in 1_usize..70,
+            chunk_bytes in 1_usize..70,
         ) {
             let mut framer = Framer::new(200);
-            for bytes in stream(&lengths).chunks(piece) {
+            for bytes in stream(&lengths).chunks(chunk_bytes) {
                 framer.feed(bytes).unwrap();
             }
             prop_assert!(framer.finished);

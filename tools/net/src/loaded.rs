@@ -53,13 +53,13 @@ pub fn run_loaded(
     };
     let unloaded = Plan { duration: Extent::Time(time), omit: Duration::ZERO, ..probe.clone() };
     let idle = run(target, &unloaded, stop, &mut |_| {})?;
-    if let Some(error) = idle.trouble {
+    if let Some(error) = idle.error {
         return Err(error);
     }
     let (mut outcome, probed) = beside(target, &probe, || run(target, plan, stop, watch))?;
     outcome.round_trips = Some(RoundTrips { idle: idle.total.latency, loaded: probed.total.latency });
     // This function interrupted the probe itself; any other error is the link's.
-    let trouble = probed.trouble.filter(|error| !matches!(error, NetError::Interrupted { .. }));
-    outcome.trouble = outcome.trouble.or(trouble);
+    let error = probed.error.filter(|error| !matches!(error, NetError::Interrupted { .. }));
+    outcome.error = outcome.error.or(error);
     Ok(outcome)
 }

@@ -1,5 +1,5 @@
-//! Connections that have not yet said what they want, or not yet proved their key. They use no thread, and their number
-//! and time are bounded. When there is no place, a new connection displaces one of the address that has most
+//! Connections that have not yet stated what they want, or not yet proved their key. They use no thread, and their
+//! number and time are bounded. When there is no place, a new connection displaces one of the address that has most
 //! ([`Slots`]). Ten thousand silent connections therefore do not keep a client out, and those of one address never
 //! displace a client at another.
 

@@ -36,7 +36,7 @@ pub struct Outcome {
     pub buffers: Buffers,
     pub congestion: Option<String>,
     /// Error that ended the test early; what was measured until then is here.
-    pub trouble: Option<NetError>,
+    pub error: Option<NetError>,
     pub interrupted: bool,
     /// Round trips beside the test, when requested.
     pub round_trips: Option<RoundTrips>,

@@ -30,8 +30,8 @@ impl Random {
     }
 
     pub fn fill(&mut self, out: &mut [u8]) {
-        for piece in out.chunks_mut(8) {
-            piece.copy_from_slice(&self.draw().to_le_bytes()[..piece.len()]);
+        for word in out.chunks_mut(8) {
+            word.copy_from_slice(&self.draw().to_le_bytes()[..word.len()]);
         }
     }
 }

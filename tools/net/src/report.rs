@@ -41,7 +41,7 @@ pub fn json(target: &Target, plan: &Plan, outcome: &Result<Outcome>) -> Value {
             if outcome.interrupted {
                 report["status"] = "interrupted".into();
             }
-            if let Some(error) = &outcome.trouble {
+            if let Some(error) = &outcome.error {
                 fail(&mut report, error);
             }
             figures(&mut report, outcome);

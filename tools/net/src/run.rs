@@ -34,7 +34,7 @@ struct Shared<'a> {
     watches: Watches,
 }
 
-/// Runs a test. Returns an error when the test did not begin; later errors are in [`Outcome::trouble`].
+/// Runs a test. Returns an error when the test did not begin; later errors are in [`Outcome::error`].
 pub fn run(
     target: &Target,
     plan: &Plan,
@@ -76,7 +76,7 @@ pub fn run(
     };
     let mut collectors: Vec<Collector<'_>> =
         flows.iter().map(|(direction, streams)| Collector::new(plan, *direction, streams, start)).collect();
-    let mut trouble = None;
+    let mut failure = None;
     std::thread::scope(|scope| {
         let (done, finished) = mpsc::channel::<(usize, Instant, Result<()>)>();
         for (flow, (_, streams)) in flows.iter().enumerate() {
@@ -114,7 +114,7 @@ pub fn run(
                     if let Err(error) = result {
                         // A connection that fails ends the test; the other connections are only aborted.
                         shared.abort.store(true, Ordering::Relaxed);
-                        trouble.get_or_insert(error);
+                        failure.get_or_insert(error);
                     }
                     let collector = &mut collectors[flow];
                     collector.ended(at);
@@ -135,12 +135,12 @@ pub fn run(
             let _ = socket::discard_at_close(&stream.socket);
         }
     }
-    let trouble = trouble.filter(|error| !(interrupted && matches!(error, NetError::Interrupted { .. })));
-    let complete = trouble.is_none() && !interrupted;
+    let failure = failure.filter(|error| !(interrupted && matches!(error, NetError::Interrupted { .. })));
+    let complete = failure.is_none() && !interrupted;
     let mut outcomes = collectors.into_iter().map(|collector| collector.outcome(complete));
     // Every plan has at least one direction.
     let first = outcomes.next().ok_or_else(|| NetError::Usage("a test without a direction".into()))?;
-    Ok(Outcome { trouble, interrupted, reverse: outcomes.next().map(Box::new), ..first })
+    Ok(Outcome { error: failure, interrupted, reverse: outcomes.next().map(Box::new), ..first })
 }
 
 /// Runs one connection, from its first message to its last report.

@@ -61,8 +61,8 @@ pub fn payload(plan: &Plan) -> Arc<[u8]> {
         Payload::Zero => {}
         Payload::Random => Random::new(Random::fresh_seed()).fill(&mut bytes),
         Payload::File { content, .. } => {
-            for piece in bytes.chunks_mut(content.len().max(1)) {
-                piece.copy_from_slice(&content[..piece.len()]);
+            for chunk in bytes.chunks_mut(content.len().max(1)) {
+                chunk.copy_from_slice(&content[..chunk.len()]);
             }
         }
     }
@@ -269,13 +269,13 @@ impl Driver<'_> {
             return self.link.send(message, &[], "sending");
         }
         let payload = &self.orders.payload;
-        let mut piece = length.min(payload.len());
-        self.link.send(&header.encode(), &payload[..piece], "sending")?;
-        let mut left = length - piece;
+        let mut count = length.min(payload.len());
+        self.link.send(&header.encode(), &payload[..count], "sending")?;
+        let mut left = length - count;
         while left > 0 {
-            piece = left.min(payload.len());
-            self.link.send(&[], &payload[..piece], "sending")?;
-            left -= piece;
+            count = left.min(payload.len());
+            self.link.send(&[], &payload[..count], "sending")?;
+            left -= count;
         }
         Ok(())
     }

@@ -222,10 +222,10 @@ impl Server {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         match lines.line(self.began.elapsed(), &about, why) {
             Line::Reported => log(&format!("{address}: {why}")),
-            Line::CountLeftOut(count) => {
+            Line::CountSuppressed(count) => {
                 log(&format!("further refusals are not shown: {count} within the hour"));
             }
-            Line::Repeated | Line::LeftOut => {}
+            Line::Repeated | Line::Suppressed => {}
         }
     }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// How often the receiver reports the progress of an ASYNC test.
 const PROGRESS: Duration = Duration::from_millis(50);
 /// Bytes received per call when they are discarded: few enough to stay in the processor's cache.
-const PIECE: usize = 128 << 10;
+const DISCARD_BYTES: usize = 128 << 10;
 /// How long the receiver of a stream polls for more data before it sleeps.
 const LOOK: Duration = Duration::from_micros(50);
 const DOING: &str = "receiving a message";
@@ -124,7 +124,7 @@ impl Session<'_> {
 
     /// Counts and discards payloads: ASYNC without a disk.
     fn count(&mut self) -> Result<()> {
-        let mut buffer = vec![0; PIECE];
+        let mut buffer = vec![0; DISCARD_BYTES];
         let mut framer = Framer::new(self.length);
         while !framer.finished {
             self.resume()?;
@@ -244,15 +244,15 @@ impl Session<'_> {
             (self.report.write_ns, self.report.waking_ns) = (0, 0);
             let mut left = header.length as usize;
             while left > 0 {
-                let piece = left.min(room);
-                while have < piece {
-                    have += self.receive(&mut buffer[ALIGNMENT + have..ALIGNMENT + piece])?;
+                let count = left.min(room);
+                while have < count {
+                    have += self.receive(&mut buffer[ALIGNMENT + have..ALIGNMENT + count])?;
                 }
                 if let Some(ring) = ring {
-                    let whole = piece.next_multiple_of(ALIGNMENT);
+                    let whole = count.next_multiple_of(ALIGNMENT);
                     self.write(ring, &buffer[ALIGNMENT..ALIGNMENT + whole])?;
                 }
-                left -= piece;
+                left -= count;
                 have = 0;
             }
             // Data that arrived while an earlier chunk was written did not wait for a wake-up: this side was at work.

@@ -203,10 +203,10 @@ struct Control([u8; 64]);
 /// the kernel does not say, or when its timestamp and this clock cannot both be right.
 pub fn receive_waking(socket: &TcpStream, out: &mut [u8]) -> Result<(usize, u64)> {
     let mut control = MaybeUninit::<Control>::uninit();
-    let mut piece = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
+    let mut buffer = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
     // SAFETY: zeroes are a valid msghdr: no name, no buffers, no control data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &mut piece;
+    message.msg_iov = &mut buffer;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of::<Control>() as _;

@@ -52,7 +52,7 @@ fn test_needs_the_same_key_on_client_and_server() {
     assert!(refusal(attempt(&server, None)).contains("give --psk-file"));
     assert!(refusal(attempt(&server, key("another secret of some sort"))).contains("another one"));
     let outcome = attempt(&server, key("the secret of both sides")).unwrap();
-    assert!(outcome.trouble.is_none() && outcome.total.bytes > 0);
+    assert!(outcome.error.is_none() && outcome.total.bytes > 0);
     // Each of several connections in both directions proves the key.
     let plan = Plan { directions: Directions::Both, mode: Mode::Async, streams: 2, ..short() };
     let target = Target { key: key("the secret of both sides"), ..server.target() };
@@ -66,7 +66,7 @@ fn test_needs_the_same_key_on_client_and_server() {
 #[test]
 fn only_clients_in_allowed_networks_are_served() {
     let server = Running::start_with("allow", vec!["127.0.0.0/8".parse().unwrap()], None);
-    assert!(attempt(&server, None).unwrap().trouble.is_none());
+    assert!(attempt(&server, None).unwrap().error.is_none());
     let networks = ["10.0.0.0/8", "::/0", "127.0.0.2"].map(|network| network.parse().unwrap());
     let server = Running::start_with("allow-others", networks.to_vec(), None);
     for _ in 0..20 {
@@ -129,7 +129,7 @@ fn unauthenticated_connections_do_not_block_a_client() {
         // Errors are ignored: some connections have already been dropped.
         let _ = socket.write_all(&hello().encode());
     }
-    assert!(attempt(&server, key("the secret of both sides")).unwrap().trouble.is_none());
+    assert!(attempt(&server, key("the secret of both sides")).unwrap().error.is_none());
     // The other connections are dropped in the end, challenged or not.
     let mut last = waiting.pop().unwrap();
     last.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

@@ -57,9 +57,9 @@ fn silent_link_is_a_timeout_with_partial_results() {
     let server = Running::start_with_timeout("stall", Duration::from_millis(500));
     for (mode, directions) in KINDS {
         let outcome = broken(&server, &endless(mode, directions), Relay::stall);
-        let trouble = outcome.trouble.as_ref();
-        assert!(matches!(trouble, Some(NetError::Timeout { .. })), "{mode:?} {directions:?}: {trouble:?}");
-        assert_eq!(trouble.map(NetError::exit_code), Some(1));
+        let error = outcome.error.as_ref();
+        assert!(matches!(error, Some(NetError::Timeout { .. })), "{mode:?} {directions:?}: {error:?}");
+        assert_eq!(error.map(NetError::exit_code), Some(1));
         for one in outcome.directions() {
             assert!(one.total.bytes > 0 && one.intervals.len() >= 2, "{mode:?} {directions:?}");
         }
@@ -74,8 +74,8 @@ fn reset_connection_ends_the_test_with_partial_results() {
         // A timeout so long that the reset ends the test.
         let plan = Plan { timeout: Some(Duration::from_secs(60)), ..endless(mode, directions) };
         let outcome = broken(&server, &plan, Relay::cut);
-        let trouble = outcome.trouble.as_ref();
-        assert!(matches!(trouble, Some(NetError::Cut { .. })), "{mode:?} {directions:?}: {trouble:?}");
+        let error = outcome.error.as_ref();
+        assert!(matches!(error, Some(NetError::Cut { .. })), "{mode:?} {directions:?}: {error:?}");
         assert!(outcome.directions().all(|one| one.total.bytes > 0), "{mode:?} {directions:?}");
     }
     all_places_are_free(&server);
@@ -95,12 +95,12 @@ fn all_places_are_free(server: &Running) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let error = match run(&server.target(), &plan, &AtomicBool::new(false), &mut |_| {}) {
-            Ok(Outcome { trouble: None, .. }) => return,
+            Ok(Outcome { error: None, .. }) => return,
             Ok(Outcome {
-                trouble: Some(error @ (NetError::Cut { .. } | NetError::Timeout { .. })), ..
+                error: Some(error @ (NetError::Cut { .. } | NetError::Timeout { .. })), ..
             }) => error,
             Err(error @ NetError::Refused(_)) => error,
-            Ok(Outcome { trouble: Some(error), .. }) | Err(error) => panic!("{error}"),
+            Ok(Outcome { error: Some(error), .. }) | Err(error) => panic!("{error}"),
         };
         assert!(Instant::now() < deadline, "{error}");
     }
@@ -202,7 +202,7 @@ fn uncreatable_test_file_refuses_only_tests_that_write() {
         Some(NetError::Refused(text)) => assert!(text.contains("cannot be made"), "{text}"),
         other => panic!("{other:?}"),
     }
-    assert!(test(&server, &plan).trouble.is_none());
+    assert!(test(&server, &plan).error.is_none());
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn each_direction_has_its_own_figures_on_an_asymmetric_link() {
         ..endless(Mode::Async, Directions::Both)
     };
     let outcome = run(&relay.target(), &plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
-    assert!(outcome.trouble.is_none(), "{:?}", outcome.trouble);
+    assert!(outcome.error.is_none(), "{:?}", outcome.error);
     let back = outcome.reverse.as_deref().unwrap();
     assert_eq!((outcome.direction, back.direction), (Direction::ToServer, Direction::FromServer));
     // This direction could not be faster, and the other one was.

@@ -32,7 +32,7 @@ fn reverse_async_test_counts_what_the_client_received() {
     let server = Running::start("reverse-async");
     let plan = reverse(Plan { mode: Mode::Async, length: 100_000, streams: 2, ..Plan::default() });
     let outcome = test(&server, &plan);
-    assert!(outcome.trouble.is_none() && outcome.reverse.is_none());
+    assert!(outcome.error.is_none() && outcome.reverse.is_none());
     assert_eq!(outcome.direction, Direction::FromServer);
     assert!(outcome.streams.iter().all(|bytes| *bytes > 0 && bytes % 100_000 == 0));
     assert_eq!(outcome.total.bytes, outcome.streams.iter().sum::<u64>());
@@ -50,7 +50,7 @@ fn reverse_sync_test_measures_at_server_and_writes_at_client() {
     let file = directory.join("near");
     let plan = Plan { write: true, length: 8192, file: file.clone(), ..Plan::default() };
     let outcome = test(&server, &reverse(plan));
-    assert!(outcome.trouble.is_none(), "{:?}", outcome.trouble);
+    assert!(outcome.error.is_none(), "{:?}", outcome.error);
     let latency = outcome.latency().unwrap();
     assert_eq!(latency.count, outcome.total.messages);
     assert!(latency.disk.mean > 0.0 && latency.network.mean > 0.0);
@@ -89,7 +89,7 @@ fn both_directions_run_concurrently_with_their_own_figures() {
             }
         })
         .unwrap();
-        assert!(outcome.trouble.is_none());
+        assert!(outcome.error.is_none());
         let other = outcome.reverse.as_deref().unwrap();
         assert_eq!((outcome.direction, other.direction), (Direction::ToServer, Direction::FromServer));
         assert!(outcome.total.bytes > 0 && other.total.bytes > 0);
@@ -108,7 +108,7 @@ fn byte_amount_is_sent_exactly_in_each_direction() {
         let plan = reverse(Plan { directions: Directions::Both, mode, ..Plan::default() });
         let plan = Plan { streams: 3, length: 3000, random_length: true, ..plan };
         let outcome = test(&server, &Plan { duration: Extent::Bytes(1_000_001), ..plan });
-        assert!(outcome.trouble.is_none());
+        assert!(outcome.error.is_none());
         for one in outcome.directions() {
             assert_eq!(one.total.bytes, 1_000_001, "{mode:?} {:?}", one.direction);
         }
@@ -121,7 +121,7 @@ fn messages_longer_than_the_server_buffer_arrive_complete() {
     let plan = reverse(Plan { length: 3_000_001, ..Plan::default() });
     for mode in [Mode::Sync, Mode::Async] {
         let outcome = test(&server, &Plan { mode, ..plan.clone() });
-        assert!(outcome.trouble.is_none() && outcome.total.messages > 0);
+        assert!(outcome.error.is_none() && outcome.total.messages > 0);
         assert_eq!(outcome.total.bytes, outcome.total.messages * 3_000_001);
     }
 }
@@ -136,7 +136,7 @@ fn reverse_test_ends_in_time_although_the_server_pauses() {
     let slow = Plan { delay: Duration::from_secs(1800), ..reverse(Plan { length: 1000, ..Plan::default() }) };
     let began = Instant::now();
     let outcome = test(&server, &slow);
-    assert!(outcome.trouble.is_none() && outcome.total.messages == 1);
+    assert!(outcome.error.is_none() && outcome.total.messages == 1);
     assert!(began.elapsed() < Duration::from_secs(10));
 }
 
@@ -160,7 +160,7 @@ fn reverse_test_omits_warm_up_and_keeps_interrupted_figures() {
         }
     })
     .unwrap();
-    assert!(outcome.interrupted && outcome.trouble.is_none() && outcome.total.bytes > 0);
+    assert!(outcome.interrupted && outcome.error.is_none() && outcome.total.bytes > 0);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn round_trips_are_measured_before_and_during_the_load() {
             rows += usize::from(matches!(event, Event::Row(..)));
         })
         .unwrap();
-        assert!(outcome.trouble.is_none() && outcome.total.bytes > 0);
+        assert!(outcome.error.is_none() && outcome.total.bytes > 0);
         // The rows are those of the load alone.
         assert_eq!(rows, outcome.directions().map(|one| one.intervals.len()).sum::<usize>());
         let trips = outcome.round_trips.unwrap();

@@ -31,7 +31,7 @@ fn short(plan: Plan) -> Plan {
 fn sync_write_test_separates_network_and_disk_time() {
     let server = Running::start("sync-write");
     let outcome = test(&server, &short(Plan { write: true, length: 8192, ..Plan::default() }));
-    assert!(outcome.trouble.is_none());
+    assert!(outcome.error.is_none());
     let latency = outcome.latency().unwrap();
     assert_eq!(latency.count, outcome.total.messages);
     assert!(latency.disk.mean > 0.0 && latency.network.mean > 0.0);
@@ -52,7 +52,7 @@ fn async_test_counts_what_the_server_received_per_connection() {
     let server = Running::start("async");
     let plan = short(Plan { mode: Mode::Async, length: 100_000, streams: 3, ..Plan::default() });
     let outcome = test(&server, &plan);
-    assert!(outcome.trouble.is_none());
+    assert!(outcome.error.is_none());
     assert_eq!(outcome.streams.len(), 3);
     assert!(outcome.streams.iter().all(|bytes| *bytes > 0 && bytes % 100_000 == 0));
     assert_eq!(outcome.total.bytes, outcome.streams.iter().sum::<u64>());
@@ -84,7 +84,7 @@ fn duration_in_bytes_sends_exactly_that_many() {
         };
         let plan = Plan { duration: Extent::Bytes(1_000_001), ..plan };
         let outcome = test(&server, &plan);
-        assert!(outcome.trouble.is_none());
+        assert!(outcome.error.is_none());
         assert_eq!(outcome.total.bytes, 1_000_001, "{mode:?}");
     }
 }
@@ -96,7 +96,7 @@ fn messages_may_be_empty_or_longer_than_one_write() {
     assert!(outcome.total.bytes == 0 && outcome.latency().unwrap().count > 10);
     let plan = short(Plan { length: 3_000_001, write: true, ..Plan::default() });
     let outcome = test(&server, &plan);
-    assert!(outcome.trouble.is_none() && outcome.total.bytes > 0);
+    assert!(outcome.error.is_none() && outcome.total.bytes > 0);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn interrupted_test_returns_its_partial_results() {
         }
     })
     .unwrap();
-    assert!(outcome.interrupted && outcome.trouble.is_none());
+    assert!(outcome.interrupted && outcome.error.is_none());
     assert!(outcome.total.messages > 0 && outcome.intervals.len() >= 2);
 }
 
@@ -169,7 +169,7 @@ fn killed_server_leaves_partial_results_at_the_client() {
         }
     })
     .unwrap();
-    assert!(matches!(outcome.trouble, Some(NetError::Cut { .. })), "{:?}", outcome.trouble);
+    assert!(matches!(outcome.error, Some(NetError::Cut { .. })), "{:?}", outcome.error);
     assert!(outcome.total.messages > 0 && !outcome.interrupted);
 }
 
@@ -190,7 +190,7 @@ fn silent_server_is_reported_as_a_timeout() {
     let plan = Plan { timeout: Some(Duration::from_millis(300)), ..short(Plan::default()) };
     let plan = Plan { timeout: Some(Duration::from_millis(300)), ..plan };
     let outcome = run(&target, &plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
-    assert!(matches!(outcome.trouble, Some(NetError::Timeout { .. })), "{:?}", outcome.trouble);
+    assert!(matches!(outcome.error, Some(NetError::Timeout { .. })), "{:?}", outcome.error);
     silent.join().unwrap();
 }
 
@@ -239,7 +239,7 @@ fn the_server_survives_scanners_garbage_and_other_versions() {
     socket.write_all(&[0xaa; HEADER_BYTES]).unwrap();
     assert!(!matches!(socket.read(&mut [0; 1]), Ok(1)));
 
-    assert!(test(&server, &short(Plan { length: 100, ..Plan::default() })).trouble.is_none());
+    assert!(test(&server, &short(Plan { length: 100, ..Plan::default() })).error.is_none());
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn silent_connections_do_not_exclude_a_client() {
     let server = Running::start("silent");
     // More connections than the server keeps, within the descriptors of a plain shell.
     let silent: Vec<TcpStream> = (0..400).map(|_| server.connect()).collect();
-    assert!(test(&server, &short(Plan { length: 100, ..Plan::default() })).trouble.is_none());
+    assert!(test(&server, &short(Plan { length: 100, ..Plan::default() })).error.is_none());
     drop(silent);
 }
 
@@ -288,6 +288,6 @@ fn file_created_meanwhile_refuses_the_test_and_is_left_alone() {
     let refused = run(&server.target(), &plan, &AtomicBool::new(false), &mut |_| {});
     assert!(matches!(&refused, Err(NetError::Refused(text)) if text.contains("left alone")));
     assert_eq!(std::fs::read(server.file()).unwrap(), b"not yours");
-    assert!(test(&server, &short(Plan { length: 100, ..Plan::default() })).trouble.is_none());
+    assert!(test(&server, &short(Plan { length: 100, ..Plan::default() })).error.is_none());
     assert!(scratch("foreign").exists());
 }

@@ -32,7 +32,7 @@ fn hello(mode: Mode, direction: Direction, write: bool) -> Hello {
 }
 
 /// What a peer may say: anything, or something that is nearly right.
-fn piece() -> impl Strategy<Value = Vec<u8>> {
+fn messages() -> impl Strategy<Value = Vec<u8>> {
     let header = (0..3_u8, 0..2 * LENGTH, any::<u64>(), any::<u64>()).prop_map(
         |(kind, length, sequence, latency_ns)| {
             let answered = Answered { latency_ns, waking_ns: latency_ns / 2 };
@@ -69,10 +69,10 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
         report.encode().to_vec()
     });
     let noise = prop::collection::vec(any::<u8>(), 0..300);
-    let pieces = prop::collection::vec(prop_oneof![header, state, report, noise], 0..5);
+    let messages = prop::collection::vec(prop_oneof![header, state, report, noise], 0..5);
     // A flipped bit, anywhere.
-    (pieces, any::<prop::sample::Index>(), 0..16_u8).prop_map(|(pieces, at, bit)| {
-        let mut bytes = pieces.concat();
+    (messages, any::<prop::sample::Index>(), 0..16_u8).prop_map(|(messages, at, bit)| {
+        let mut bytes = messages.concat();
         if bit < 8 && !bytes.is_empty() {
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
@@ -87,7 +87,7 @@ fn a_server_survives_any_bytes_in_any_state() {
     let key = || Some(Key::new(b"the secret of both sides").unwrap());
     let keyed = Running::start_with("hostile-keyed", Vec::new(), key());
     let mut runner = TestRunner::new(Config { cases: 300, failure_persistence: None, ..Config::default() });
-    let states = (0..8_usize, 0..=HELLO_BYTES, any::<bool>(), piece());
+    let states = (0..8_usize, 0..=HELLO_BYTES, any::<bool>(), messages());
     runner
         .run(&states, |(state, cut, abrupt, bytes)| {
             let server = if state == 7 { &keyed } else { &open };
@@ -128,7 +128,7 @@ fn a_server_survives_any_bytes_in_any_state() {
             assert!(error.to_string().contains("busy") && Instant::now() < deadline, "{error}");
         }
     }
-    assert!(test(&open, &Plan { streams: 1, ..plan }).trouble.is_none());
+    assert!(test(&open, &Plan { streams: 1, ..plan }).error.is_none());
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_client_survives_any_bytes_in_any_state() {
     ];
     runner
         .run(
-            &(0..4_usize, any::<bool>(), 0..16_u8, piece(), piece()),
+            &(0..4_usize, any::<bool>(), 0..16_u8, messages(), messages()),
             |(kind, consents, end, first, second)| {
                 let plan = Plan {
                     mode: kinds[kind].0,
@@ -283,7 +283,7 @@ fn extreme_server_figures_cause_no_panic_and_stay_numbers() {
             run(&target, &plan, &AtomicBool::new(false), &mut |_| {}).unwrap()
         });
         if mode == Mode::Async && directions == Directions::ToServer {
-            assert!(outcome.trouble.is_none());
+            assert!(outcome.error.is_none());
             assert_eq!(outcome.total.bytes, most);
         }
         let report = standfast_net::report::json(&target, &plan, &Ok(outcome));

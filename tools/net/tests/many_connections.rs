@@ -36,7 +36,7 @@ fn idle_connections_neither_fill_memory_nor_block_a_client() {
         timeout: Some(Duration::from_secs(30)),
         ..Plan::default()
     };
-    assert!(test(&server, &real).trouble.is_none());
+    assert!(test(&server, &real).error.is_none());
     let before = resident();
     let mut silent: Vec<TcpStream> = Vec::new();
     for number in 0..CONNECTIONS {
@@ -47,12 +47,12 @@ fn idle_connections_neither_fill_memory_nor_block_a_client() {
             Err(error) => panic!("connection {number}: {error}"),
         }
         if number % 2500 == 2499 {
-            assert!(test(&server, &real).trouble.is_none(), "beside {number}");
+            assert!(test(&server, &real).error.is_none(), "beside {number}");
         }
     }
     let room = silent.len().min(CONNECTIONS - 100);
     silent.truncate(room);
-    assert!(test(&server, &real).trouble.is_none());
+    assert!(test(&server, &real).error.is_none());
     // Only connections in the lobby have a second end in this process.
     assert!(descriptors() < silent.len() + PLACES + 100, "{}", descriptors());
     let grown = resident().saturating_sub(before);

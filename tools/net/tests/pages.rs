@@ -8,7 +8,7 @@ use standfast_net::advice::{Advice, Findings, Grade, Measured, Way};
 use standfast_net::auth::Key;
 use standfast_net::html::advise::AdviceReport;
 use standfast_net::html::client::{ClientReport, Judged};
-use standfast_net::html::page::{Identity, MARK, placeholder};
+use standfast_net::html::page::{Identity, SIGNATURE, placeholder};
 use standfast_net::html::sweep::SweepReport;
 use standfast_net::html::{advise, client, sweep};
 use standfast_net::limit::Limit;
@@ -98,7 +98,7 @@ fn outcome(intervals: u32, latency: bool) -> Outcome {
             clamped_by: vec!["net.core.wmem_max of this host"],
         },
         congestion: Some("cubic".into()),
-        trouble: None,
+        error: None,
         interrupted: false,
         round_trips: None,
         reverse: None,
@@ -258,7 +258,7 @@ fn pages() -> Vec<(&'static str, String)> {
     let there = || vec![(ToServer, found())];
     let way_back = [(ToServer, found()), (FromServer, Sweep::default())];
     let (ok, stopped_early, failed) = (Ok(()), Err(interrupted()), Err(cut()));
-    let troubled = Outcome { trouble: Some(cut()), ..outcome(2, true) };
+    let broken = Outcome { error: Some(cut()), ..outcome(2, true) };
     let stopped = Outcome { interrupted: true, ..outcome(1, false) };
     let back = Plan { directions: Directions::FromServer, ..plan(Mode::Sync) };
     vec![
@@ -267,7 +267,7 @@ fn pages() -> Vec<(&'static str, String)> {
         ("one interval", client_page(&plan(Mode::Sync), &Ok(outcome(1, true)), &[])),
         ("nothing", client_page(&plan(Mode::Sync), &Ok(outcome(0, true)), &[])),
         ("refused", client_page(&plan(Mode::Sync), &Err(NetError::Refused("busy".into())), &[])),
-        ("troubled", client_page(&plan(Mode::Sync), &Ok(troubled), &[])),
+        ("broken", client_page(&plan(Mode::Sync), &Ok(broken), &[])),
         ("stopped", client_page(&plan(Mode::Async), &Ok(stopped), &[])),
         ("reverse", client_page(&back, &Ok(from_server(outcome(9, true))), &[])),
         ("both", client_page(&plan_both(Mode::Sync), &Ok(both_ways(true)), &[])),
@@ -321,7 +321,7 @@ fn says(name: &str, page: &str, words: &str) {
 #[test]
 fn every_page_is_well_formed_and_loads_nothing() {
     for (name, page) in pages() {
-        assert!(page.starts_with(MARK), "{name}");
+        assert!(page.starts_with(SIGNATURE), "{name}");
         assert!(page.len() < MOST_BYTES, "{name}: {} bytes", page.len());
         let document = parsed(&page);
         let elements: Vec<Node<'_, '_>> = document.descendants().filter(Node::is_element).collect();
@@ -533,7 +533,7 @@ fn a_page_says_how_its_test_ended() {
     for (name, words) in [
         ("sync", "The test ran to its end."),
         ("refused", "FAILED refused: the server refused the test: busy"),
-        ("troubled", "FAILED protocol: cut off"),
+        ("broken", "FAILED protocol: cut off"),
         ("stopped", "INTERRUPTED"),
         ("sweep stopped", "INTERRUPTED"),
         ("sweep of nothing", "No setting was tried."),
@@ -599,7 +599,7 @@ fn page_of_a_long_test_stays_small_and_escapes_foreign_names() {
         ..plan(Mode::Sync)
     };
     long.congestion = Some(hostile.into());
-    long.trouble = Some(NetError::Protocol(hostile.into()));
+    long.error = Some(NetError::Protocol(hostile.into()));
     let identity = Identity { host: hostile.into(), ..identity() };
     let target = Target { host: hostile.into(), port: 7460, key: None };
     let outcome = Ok(long);

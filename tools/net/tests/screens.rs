@@ -45,7 +45,7 @@ fn interval(bytes: u64, latencies: &[(u64, u64)]) -> (Interval, Latencies) {
     (interval, sum)
 }
 
-fn screens(line: &str, bytes: u64, latencies: &[(u64, u64)], trouble: Option<NetError>) -> String {
+fn screens(line: &str, bytes: u64, latencies: &[(u64, u64)], error: Option<NetError>) -> String {
     let client = client(line);
     let plan: &Plan = &client.plan;
     let (total, sum) = interval(bytes, latencies);
@@ -67,7 +67,7 @@ fn screens(line: &str, bytes: u64, latencies: &[(u64, u64)], trouble: Option<Net
             clamped_by: if plan.buffer > 4 << 20 { vec!["net.core.wmem_max of this host"] } else { vec![] },
         },
         congestion: Some("cubic".into()),
-        trouble,
+        error,
         interrupted: false,
         round_trips: None,
         reverse: None,

@@ -251,7 +251,7 @@ impl Plot {
             let least = width_of(&self.y.label) + 10.0 + half;
             let middle = x.max(least).min(frame.right - half).max(half);
             return line("rule", (x, frame.top - 6.0), (x, frame.bottom)).then(label(
-                "said",
+                "name",
                 "middle",
                 (middle, frame.top - 10.0),
                 &rule.name,
@@ -261,7 +261,7 @@ impl Plot {
         let above = if y - frame.top < LINE { y + LINE - 4.0 } else { y - 5.0 };
         let (anchor, x) =
             if number.is_multiple_of(2) { ("end", frame.right - 2.0) } else { ("start", frame.left + 4.0) };
-        line("rule", (frame.left, y), (frame.right, y)).then(label("said", anchor, (x, above), &rule.name))
+        line("rule", (frame.left, y), (frame.right, y)).then(label("name", anchor, (x, above), &rule.name))
     }
 
     fn strip(&self, events: &Events, frame: Frame) -> Markup {

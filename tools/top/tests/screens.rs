@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-use standfast_live::made_up;
+use standfast_live::synthetic;
 use standfast_top::screen::screen;
 use standfast_top::view::{Key, View};
 use std::path::Path;
 
 fn compare(name: &str, view: &View, lost: Option<&str>) {
-    let lines = screen(&made_up::dashboard(), view, lost, 80, 24);
+    let lines = screen(&synthetic::dashboard(), view, lost, 80, 24);
     assert!(lines.len() <= 24, "{name}: {} lines", lines.len());
     let text: String = lines.iter().map(|line| format!("{}\n", line.text.trim_end())).collect();
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
@@ -31,7 +31,7 @@ fn pressed(keys: &str) -> View {
 fn overview_of_all_parts_fits_on_one_screen() {
     compare("all.txt", &View::default(), None);
     assert_eq!(
-        standfast_top::plain(&made_up::dashboard(), 80, 24),
+        standfast_top::plain(&synthetic::dashboard(), 80, 24),
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/screens/all.txt")).unwrap()
     );
 }
@@ -53,7 +53,7 @@ fn screen_states_help_filter_pause_and_stale_data() {
 #[test]
 fn a_small_terminal_shows_what_fits() {
     for (width, height) in [(1, 1), (20, 3), (40, 10)] {
-        let lines = screen(&made_up::dashboard(), &View::default(), None, width, height);
+        let lines = screen(&synthetic::dashboard(), &View::default(), None, width, height);
         assert!(lines.iter().all(|line| line.text.chars().count() <= width));
     }
 }

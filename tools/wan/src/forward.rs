@@ -7,7 +7,7 @@ use crate::settings::Nanos;
 
 /// Wire time at which a segment train ends. It arrives when its last segment does, so its first segment is late by
 /// about this much at most.
-const MOST_IN_A_PIECE: Nanos = 100_000;
+const TRAIN_TIME_MAX: Nanos = 100_000;
 /// Size of a small buffer: a full packet of the usual size.
 const SMALL: usize = 2 << 10;
 /// Maximum free buffers of each size.
@@ -60,26 +60,26 @@ impl Pool {
 /// Offers the segments of a packet to a link. The content of `packet` is undefined afterwards.
 pub fn forward(link: &mut Link<Buffer>, pool: &mut Pool, now: Nanos, shape: &Shape, packet: &mut Buffer) {
     let segments = shape.segments();
-    let mut piece: Option<(usize, Passage)> = None;
+    let mut train: Option<(usize, Passage)> = None;
     for index in 0..segments {
         let fate = link.offer(now, shape.segment_bytes(index) as u64);
         let Fate::Passes(passage) = fate else {
-            finish(link, pool, shape, packet, piece.take(), index);
+            finish(link, pool, shape, packet, train.take(), index);
             continue;
         };
         if passage.overtaken {
-            finish(link, pool, shape, packet, piece.take(), index);
+            finish(link, pool, shape, packet, train.take(), index);
         }
-        let (from, grown) = match piece {
+        let (from, grown) = match train {
             None => (index, passage),
             Some((from, before)) => (from, before.with(&passage)),
         };
-        piece = Some((from, grown));
-        if passage.overtaken || link.settings().wire_time(grown.bytes()) >= MOST_IN_A_PIECE {
-            finish(link, pool, shape, packet, piece.take(), index + 1);
+        train = Some((from, grown));
+        if passage.overtaken || link.settings().wire_time(grown.bytes()) >= TRAIN_TIME_MAX {
+            finish(link, pool, shape, packet, train.take(), index + 1);
         }
     }
-    finish(link, pool, shape, packet, piece, segments);
+    finish(link, pool, shape, packet, train, segments);
 }
 
 /// Lets the link hold the segment train that ends before segment `to`.
@@ -88,11 +88,11 @@ fn finish(
     pool: &mut Pool,
     shape: &Shape,
     packet: &mut Buffer,
-    piece: Option<(usize, Passage)>,
+    train: Option<(usize, Passage)>,
     to: usize,
 ) {
-    let Some((from, passage)) = piece else { return };
-    let bytes = shape.piece_bytes(from..to);
+    let Some((from, passage)) = train else { return };
+    let bytes = shape.train_bytes(from..to);
     let mut out = pool.take(bytes);
     // A complete large packet is not copied: the two buffers are swapped.
     if bytes == packet.length && bytes > SMALL {

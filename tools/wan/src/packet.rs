@@ -83,12 +83,12 @@ impl Shape {
     }
 
     /// Length of a packet that carries only these segments, with its virtio header.
-    pub fn piece_bytes(&self, segments: Range<usize>) -> usize {
+    pub fn train_bytes(&self, segments: Range<usize>) -> usize {
         VNET + self.headers + self.payload_of(segments).len()
     }
 
     /// Writes these segments of `buffer`, the packet with this shape, to `out` as a packet of their own; `out` has room
-    /// for [`Shape::piece_bytes`].
+    /// for [`Shape::train_bytes`].
     pub fn cut_out(&self, buffer: &[u8], segments: Range<usize>, out: &mut [u8]) {
         let payload = self.payload_of(segments.clone());
         let headers = VNET + self.headers;
@@ -247,18 +247,18 @@ mod tests {
             let (mut from, mut carried) = (0, Vec::<u8>::new());
             for step in cuts.iter().cycle() {
                 let to = (from + step).min(shape.segments());
-                let length = shape.piece_bytes(from..to);
+                let length = shape.train_bytes(from..to);
                 shape.cut_out(&packet, from..to, &mut out);
-                let piece = &out[..length];
-                let found = Shape::of(piece).unwrap();
+                let train = &out[..length];
+                let found = Shape::of(train).unwrap();
                 prop_assert_eq!(found.segments(), to - from);
                 let bytes: usize = (from..to).map(|index| shape.segment_bytes(index)).sum();
                 prop_assert_eq!(bytes, length - VNET + (to - from - 1) * shape.headers);
-                check_sums(&piece[VNET..], shape.ip_header);
+                check_sums(&train[VNET..], shape.ip_header);
                 let place = VNET + shape.ip_header + SEQUENCE;
-                let at = u32::from_be_bytes(piece[place..place + 4].try_into().unwrap());
+                let at = u32::from_be_bytes(train[place..place + 4].try_into().unwrap());
                 prop_assert_eq!(at, sequence.wrapping_add(carried.len() as u32));
-                carried.extend(&piece[VNET + shape.headers..]);
+                carried.extend(&train[VNET + shape.headers..]);
                 from = to;
                 if from == shape.segments() {
                     break;
@@ -275,7 +275,7 @@ mod tests {
             if let Some(shape) = Shape::of(&bytes) {
                 let mut out = vec![0; bytes.len()];
                 for index in 0..shape.segments() {
-                    prop_assert!(shape.piece_bytes(index..index + 1) <= bytes.len());
+                    prop_assert!(shape.train_bytes(index..index + 1) <= bytes.len());
                     shape.cut_out(&bytes, index..index + 1, &mut out);
                 }
             }

@@ -58,7 +58,7 @@ impl AsFd for Signals {
 
 impl Signal {
     /// Sends it to a child that was not waited for yet, unless the terminal has done so.
-    pub fn pass_on(&self, child: u32) {
+    pub fn forward(&self, child: u32) {
         if !self.from_terminal {
             // SAFETY: takes two numbers.
             unsafe { libc::kill(child as libc::pid_t, self.number) };

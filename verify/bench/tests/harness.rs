@@ -83,7 +83,7 @@ fn instances_leave_no_shared_memory_behind() {
     assert!(standfast.exists(), "build it first: cargo build --workspace");
     // A wrapper that records the status of the instances.
     let noting = directory.0.join("standfast");
-    let printed = directory.0.join("said");
+    let printed = directory.0.join("printed");
     let script = format!(
         "#!/bin/sh\nif [ \"$1\" = status ]; then '{0}' \"$@\" | tee -a '{1}'; else exec '{0}' \"$@\"; fi\n",
         standfast.display(),

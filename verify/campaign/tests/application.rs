@@ -16,7 +16,7 @@ use std::time::Duration;
 
 fn start(directory: &Path, databases: &[PathBuf; 2], seed: u64) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_standfast-campaign"));
-    command.arg("app").arg("--acknowledgements").arg(directory.join("told"));
+    command.arg("app").arg("--acknowledgements").arg(directory.join("acknowledged"));
     command.arg("--database").arg(&databases[0]).arg("--database").arg(&databases[1]);
     command.args(["--first-writer", "0", "--threads", "2", "--seed", &seed.to_string()]);
     Process::start(command, &directory.join("application.out")).unwrap()
@@ -28,7 +28,7 @@ fn killed_application_loses_nothing_and_removed_row_is_found() {
     let databases = [directory.join("a.db"), directory.join("b.db")];
     create_database(&databases[0], 4096, false).unwrap();
     create_database(&databases[1], 1024, true).unwrap();
-    let reported = Acknowledgements::create(&directory.join("told"), 2).unwrap();
+    let reported = Acknowledgements::create(&directory.join("acknowledged"), 2).unwrap();
     for seed in 0..3 {
         let process = start(directory.path(), &databases, seed);
         let before = reported.commits(0..2);

@@ -21,7 +21,7 @@ use line::Line;
 pub use pipe::Skew;
 use pipe::Time;
 use standfast_environment::config::settings::DestinationConfig;
-use standfast_environment::ship::pieces::piece;
+use standfast_environment::ship::slices::slice_of;
 use standfast_instruments::Cause;
 use standfast_log::RedoChunk;
 use standfast_primary::commit::primary::{PrimaryShared, Shipping};
@@ -149,9 +149,9 @@ impl Link {
 
 impl Shipping for Link {
     fn offer(&self, chunk: &Arc<RedoChunk>, durable: Scn) {
-        let pieces = [piece(chunk)];
+        let slices = [slice_of(chunk)];
         let log_first = self.source.redo_log().current_first();
-        let batch = Batch { pieces: &pieces, log_first, durable, captured: self.source.captured() };
+        let batch = Batch { slices: &slices, log_first, durable, captured: self.source.captured() };
         self.lines.iter().for_each(|line| line.offer(&batch));
     }
 

@@ -1,6 +1,6 @@
 //! The stages of a primary on a simulated machine, stepped by one thread.
 
-use crate::site::{Geometry, ROUND_BYTES, SegmentFile};
+use crate::site::{BATCH_BYTES, Geometry, SegmentFile};
 use crate::{Outcome, lock, trace};
 use rusqlite::Connection;
 use standfast_environment::config::error::InstanceError;
@@ -61,7 +61,7 @@ impl Works {
         if let Some(candidate) = self.candidates.pop_front() {
             advance(&self.environment, &mut self.checkpointer, &self.log, candidate)?;
         }
-        self.checkpointer.round();
+        self.checkpointer.pass();
         Ok(())
     }
 }
@@ -146,11 +146,11 @@ impl PrimaryHost {
         PrimaryHost::open_without(machine, environment, 0)
     }
 
-    /// Like [`PrimaryHost::open_in`]; exactly `left_out` databases must be excluded.
+    /// Like [`PrimaryHost::open_in`]; exactly `offline` databases must be excluded.
     pub fn open_without(
         machine: &Arc<SimMachine>,
         environment: Arc<Environment>,
-        left_out: usize,
+        offline: usize,
     ) -> Outcome<PrimaryHost> {
         let late: Arc<Mutex<Option<Arc<Mutex<Works>>>>> = Arc::default();
         let early: Arc<Mutex<VecDeque<Scn>>> = Arc::default();
@@ -158,9 +158,9 @@ impl PrimaryHost {
         let OpenedPrimary { mut primary, shared, log, .. } =
             open_primary(&environment, helper).map_err(text)?;
         primary.heal_at_once();
-        primary.limit_round(ROUND_BYTES);
+        primary.limit_batch(BATCH_BYTES);
         let databases = shared.all_databases();
-        if databases.len() + left_out != environment.control().databases.len() {
+        if databases.len() + offline != environment.control().databases.len() {
             return Err(format!("opening: {}", environment.alert.last().join("; ")));
         }
         for database in &databases {

@@ -7,7 +7,7 @@ use crate::primary::PrimaryHost;
 use crate::site::{Geometry, SegmentFile};
 use standfast_primary::ship::redo_source::PrimarySource;
 use standfast_testkit::{Rng, SimMachine};
-use standfast_transport::{Piece, RedoSource, StageError};
+use standfast_transport::{RedoSlice, RedoSource, StageError};
 use standfast_types::{DatabaseId, ReleasePosition, Scn};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -65,9 +65,9 @@ pub fn next_redo(
         return Ok(Vec::new());
     }
     let upto = upto.min(from + bytes_max as u64);
-    let pieces = match source.buffered(from, bytes_max) {
-        Some(pieces) => pieces,
-        None => vec![Piece::new(from, Arc::new(source.logged(from, bytes_max)?))],
+    let slices = match source.buffered(from, bytes_max) {
+        Some(slices) => slices,
+        None => vec![RedoSlice::new(from, Arc::new(source.logged(from, bytes_max)?))],
     };
-    Ok(pieces.iter().flat_map(|piece| piece.clip(from, upto).bytes().to_vec()).collect())
+    Ok(slices.iter().flat_map(|slice| slice.clip(from, upto).bytes().to_vec()).collect())
 }

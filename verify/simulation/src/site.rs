@@ -18,13 +18,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Minimum size of a log group: the largest batch of redo (see [`ROUND_BYTES`]), with one record beyond the limit,
+/// Minimum size of a log group: the largest batch of redo (see [`BATCH_BYTES`]), with one record beyond the limit,
 /// fits.
 const GROUP_BYTES_MIN: u64 = 384 << 10;
 /// Directories of the members; an instance has the first one or both.
 pub const MEMBER_NAMES: [&str; 2] = ["redo", "redo2"];
 /// Maximum redo that the primary captures in one batch.
-pub const ROUND_BYTES: usize = 48 << 10;
+pub const BATCH_BYTES: usize = 48 << 10;
 
 /// How much larger the groups of a primary may become: its standbys can take such logs from the start.
 pub const GROWTH_BYTES: u64 = 3 << 16;

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Iterations after which a log switch is blocked for good, because apply could not make room.
-const ROUNDS_MAX: u32 = 8;
+const ATTEMPTS_MAX: u32 = 8;
 
 pub struct StandbyHost {
     pub environment: Arc<Environment>,
@@ -124,17 +124,17 @@ impl StandbyHost {
         let applier = Arc::new(Mutex::new(Some(applier)));
         let make_room = {
             let (environment, applier) = (environment.clone(), applier.clone());
-            let rounds = Mutex::new((0, Scn::ZERO));
+            let attempts = Mutex::new((0, Scn::ZERO));
             move || {
-                let mut rounds = lock(&rounds);
+                let mut attempts = lock(&attempts);
                 let end = shared.hardened();
-                *rounds = if rounds.1 == end { (rounds.0 + 1, end) } else { (0, end) };
+                *attempts = if attempts.1 == end { (attempts.0 + 1, end) } else { (0, end) };
                 let mut applier = lock(&applier);
                 let done = archive_confirmed(&environment, &shared).is_ok()
                     && applier.as_mut().is_some_and(|applier| {
-                        applier.step().is_ok() && (rounds.0 == 0 || applier.sync().is_ok())
+                        applier.step().is_ok() && (attempts.0 == 0 || applier.sync().is_ok())
                     });
-                if !done || rounds.0 > ROUNDS_MAX {
+                if !done || attempts.0 > ATTEMPTS_MAX {
                     shared.stop();
                 }
             }

@@ -161,6 +161,6 @@ fn standby_stop_ends_throttling_of_the_checkpoint_in_flight() {
     let syncs = syncs_of_a_step(Some(reported_at));
     assert!(
         (reported_at..reported_at + 5).contains(&syncs),
-        "{syncs} sync boundaries, told to stop at {reported_at}"
+        "{syncs} sync boundaries, asked to stop at {reported_at}"
     );
 }

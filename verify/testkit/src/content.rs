@@ -132,10 +132,10 @@ impl Content {
         for Unsynced { order, change } in self.unsynced.drain(..) {
             match change {
                 Change::Write { offset, bytes } => {
-                    for (at, piece) in sectors(offset, &bytes) {
+                    for (at, chunk) in sectors(offset, &bytes) {
                         if verdict.survives(order) {
-                            apply(&mut self.durable, &Change::Grow(at + piece.len() as u64));
-                            put(&mut self.durable, at, piece);
+                            apply(&mut self.durable, &Change::Grow(at + chunk.len() as u64));
+                            put(&mut self.durable, at, chunk);
                         }
                     }
                 }
@@ -193,9 +193,9 @@ fn sectors(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
             return None;
         }
         let room = (SECTOR_BYTES - at % SECTOR_BYTES) as usize;
-        let (piece, tail) = rest.split_at(room.min(rest.len()));
-        let result = (at, piece);
-        at += piece.len() as u64;
+        let (chunk, tail) = rest.split_at(room.min(rest.len()));
+        let result = (at, chunk);
+        at += chunk.len() as u64;
         rest = tail;
         Some(result)
     })
@@ -217,8 +217,8 @@ mod tests {
     #[test]
     fn a_write_is_split_at_sector_limits() {
         let bytes = [7; 1100];
-        let pieces: Vec<_> = sectors(500, &bytes).map(|(at, piece)| (at, piece.len())).collect();
-        assert_eq!(pieces, [(500, 12), (512, 512), (1024, 512), (1536, 64)]);
+        let chunks: Vec<_> = sectors(500, &bytes).map(|(at, chunk)| (at, chunk.len())).collect();
+        assert_eq!(chunks, [(500, 12), (512, 512), (1024, 512), (1536, 64)]);
     }
 
     #[test]

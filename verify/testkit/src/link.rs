@@ -90,10 +90,10 @@ impl State {
     fn send(&mut self, direction: usize, data: &[u8]) {
         let mut rest = data;
         while !rest.is_empty() {
-            let (piece, tail) = rest.split_at(self.rng.between(1, rest.len() as u64) as usize);
+            let (chunk, tail) = rest.split_at(self.rng.between(1, rest.len() as u64) as usize);
             let earliest = self.directions[direction].in_flight.back().map_or(self.now, |(at, _)| *at);
             let at = earliest.max(self.now + self.rng.between(0, self.delay_max));
-            self.directions[direction].in_flight.push_back((at, piece.to_vec()));
+            self.directions[direction].in_flight.push_back((at, chunk.to_vec()));
             rest = tail;
         }
         self.deliver();

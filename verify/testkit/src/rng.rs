@@ -40,9 +40,9 @@ impl Rng {
     }
 
     pub fn fill(&mut self, out: &mut [u8]) {
-        for piece in out.chunks_mut(8) {
+        for target in out.chunks_mut(8) {
             let word = self.next_u64().to_le_bytes();
-            piece.copy_from_slice(&word[..piece.len()]);
+            target.copy_from_slice(&word[..target.len()]);
         }
     }
 

@@ -119,5 +119,5 @@ fn a_disk_that_lies_about_syncs_loses_acknowledged_commits() {
         machine.set_lying(true);
         crash_repeatedly(&machine, FULL, *seed).is_err()
     });
-    assert!(lost.count() > 0, "a simulator that believes in lies proves nothing");
+    assert!(lost.count() > 0, "a simulator that trusts lies proves nothing");
 }

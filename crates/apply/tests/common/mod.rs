@@ -36,7 +36,7 @@ pub struct Primary {
     /// The pages after each commit; `None` when they are not recorded.
     pub past: Option<Vec<(Scn, Vec<Vec<u8>>)>>,
     /// Maximum number of vectors in a record; a transaction with more has several records.
-    pub piece: usize,
+    pub record_vectors: usize,
 }
 
 impl Primary {
@@ -50,7 +50,7 @@ impl Primary {
             connection,
             images: Vec::new(),
             past: None,
-            piece: usize::MAX,
+            record_vectors: usize::MAX,
         }
     }
 
@@ -87,10 +87,11 @@ impl Primary {
             }
         }
         let mut scratch = Vec::new();
-        let rest = changes.split_off(changes.len() - changes.len() % self.piece.min(changes.len() + 1));
-        for piece in changes.chunks(self.piece) {
+        let rest =
+            changes.split_off(changes.len() - changes.len() % self.record_vectors.min(changes.len() + 1));
+        for record in changes.chunks(self.record_vectors) {
             let mut builder = RecordBuilder::change(&mut stream.bytes, self.id);
-            for (page, before, after) in piece {
+            for (page, before, after) in record {
                 builder.vector(*page, before.map(Vec::as_slice), after, page_sum(*page, after), &mut scratch);
             }
             builder.finish();
@@ -150,7 +151,7 @@ pub fn history(primary: &mut Primary, stream: &mut Stream, steps: u32, rng: &mut
             3 if rng.chance(30) => "VACUUM".to_owned(),
             _ => format!("UPDATE t SET body=randomblob(90) WHERE id % 31 = {}", rng.below(31)),
         };
-        primary.piece = if rng.chance(20) { 3 } else { usize::MAX };
+        primary.record_vectors = if rng.chance(20) { 3 } else { usize::MAX };
         primary.run(stream, &sql);
     }
 }
@@ -192,9 +193,9 @@ pub fn fresh(standby: &TempDir, workers: usize, limits: Limits) -> Apply {
 }
 
 /// Redo in memory, handed out in small chunks.
-pub struct InPieces<'a>(pub RedoInMemory<'a>);
+pub struct Chunked<'a>(pub RedoInMemory<'a>);
 
-impl RedoSource for InPieces<'_> {
+impl RedoSource for Chunked<'_> {
     fn read(&mut self, from: Scn, upto: Scn, out: &mut Vec<u8>) -> std::io::Result<()> {
         let bytes = &self.0.bytes[from.bytes_since(self.0.first) as usize..];
         let mut end = 0;
@@ -225,7 +226,7 @@ pub fn again(
             .unwrap();
     }
     let from = apply.resume_scn().unwrap();
-    let mut redo = InPieces(RedoInMemory { first: Scn::START, bytes: &stream.bytes });
+    let mut redo = Chunked(RedoInMemory { first: Scn::START, bytes: &stream.bytes });
     let report = apply.recover(from, confirmed, &mut redo).unwrap();
     let stopped_before = |error: &ApplyError| matches!(error, ApplyError::Stopped { .. });
     assert!(report.errors.iter().all(|(_, error)| stopped_before(error)), "{:?}", report.errors);

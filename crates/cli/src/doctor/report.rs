@@ -15,7 +15,7 @@ struct Database {
     /// Directory of the instance that protects it.
     instance: Option<PathBuf>,
     /// Why its marker cannot be used.
-    trouble: Option<String>,
+    error: Option<String>,
     opened: Opened,
 }
 
@@ -76,7 +76,7 @@ impl Report {
                 "path": database.path,
                 "protected": database.instance.is_some(),
                 "instance_directory": database.instance,
-                "marker_error": database.trouble,
+                "marker_error": database.error,
                 "opened_through_vfs": database.opened.with_marker,
                 "opened_without_vfs": database.opened.without,
             })
@@ -102,8 +102,8 @@ impl fmt::Display for Report {
             writeln!(f, "  in process {}: {}", found.process, found.command)?;
         }
         for database in &self.databases {
-            let state = match (&database.instance, &database.trouble) {
-                (_, Some(trouble)) => format!("NOT PROTECTED: {trouble}"),
+            let state = match (&database.instance, &database.error) {
+                (_, Some(error)) => format!("NOT PROTECTED: {error}"),
                 (Some(directory), None) => format!("protected by {}", directory.display()),
                 (None, None) => "NOT PROTECTED".into(),
             };
@@ -134,11 +134,11 @@ fn found_in(image: &Image) -> impl Iterator<Item = Found> {
 }
 
 fn database(path: PathBuf, opened: Opened) -> Database {
-    let (instance, trouble) = match Marker::read(&path) {
+    let (instance, error) = match Marker::read(&path) {
         Ok(marker) => (marker.map(|marker| marker.directory), None),
         Err(error) => (None, Some(error.to_string())),
     };
-    Database { path, instance, trouble, opened }
+    Database { path, instance, error, opened }
 }
 
 /// The library to preload: next to this program, or else in the installation directory.
@@ -179,7 +179,7 @@ fn advise(copies: &[Found], databases: &[Database], preload: &Path) -> Vec<Strin
         let unserved = copies.iter().any(|found| found.is_used && !found.is_served);
         for database in databases {
             let path = database.path.display();
-            match (&database.instance, &database.trouble) {
+            match (&database.instance, &database.error) {
                 (None, None) => add(format!("{path}: run `standfast protect {path}` at its instance")),
                 (_, Some(_)) => add(format!(
                     "{path}: its marker cannot be used: run `standfast protect {path}` at its instance, which writes it \
@@ -217,7 +217,7 @@ mod tests {
         Database {
             path: "/srv/app.db".into(),
             instance: instance.map(PathBuf::from),
-            trouble: None,
+            error: None,
             opened: Opened { with_marker, without },
         }
     }

@@ -42,7 +42,7 @@ pub fn parse(text: &str) -> Result<DestinationConfig, AttributeError> {
             return wrong(word, "SERVICE=HOST:PORT or LOCATION=DIRECTORY comes first");
         }
         if stated.keys.contains(&key) {
-            return wrong(word, "said twice");
+            return wrong(word, "given twice");
         }
         take(&mut destination, &mut stated, word, &key, value)?;
         stated.keys.push(key);

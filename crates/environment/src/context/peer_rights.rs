@@ -4,7 +4,7 @@ use crate::config::error::InstanceError;
 use crate::context::environment::Environment;
 use crate::security::clocks;
 use crate::security::members::as_reported;
-use crate::security::promotion::{Doubt, Word, trusted};
+use crate::security::promotion::{Untrusted, Word, trusted};
 use crate::state::now::now_us;
 use standfast_transport::{
     CertificateGrant, CertificateRequest, CertificateRight, Incarnation, IssuerAt, MemberRights,
@@ -22,7 +22,7 @@ impl Environment {
         destinations.into_iter().map(|destination| destination.name).collect()
     }
 
-    /// The members that this instance endorses, with their rights. An instance that forwards redo also passes on its
+    /// The members that this instance endorses, with their rights. An instance that forwards redo also forwards its
     /// source's endorsements.
     pub fn endorsed_for(&self, forwards: bool) -> Vec<MemberRights> {
         let own = &self.config.instance.name;
@@ -113,15 +113,15 @@ impl Environment {
         }
         let members = self.keeper.members().map_err(unreadable)?;
         let word = Word::of(peer, self.keeper.record_of(peer, newer), proven);
-        let Err(doubt) = trusted(word, own, &members, &self.destination_names()) else { return Ok(()) };
-        let why = match doubt {
-            Doubt::MayNot(name, rights) => format!(
+        let Err(untrusted) = trusted(word, own, &members, &self.destination_names()) else { return Ok(()) };
+        let why = match untrusted {
+            Untrusted::MayNot(name, rights) => format!(
                 "`{name}` may not become primary, `{own}` lists it for: {rights}. Nothing has changed at `{own}`; make `{name}` \
                  again with `standfast standby create`"
             ),
-            Doubt::NoRecord(name) => format!(
+            Untrusted::NoRecord(name) => format!(
                 "`{name}` has not begun it, and shows no signed record of who has. Nothing has changed at `{own}`; if another \
-                 instance is the new primary, configure `{own}` as a destination there: it is believed itself"
+                 instance is the new primary, configure `{own}` as a destination there: it is trusted itself"
             ),
         };
         not_allowed(format!(

@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(is(Err(ErrorKind::NotFound.into())), Some(Finding::Gone));
         assert_eq!(is(Err(ErrorKind::NotADirectory.into())), Some(Finding::Gone));
         let unknown = is(Err(ErrorKind::PermissionDenied.into())).unwrap();
-        assert!(!unknown.is_certain(), "nothing is taken out of service for what cannot be said");
+        assert!(!unknown.is_certain(), "nothing is taken out of service for what is not known");
         assert_eq!(judge(Expected::Exists, Ok(ONE)), None);
         assert_eq!(judge(Expected::Exists, Err(ErrorKind::NotFound.into())), Some(Finding::Gone));
     }
@@ -348,7 +348,7 @@ mod tests {
         places.register("databases", vec![another, place.clone()], changed.clone());
         assert_eq!(places.moved().len(), 1, "it is still gone");
         places.look();
-        assert_eq!(*reported.lock().unwrap(), ["Gone"], "and not told again");
+        assert_eq!(*reported.lock().unwrap(), ["Gone"], "and not reported again");
         places.register("databases", vec![place.clone()], changed.clone());
         // Another file, with the same content.
         std::fs::copy(&away, &path).unwrap();

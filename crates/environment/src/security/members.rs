@@ -193,7 +193,7 @@ impl Members {
         self.endorsed = members.iter().map(|member| (member.name.clone(), member.rights.clone())).collect();
     }
 
-    /// Does [`Members::endorse`] for a source of redo. A source that may not become primary itself passes on what its
+    /// Does [`Members::endorse`] for a source of redo. A source that may not become primary itself forwards what its
     /// primary reports; it cannot add the right to become primary to a member that does not already have it here,
     /// because it could name itself.
     pub fn endorse_as(&mut self, source: &str, members: &[MemberRights]) {
@@ -359,7 +359,7 @@ mod tests {
         let destinations = ["oslo".to_owned(), "reports".to_owned()];
         let reported = members.endorsed_for("paris", &destinations, false);
         assert_eq!(names(&reported), ["near", "oslo", "paris", "reports"]);
-        assert_eq!(reported[3].rights, Rights::never_primary(), "it is said to the others");
+        assert_eq!(reported[3].rights, Rights::never_primary(), "it is reported to the others");
         assert_eq!(names_of(&reported), ["near", "paris"]);
     }
 
@@ -396,7 +396,7 @@ mod tests {
             let mut third = Members::default();
             third.endorse(&here.endorsed_for("south", &[], false));
             assert_eq!(third.rights("reports", &destinations), Rights::default());
-            assert!(third.remove("reports") && !third.remove("reports"), "it may be said here, too");
+            assert!(third.remove("reports") && !third.remove("reports"), "it may be reported here, too");
         }
     }
 
@@ -433,7 +433,7 @@ mod tests {
         assert!(may(&members, "north", Right::Candidate), "as it is known already");
         assert!(!may(&members, "near", Right::Candidate) && !may(&members, "evil", Right::Candidate));
         members.endorse_as("north", &all(&["north", "oslo"]));
-        assert!(may(&members, "oslo", Right::Candidate), "who may become primary is believed");
+        assert!(may(&members, "oslo", Right::Candidate), "who may become primary is trusted");
     }
 
     #[test]

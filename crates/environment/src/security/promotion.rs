@@ -17,7 +17,7 @@ pub enum Word<'a> {
     Began(&'a str),
     /// Reported without proof by this peer, which has presented a certificate for its name but did not begin the
     /// incarnation.
-    PassedOn(&'a str),
+    Forwarded(&'a str),
     /// Reported by this peer over plain TCP, where every name is trusted.
     Plain(&'a str),
 }
@@ -29,7 +29,7 @@ impl<'a> Word<'a> {
             Some(record) => Word::Signed(&record.name),
             // The primary of an incarnation is the instance that began it.
             None if proven && peer.role == Role::Primary => Word::Began(&peer.name),
-            None if proven => Word::PassedOn(&peer.name),
+            None if proven => Word::Forwarded(&peer.name),
             None => Word::Plain(&peer.name),
         }
     }
@@ -37,7 +37,7 @@ impl<'a> Word<'a> {
 
 /// Why a report is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Doubt {
+pub enum Untrusted {
     /// This member has these rights, but not the right to begin an incarnation.
     MayNot(String, Rights),
     /// This member did not begin the incarnation and presents no record of who did; the one that did may lack the
@@ -46,17 +46,22 @@ pub enum Doubt {
 }
 
 /// Whether an instance called `own`, with this list and these destinations, trusts the report.
-pub fn trusted(word: Word<'_>, own: &str, members: &Members, destinations: &[String]) -> Result<(), Doubt> {
+pub fn trusted(
+    word: Word<'_>,
+    own: &str,
+    members: &Members,
+    destinations: &[String],
+) -> Result<(), Untrusted> {
     let (name, rights) = match word {
         // The key of this instance: only this instance holds it.
         Word::Signed(name) if name == own => return Ok(()),
         Word::Signed(name) | Word::Began(name) => (name, members.rights(name, destinations)),
         // The right of the peer that passes the report on says nothing about the instance that began the incarnation.
-        Word::PassedOn(name) => return Err(Doubt::NoRecord(name.to_owned())),
+        Word::Forwarded(name) => return Err(Untrusted::NoRecord(name.to_owned())),
         // A name that is not on the list is accepted; a restriction on the list applies.
         Word::Plain(name) => (name, members.listed_rights(name).cloned().unwrap_or_else(Rights::all)),
     };
-    if rights.has(Right::Candidate) { Ok(()) } else { Err(Doubt::MayNot(name.to_owned(), rights)) }
+    if rights.has(Right::Candidate) { Ok(()) } else { Err(Untrusted::MayNot(name.to_owned(), rights)) }
 }
 
 impl Keeper {
@@ -126,7 +131,7 @@ mod tests {
         assert!(is_trusted(Word::Signed("south")));
         assert_eq!(
             trusted(Word::Signed("reports"), "south", &members, &[]),
-            Err(Doubt::MayNot("reports".to_owned(), Rights::never_primary()))
+            Err(Untrusted::MayNot("reports".to_owned(), Rights::never_primary()))
         );
     }
 
@@ -149,12 +154,12 @@ mod tests {
             certificate: String::new(),
             signature: String::new(),
         };
-        // `north` may become primary. As a standby it passes on what another instance has reported.
+        // `north` may become primary. As a standby it forwards what another instance has reported.
         for role in [Role::Standby, Role::FarSync] {
             let north = peer(role);
             let judged =
                 |record: Option<&Promotion>| trusted(Word::of(&north, record, true), "south", &members, &[]);
-            assert_eq!(judged(None), Err(Doubt::NoRecord("north".into())));
+            assert_eq!(judged(None), Err(Untrusted::NoRecord("north".into())));
             assert!(judged(Some(&record("north"))).is_ok());
             assert!(judged(Some(&record("reports"))).is_err());
         }

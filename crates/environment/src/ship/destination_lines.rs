@@ -18,7 +18,7 @@ pub struct DestinationLines(Mutex<Lines>);
 #[derive(Default)]
 struct Lines {
     reported: VecDeque<Instant>,
-    left_out: u64,
+    omitted: u64,
 }
 
 impl DestinationLines {
@@ -37,18 +37,18 @@ impl DestinationLines {
         }
         if lines.reported.len() < LINES {
             lines.reported.push_back(now);
-            return Some(match std::mem::take(&mut lines.left_out) {
+            return Some(match std::mem::take(&mut lines.omitted) {
                 0 => format!("destination {name}: {event}"),
                 count => {
                     format!("destination {name}: {event}; {count} events before this are not in this log")
                 }
             });
         }
-        lines.left_out += 1;
-        (lines.left_out == 1).then(|| {
+        lines.omitted += 1;
+        (lines.omitted == 1).then(|| {
             hint::in_one_line(
                 format_args!(
-                    "destination {name}: {event}; further events of it are left out for up to an hour"
+                    "destination {name}: {event}; further events of it are omitted for up to an hour"
                 ),
                 Some(
                     "`standfast destination list` shows its state; defer it if its host does this on purpose",
@@ -96,7 +96,7 @@ mod tests {
         let reported: Vec<String> = reported.collect();
         assert_eq!(reported.len(), LINES + 1);
         assert!(reported[LINES - 1].ends_with("reason 255"), "{}", reported[LINES - 1]);
-        assert!(reported[LINES].contains("left out for up to an hour"), "{}", reported[LINES]);
+        assert!(reported[LINES].contains("omitted for up to an hour"), "{}", reported[LINES]);
         let moved = SenderEvent::Resynchronised { acknowledged: Scn(1) };
         assert!((0..1_000).all(|_| lines.line(begun, "far", &moved).is_some()));
         let later = lines.line(begun + PERIOD, "far", &refused(0)).unwrap_or_default();

@@ -21,7 +21,7 @@ impl Refusals {
         let mut reported = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match event {
             // A count of suppressed refusals: the state of refused peers has not changed.
-            ReceiverEvent::LeftOut { .. } => true,
+            ReceiverEvent::Suppressed { .. } => true,
             ReceiverEvent::Refused { refusal, .. } => {
                 reported.retain(|(_, when)| when.elapsed() < REPEATED_AFTER);
                 if reported.iter().any(|(known, _)| known == refusal) {
@@ -56,7 +56,9 @@ mod tests {
         };
         assert!(refusals.is_new(&refused(1, "a")) && !refusals.is_new(&refused(2, "a")));
         assert!(refusals.is_new(&refused(3, "b")) && !refusals.is_new(&refused(4, "a")));
-        assert!(refusals.is_new(&ReceiverEvent::LeftOut { count: 1 }) && !refusals.is_new(&refused(4, "b")));
+        assert!(
+            refusals.is_new(&ReceiverEvent::Suppressed { count: 1 }) && !refusals.is_new(&refused(4, "b"))
+        );
         let other = ReceiverEvent::Connected { primary: "south".into(), from: Scn(1) };
         assert!(refusals.is_new(&other) && refusals.is_new(&refused(5, "a")));
     }

@@ -63,12 +63,12 @@ impl AlertLog {
 
         let (shared, file) = (lines.clone(), path.to_owned());
         let run = move || {
-            let trouble = |error: &Error| _ = shared.to_stderr(&cannot_be_written(&file, error));
+            let on_error = |error: &Error| _ = shared.to_stderr(&cannot_be_written(&file, error));
             sink::run(
                 &shared.file,
                 sink::append_to(file.clone()),
                 |lost| text_line(&lines_lost(lost)),
-                trouble,
+                on_error,
             );
         };
         let started = std::thread::Builder::new().name("alert".into()).spawn(run);
@@ -78,9 +78,9 @@ impl AlertLog {
         let stderr = File::from(stderr.map_err(failed("find stderr for the lines of"))?);
         let shared = lines;
         let run = move || {
-            let trouble = |error: &Error| shared.to_file(&stderr_fails(error));
+            let on_error = |error: &Error| shared.to_file(&stderr_fails(error));
             let lost = |lost| shared.form_on_stderr(&lines_lost(lost));
-            sink::run(&shared.stderr, sink::write_to(stderr), lost, trouble);
+            sink::run(&shared.stderr, sink::write_to(stderr), lost, on_error);
         };
         let started = std::thread::Builder::new().name("alert-stderr".into()).spawn(run);
         started.map_err(failed("begin the thread that writes to stderr what goes to"))?;

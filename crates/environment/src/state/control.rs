@@ -104,8 +104,8 @@ pub struct Control {
     pub replays: Vec<(DatabaseId, Scn)>,
     /// Offline databases (not opened, or failed), and from where on each may lack redo: `checkpoint` does not apply to
     /// them. Removed when they are served again or no longer protected.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<(DatabaseId, Scn)>,
+    #[serde(default, rename = "left_out", skip_serializing_if = "Vec::is_empty")]
+    pub offline: Vec<(DatabaseId, Scn)>,
     /// See [`WholeFile`]; the newest one of each database.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub whole_files: Vec<WholeFile>,
@@ -204,7 +204,7 @@ impl Control {
             next_database: 1,
             copied: false,
             replays: Vec::new(),
-            left_out: Vec::new(),
+            offline: Vec::new(),
             known_files: Vec::new(),
             whole_files: Vec::new(),
             resting_files: Vec::new(),
@@ -253,21 +253,21 @@ impl Control {
     }
 
     /// Returns where recovery of an offline database begins; `None` when the database is not offline.
-    pub fn left_out_from(&self, id: DatabaseId) -> Option<Scn> {
-        self.left_out.iter().find(|(left_out, _)| *left_out == id).map(|(_, from)| *from)
+    pub fn offline_from(&self, id: DatabaseId) -> Option<Scn> {
+        self.offline.iter().find(|(offline, _)| *offline == id).map(|(_, from)| *from)
     }
 
     /// Records that a database is offline and may lack redo from `from` on; a recorded position stays.
-    pub fn leave_out(&mut self, id: DatabaseId, from: Scn) {
-        if self.left_out_from(id).is_none() {
-            self.left_out.push((id, from));
+    pub fn take_offline(&mut self, id: DatabaseId, from: Scn) {
+        if self.offline_from(id).is_none() {
+            self.offline.push((id, from));
         }
     }
 
     /// Returns the position from which offline databases need archived logs; the greatest position when none is
     /// offline.
     pub fn archives_needed_from(&self) -> Scn {
-        self.left_out.iter().map(|(_, from)| *from).min().unwrap_or(Scn(u64::MAX))
+        self.offline.iter().map(|(_, from)| *from).min().unwrap_or(Scn(u64::MAX))
     }
 
     /// Removes a database that is no longer protected; `scn`: the redo before it says so.
@@ -276,7 +276,7 @@ impl Control {
         self.detached.push((id, scn));
         self.databases.retain(|record| record.id != id);
         self.replays.retain(|(other, _)| *other != id);
-        self.left_out.retain(|(other, _)| *other != id);
+        self.offline.retain(|(other, _)| *other != id);
         self.differing.retain(|page| page.database != id);
         self.known_files.retain(|known| known.database != id);
         self.whole_files.retain(|whole| whole.database != id);
@@ -397,7 +397,7 @@ mod tests {
             next_database: 1,
             copied: false,
             replays: vec![],
-            left_out: vec![(DatabaseId(3), Scn(4))],
+            offline: vec![(DatabaseId(3), Scn(4))],
             whole_files: vec![WholeFile {
                 database: DatabaseId(2),
                 scn: Scn(4),
@@ -513,6 +513,13 @@ mod tests {
         assert_eq!(control.free_number(|id| id == DatabaseId(7)), None, "a session has it");
         control.checkpoint = Scn(200);
         assert_eq!(control.free_number(|id| id == DatabaseId(7)), Some(DatabaseId(9)));
+    }
+
+    /// An absent key is an empty list: a file of another release that names it otherwise would read as if all were well.
+    #[test]
+    fn offline_databases_keep_their_key_in_the_control_file() {
+        let written = serde_json::to_value(control()).unwrap();
+        assert_eq!(written["left_out"], serde_json::json!([[3, 4]]));
     }
 
     #[test]

@@ -68,7 +68,7 @@ mod tests {
         {
             assert_eq!(refused(number).map(|(name, _)| name), Some(name));
         }
-        // ext4, XFS, btrfs, overlay, ZFS.
+        // ext4, XFS, btrfs, overlayfs, ZFS.
         for local in [0xEF53, 0x5846_5342, 0x9123_683E, 0x794C_7630, 0x2FC1_2FC1] {
             assert_eq!(refused(local), None);
         }

@@ -54,10 +54,10 @@ fn explained(error: rusqlite::Error) -> InstanceError {
 
 fn fill(sqlite: &Connection, view: &View, table: &Table) -> Result<(), rusqlite::Error> {
     sqlite.execute_batch(&view.create_table())?;
-    let marks = vec!["?"; view.columns.len()].join(",");
+    let placeholders = vec!["?"; view.columns.len()].join(",");
     let places: Vec<Option<usize>> = view.columns.iter().map(|column| table.position(column.name)).collect();
     let transaction = sqlite.unchecked_transaction()?;
-    let mut insert = sqlite.prepare(&format!("INSERT INTO \"{}\" VALUES({marks})", view.name))?;
+    let mut insert = sqlite.prepare(&format!("INSERT INTO \"{}\" VALUES({placeholders})", view.name))?;
     for row in table.rows() {
         let cells = places.iter().map(|place| match place.map(|place| table.cell(row, place)) {
             None | Some(CellRef::Null) => ToSqlOutput::Owned(Value::Null),

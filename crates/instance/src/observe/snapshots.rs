@@ -99,7 +99,7 @@ impl Monitor {
         }
     }
 
-    /// Text for the alert log, if there is news.
+    /// Text for the alert log, if something is new.
     fn changes_of(&mut self, taken: Result<i64, InstanceError>) -> Option<String> {
         let reported = std::mem::replace(&mut self.reported, taken.is_err());
         let error = taken.err().filter(|_| !reported)?;

@@ -231,7 +231,7 @@ fn excluded<'a>(
     control: &'a Control,
 ) -> impl Iterator<Item = DatabaseStatus> + 'a {
     control.databases.iter().filter(|record| shared.database(record.id).is_none()).filter_map(|record| {
-        let from = control.left_out_from(record.id)?;
+        let from = control.offline_from(record.id)?;
         Some(DatabaseStatus {
             redo_needed_from: Some(from.0),
             why: running.environment.why_offline(record.id),
@@ -252,7 +252,7 @@ fn of_database(
     let foreign = database.foreign_processes().into_iter();
     DatabaseStatus {
         failure: database.failure().map(str::to_owned),
-        redo_needed_from: control.left_out_from(record.id).map(|scn| scn.0),
+        redo_needed_from: control.offline_from(record.id).map(|scn| scn.0),
         scn: Some(database.last_commit().0),
         wal_frames: database.header().map(|header| header.frames().into()),
         wal_frames_backfilled: Some(database.backfilled().into()),
@@ -335,7 +335,7 @@ fn destination(running: &Running, at: DestinationStatus, required: bool, capture
         delay_s: at.delay.map(|delay| delay.as_secs()),
         last_heard_us: at.last_heard_us,
         failures: Some(at.failures.into()),
-        last_trouble: at.last_trouble,
+        last_trouble: at.last_error,
         gap: at.gap.map(gap),
     }
 }
@@ -445,7 +445,7 @@ fn received(running: &Running, shared: &Arc<StandbyShared>) -> Received {
         transport_lag_bytes: lags.transport_us.and(missing),
         transport_lag_s: seconds(lags.transport_us),
         apply_lag_s: seconds(lags.apply_us),
-        log_warning: shared.unwise(),
+        log_warning: shared.sizing_warning(),
         ..Received::default()
     }
 }

@@ -69,7 +69,7 @@ impl Running {
                 if let Some((text, _)) = found {
                     return Ok(text);
                 }
-                known = Some(status.last_trouble.unwrap_or_else(|| status.phase.into()));
+                known = Some(status.last_error.unwrap_or_else(|| status.phase.into()));
                 break;
             }
             std::thread::sleep(LOOK);

@@ -39,7 +39,7 @@ const TRY_EVERY: Duration = Duration::from_millis(200);
 
 /// A database that stays offline at a new primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct OfflineDatabase {
     pub database: String,
     /// Last commit that is in it, when known.
     pub applied: Option<Scn>,
@@ -48,7 +48,7 @@ pub struct LeftOut {
     pub redo_from: Option<Scn>,
 }
 
-impl LeftOut {
+impl OfflineDatabase {
     /// Returns the message for the operator.
     pub fn text(&self) -> String {
         let since = self.applied.map_or("an unknown SCN".into(), |scn| format!("SCN {scn}"));
@@ -76,7 +76,7 @@ pub struct FailedOver {
     /// Where the new incarnation begins: the databases hold all earlier redo.
     pub branch: Scn,
     /// Databases that are offline: they do not hold all the redo.
-    pub left_out: Vec<LeftOut>,
+    pub offline: Vec<OfflineDatabase>,
     /// Databases that are served although pages differed when they were last compared, in words.
     pub differing: Vec<String>,
     /// Connections that keep the wal-index of every database as the redo names it, until the primary has opened the
@@ -158,7 +158,7 @@ fn try_again(environment: &Environment, mut applier: Applier) -> Result<Applier,
 }
 
 /// Returns the databases that the new primary would leave offline.
-fn left_out(applier: &Applier) -> Vec<LeftOut> {
+fn offline_databases(applier: &Applier) -> Vec<OfflineDatabase> {
     let control = applier.environment().control();
     let here = applier.redo_still_here();
     let kept = |name: &str| {
@@ -167,7 +167,7 @@ fn left_out(applier: &Applier) -> Vec<LeftOut> {
     };
     let stopped = applier.shared().stopped().databases.into_iter().filter(|stopped| stopped.database != ALL);
     stopped
-        .map(|stopped| LeftOut {
+        .map(|stopped| OfflineDatabase {
             redo_from: kept(&stopped.database),
             database: stopped.database,
             applied: stopped.applied,
@@ -176,19 +176,19 @@ fn left_out(applier: &Applier) -> Vec<LeftOut> {
         .collect()
 }
 
-fn check_left_out(left_out: &[LeftOut], force: bool) -> Result<(), InstanceError> {
-    let Some(first) = left_out.first().filter(|_| !force) else { return Ok(()) };
-    let all: Vec<String> = left_out.iter().map(LeftOut::text).collect();
-    let may_pass = left_out.iter().all(|left_out| left_out.redo_from.is_some());
+fn check_offline(offline: &[OfflineDatabase], force: bool) -> Result<(), InstanceError> {
+    let Some(first) = offline.first().filter(|_| !force) else { return Ok(()) };
+    let all: Vec<String> = offline.iter().map(OfflineDatabase::text).collect();
+    let may_pass = offline.iter().all(|database| database.redo_from.is_some());
     let remedy = match hint::split(&first.reason).1 {
         Some(remedy) if may_pass => format!("{remedy}; then run `standfast failover` again"),
         _ if may_pass => "remove the cause, then run `standfast failover` again".into(),
         _ => "if the primary still runs, `standfast unprotect` and `standfast protect` there copy the database here again".into(),
     };
     Err(InstanceError::refused(
-        format!("the failover would leave out {} of its databases: {}", left_out.len(), all.join("; ")),
+        format!("the failover would leave {} of its databases offline: {}", offline.len(), all.join("; ")),
         format!(
-            "{remedy}; `standfast failover --force` takes over without what is left out, and says whether its redo is kept"
+            "{remedy}; `standfast failover --force` takes over without them, and says whether their redo is kept"
         ),
     ))
 }
@@ -207,7 +207,7 @@ pub fn take_over(
     let received = LentLog(received.clone());
     // Before anything counts as confirmed: a refused standby continues as if nothing had happened.
     let mut applier = try_again(environment, applier)?;
-    check_left_out(&left_out(&applier), force)?;
+    check_offline(&offline_databases(&applier), force)?;
     // Recovery replays up to confirmed: it must not end before what the databases may hold.
     received.confirm_everything()?;
     if let Some(GivenUp { end, to, received }) = received.given_up() {
@@ -233,8 +233,8 @@ pub fn take_over(
         branch.0.saturating_sub(from.0),
         began.elapsed().as_secs_f64()
     ));
-    let mut left_out = left_out(&applier);
-    check_left_out(&left_out, force)?;
+    let mut offline = offline_databases(&applier);
+    check_offline(&offline, force)?;
     let kept = applier.redo_still_here();
     let mut differing = Vec::new();
     for found in
@@ -278,13 +278,13 @@ pub fn take_over(
     let start = LogSwitch { sequence: 1, first_scn: branch, time_us: incarnation.time_us, first_record: 0 };
     let (log, mut writer) = RedoLog::start(environment.disk.clone(), config, identity, start, crc)?;
     note_members(environment, &log)?;
-    let whole = |record: &&DatabaseRecord| left_out.iter().all(|left_out| left_out.database != record.name);
+    let whole = |record: &&DatabaseRecord| offline.iter().all(|database| database.database != record.name);
     let records: Vec<&DatabaseRecord> = control.databases.iter().filter(whole).collect();
     let Opening { records, keepers, known, whole_files, unopened } =
         opening_records(environment, &records, &incarnation)?;
-    check_left_out(&unopened, force)?;
-    left_out.extend(unopened);
-    for database in &left_out {
+    check_offline(&unopened, force)?;
+    offline.extend(unopened);
+    for database in &offline {
         let text = hint::in_one_line(database.text(), Some(&database.remedy()));
         environment.alert.say(format!("failover: {text}"));
     }
@@ -321,11 +321,11 @@ pub fn take_over(
         control.resting_files.clear();
         let unknown = control.databases.iter().map(|record| record.id).filter(|id| !known.contains(id));
         let needs = |id| kept.iter().find(|(kept, _)| *kept == id).map_or(branch, |(_, from)| *from);
-        control.left_out = unknown.map(|id| (id, needs(id))).collect();
+        control.offline = unknown.map(|id| (id, needs(id))).collect();
         // These databases are behind the redo, and their own WAL does not show exactly where.
         control.replays = kept.clone();
     })?;
-    Ok(FailedOver { branch, left_out, differing, keepers })
+    Ok(FailedOver { branch, offline, differing, keepers })
 }
 
 struct Opening {
@@ -333,7 +333,7 @@ struct Opening {
     keepers: Vec<Connection>,
     known: Vec<DatabaseId>,
     whole_files: Vec<WholeFile>,
-    unopened: Vec<LeftOut>,
+    unopened: Vec<OfflineDatabase>,
 }
 
 /// Builds the record of the incarnation, and for each of `databases` that can be opened a record of its position in its
@@ -359,7 +359,7 @@ fn opening_records(
                 keepers.push(connection);
                 known.push(record.id);
             }
-            Err(error) => unopened.push(LeftOut {
+            Err(error) => unopened.push(OfflineDatabase {
                 database: record.name.clone(),
                 applied: Some(*branch),
                 reason: hint::for_terminal(

@@ -96,7 +96,7 @@ pub fn lift(directory: &Path, sure: bool) -> Result<Vec<String>, InstanceError> 
     control.store(&DirectDisk, &paths.control)?;
     let of = by.map_or_else(String::new, |by| {
         format!(
-            " of incarnation {}, of which `{}` spoke: nothing that is said of that incarnation counts here any more",
+            " of incarnation {}, reported by `{}`: reports about that incarnation no longer count here",
             by.incarnation.number, by.peer
         )
     });

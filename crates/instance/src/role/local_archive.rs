@@ -17,7 +17,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const PIECE_BYTES: usize = 1 << 20;
+const BUFFER_BYTES: usize = 1 << 20;
 /// Pause between chunks, which leaves the device to the log writer.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -50,7 +50,7 @@ struct Standing {
     has: Scn,
     failures: u32,
     retry_at: Option<Instant>,
-    trouble: Option<String>,
+    error: Option<String>,
 }
 
 /// The instance whose archived logs are copied, as it is now.
@@ -127,8 +127,8 @@ impl LocalArchives {
                 standing.failures += 1;
                 standing.retry_at = Some(Instant::now() + Duration::from_millis(at.reopen_ms));
                 let text = Some(error.for_terminal());
-                let changes = standing.trouble != text || standing.failures == 1;
-                standing.trouble = text;
+                let changes = standing.error != text || standing.failures == 1;
+                standing.error = text;
                 let last = at.failures_allowed() > 0 && standing.failures == at.failures_allowed();
                 if changes || last {
                     let next = match (last, &at.alternate) {
@@ -191,7 +191,7 @@ impl LocalArchives {
             mandatory: Some(at.mandatory),
             has: Some(standing.has.0).filter(|scn| *scn > 0),
             failures: Some(standing.failures.into()),
-            trouble: standing.trouble,
+            trouble: standing.error,
         }
     }
 }
@@ -242,16 +242,16 @@ fn write_copy(source: &Path, part: &Path, stopping: &dyn Fn() -> bool) -> Result
     let mut to = outside::remove(part)
         .and_then(|()| outside::create_new(part, 0o600))
         .map_err(InstanceError::io("create the archived log", part))?;
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut buffer = vec![0; BUFFER_BYTES];
     loop {
-        let bytes = from.read(&mut piece).map_err(InstanceError::io("read the archived log", source))?;
+        let bytes = from.read(&mut buffer).map_err(InstanceError::io("read the archived log", source))?;
         if bytes == 0 {
             break;
         }
         if stopping() {
             return Err(InstanceError::Failed("the instance is stopping".into()));
         }
-        to.write_all(&piece[..bytes]).map_err(InstanceError::io("write the archived log", part))?;
+        to.write_all(&buffer[..bytes]).map_err(InstanceError::io("write the archived log", part))?;
         std::thread::sleep(PAUSE);
     }
     to.sync_all().map_err(InstanceError::io("sync the archived log", part))

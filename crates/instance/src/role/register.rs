@@ -135,14 +135,14 @@ impl<'a> Copy<'a> {
         let mut source = File::open(path).map_err(reading())?;
         environment.disk.remove(&copy.place).map_err(writing())?;
         let target = environment.disk.create_copy(&copy.place, header.file_bytes).map_err(writing())?;
-        let mut piece = vec![0; 1 << 20];
+        let mut buffer = vec![0; 1 << 20];
         let mut at = 0;
         while at < header.file_bytes {
-            let bytes = (header.file_bytes - at).min(piece.len() as u64) as usize;
-            if source.read_exact(&mut piece[..bytes]).is_err() {
+            let bytes = (header.file_bytes - at).min(buffer.len() as u64) as usize;
+            if source.read_exact(&mut buffer[..bytes]).is_err() {
                 return Err(damaged(path, header.first_scn));
             }
-            target.write(&piece[..bytes], at).map_err(writing())?;
+            target.write(&buffer[..bytes], at).map_err(writing())?;
             at += bytes as u64;
         }
         target.sync().map_err(writing())?;

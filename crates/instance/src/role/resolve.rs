@@ -24,7 +24,7 @@ use standfast_primary::commit::foreign_processes::{self, KernelFile, Wanted};
 use standfast_primary::commit::primary::Entry;
 use standfast_primary::open::divergence::Divergence;
 use standfast_primary::open::foreign_watch;
-use standfast_primary::open::open_primary::{install_hooks, open_left_out};
+use standfast_primary::open::open_primary::{install_hooks, open_offline};
 use standfast_primary::open::protect;
 use standfast_primary::open::rebuild::{self, Base};
 use standfast_primary::open::swap::{self, Settled};
@@ -176,7 +176,7 @@ impl Running {
                 "end the transaction, or the process that has it open",
             ));
         }
-        let Some(from) = control.left_out_from(record.id) else {
+        let Some(from) = control.offline_from(record.id) else {
             let what = format!("database {name} is not offline: there is nothing to decide");
             return Err(InstanceError::refused(what, "`standfast status` shows the state of every database"));
         };
@@ -415,7 +415,7 @@ impl Running {
         let before = environment.control().known_file(record.id);
         let found = LastingIdentity::of(&record.path).ok();
         environment.update_control(|control| control.know_file(record.id, found))?;
-        open_left_out(environment, &primary.threads, &offline.log, record, false).inspect_err(|_| {
+        open_offline(environment, &primary.threads, &offline.log, record, false).inspect_err(|_| {
             // The control file names the file of before again. If that cannot be written, the next attempt records the
             // file that it finds.
             let known = before.map(|known| known.identity);
@@ -480,7 +480,7 @@ impl Running {
             self.environment.note_offline(id, None);
             foreign_watch::let_sessions_in(&self.environment, &segment, database);
         } else {
-            self.environment.update_control(|control| control.leave_out(id, offline.from))?;
+            self.environment.update_control(|control| control.take_offline(id, offline.from))?;
             segment.set_state(id.0, DatabaseState::Offline);
         }
         begun
@@ -520,7 +520,7 @@ impl Running {
 /// Removes the records of the database as excluded.
 fn served(control: &mut standfast_environment::state::control::Control, id: DatabaseId) {
     control.replays.retain(|(other, _)| *other != id);
-    control.left_out.retain(|(other, _)| *other != id);
+    control.offline.retain(|(other, _)| *other != id);
 }
 
 /// Checks the file with `PRAGMA quick_check`: what replaces the standbys' copies must be a readable database.

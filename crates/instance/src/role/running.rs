@@ -14,7 +14,7 @@ use crate::role::create;
 use crate::role::failover;
 use crate::role::far_sync::{self, FarSync};
 use crate::role::history::SharedNotes;
-use crate::role::lag::Marks;
+use crate::role::lag::EndSamples;
 use crate::role::verification::Verification;
 use standfast_documents::status::LocalDestination;
 use standfast_environment::config::error::InstanceError;
@@ -112,7 +112,7 @@ pub struct Running {
     stops_for: OnceLock<String>,
     local: Mutex<Vec<LocalDestination>>,
     notes: SharedNotes,
-    marks: Mutex<Marks>,
+    samples: Mutex<EndSamples>,
     stopping: AtomicBool,
     /// Held while this instance is being fenced: a stop waits until the fence is recorded.
     fencing: Mutex<()>,
@@ -156,7 +156,7 @@ impl Running {
             stops_for: OnceLock::new(),
             local: Mutex::default(),
             notes: SharedNotes::default(),
-            marks: Mutex::default(),
+            samples: Mutex::default(),
             stopping: AtomicBool::new(false),
             fencing: Mutex::default(),
             local_retries: Mutex::default(),

@@ -1,7 +1,7 @@
 //! Answers to requests, as JSON between the instance and the command line. The answers that a module of its own makes
 //! are defined there: `Status`, `Observation`, `VerificationRun`, `Resolution`, `LogChanged`.
 
-use crate::role::failover::LeftOut;
+use crate::role::failover::OfflineDatabase;
 use crate::role::running::role_change::TakenOver;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -89,7 +89,8 @@ pub struct FailedOver {
     /// Whether everything that the primary acknowledged is here; `None` when that is certain.
     pub known: Option<Completeness>,
     /// Databases that stay offline because they lack redo.
-    pub left_out: Vec<ExcludedDatabase>,
+    #[serde(rename = "left_out")]
+    pub offline: Vec<ExcludedDatabase>,
     /// Databases, as text, whose pages differed from the primary's at the last comparison; they are served.
     pub differing: Vec<String>,
 }
@@ -130,14 +131,14 @@ impl From<TakenOver> for FailedOver {
             branch: of.branch,
             drained: of.drained.map(completeness),
             known: of.known.map(completeness),
-            left_out: of.left_out.iter().map(ExcludedDatabase::from).collect(),
+            offline: of.offline.iter().map(ExcludedDatabase::from).collect(),
             differing: of.differing,
         }
     }
 }
 
-impl From<&LeftOut> for ExcludedDatabase {
-    fn from(of: &LeftOut) -> ExcludedDatabase {
+impl From<&OfflineDatabase> for ExcludedDatabase {
+    fn from(of: &OfflineDatabase) -> ExcludedDatabase {
         ExcludedDatabase {
             database: of.database.clone(),
             applied: of.applied,

@@ -129,17 +129,17 @@ pub fn read_request(
     limit: Duration,
 ) -> io::Result<Option<String>> {
     let end = Instant::now() + limit;
-    let (mut line, mut piece) = (Vec::new(), [0; 4096]);
+    let (mut line, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(None);
         }
         stream.set_read_timeout(Some(left))?;
-        let bytes = match stream.read(&mut piece) {
+        let bytes = match stream.read(&mut buffer) {
             Ok(0) if line.is_empty() => return Ok(None),
             Ok(0) => return text(line),
-            Ok(bytes) => &piece[..bytes],
+            Ok(bytes) => &buffer[..bytes],
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 return Ok(None);

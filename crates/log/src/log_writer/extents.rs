@@ -4,10 +4,10 @@ use standfast_io::AlignedBuf;
 use std::sync::Arc;
 
 /// Bytes of redo in an extent of a large write: enough for the device's full speed.
-pub(super) const PIECE_BYTES: usize = 1 << 20;
+pub(super) const EXTENT_BYTES: usize = 1 << 20;
 
 /// The first extent is smaller, because nothing is being written while it is formatted.
-const FIRST_PIECE_BYTES: usize = PIECE_BYTES / 4;
+const FIRST_EXTENT_BYTES: usize = EXTENT_BYTES / 4;
 
 /// Growth step of the buffers: an idle instance holds little, and a busy one seldom grows them.
 const BUFFER_STEP: usize = 256 << 10;
@@ -29,19 +29,19 @@ pub(super) fn total(slices: &[&[u8]]) -> usize {
 }
 
 /// Splits the slices into extents to be written one after the other; a small batch is one extent.
-pub(super) fn pieces<'p, 's>(slices: &'p [&'s [u8]]) -> Vec<&'p [&'s [u8]]> {
-    if total(slices) <= PIECE_BYTES {
+pub(super) fn extents_of<'p, 's>(slices: &'p [&'s [u8]]) -> Vec<&'p [&'s [u8]]> {
+    if total(slices) <= EXTENT_BYTES {
         return vec![slices];
     }
-    let (mut pieces, mut begin, mut bytes) = (Vec::new(), 0, 0);
+    let (mut extents, mut begin, mut bytes) = (Vec::new(), 0, 0);
     for (end, slice) in slices.iter().enumerate() {
-        let enough = if pieces.is_empty() { FIRST_PIECE_BYTES } else { PIECE_BYTES };
+        let enough = if extents.is_empty() { FIRST_EXTENT_BYTES } else { EXTENT_BYTES };
         if bytes > 0 && bytes + slice.len() > enough {
-            pieces.push(&slices[begin..end]);
+            extents.push(&slices[begin..end]);
             (begin, bytes) = (end, 0);
         }
         bytes += slice.len();
     }
-    pieces.push(&slices[begin..]);
-    pieces
+    extents.push(&slices[begin..]);
+    extents
 }

@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(candidates.due(start), None);
         let later = start + AGAIN;
         assert_eq!(candidates.due(later), Some(Scn(5)));
-        assert_eq!(candidates.tried(Scn(5), Err("no room".into()), later), None, "said once");
+        assert_eq!(candidates.tried(Scn(5), Err("no room".into()), later), None, "reported once");
         candidates.add(Scn(9), Instant::now());
         assert_eq!(candidates.due(later), Some(Scn(9)), "the newest, at once");
         assert!(candidates.tried(Scn(9), Err("no inode".into()), later).is_some(), "another cause");

@@ -1,5 +1,5 @@
 //! Checkpoints: the only code that backfills frames of protected databases into their files, resets their WALs, and
-//! advances the position from which recovery starts. One thread runs [`Checkpointer::round`].
+//! advances the position from which recovery starts. One thread runs [`Checkpointer::pass`].
 //!
 //! Only frames that are durable in the local redo log are backfilled (redo before data), and the WAL is synced before
 //! any backfill, so that a power loss never leaves a database file that is ahead of its WAL.
@@ -15,7 +15,7 @@ use crate::commit::primary::PrimaryShared;
 use length::Length;
 use rusqlite::Connection;
 use serde::Serialize;
-use snapshot::mark_of;
+use snapshot::snapshot_of;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::CheckpointConfig;
 use standfast_instruments::{Event, waiting};
@@ -84,7 +84,7 @@ pub struct Checkpointer {
     begun: Instant,
     hurry: Arc<AtomicBool>,
     /// Reported errors that prevent a checkpoint of a database and pass by themselves.
-    troubles: BTreeMap<DatabaseId, String>,
+    errors: BTreeMap<DatabaseId, String>,
     changes: Vec<String>,
 }
 
@@ -99,7 +99,7 @@ impl Checkpointer {
             gate_back_off: GATE_BACK_OFF,
             begun: Instant::now(),
             hurry: Arc::default(),
-            troubles: BTreeMap::new(),
+            errors: BTreeMap::new(),
             changes: Vec::new(),
         }
     }
@@ -109,7 +109,8 @@ impl Checkpointer {
         self.hurry.clone()
     }
 
-    /// For simulations without time, before the first round: the next round tries again after a checkpoint gate that did not lead to a reset.
+    /// For simulations without time, before the first pass: the next pass tries again after a checkpoint gate that did
+    /// not lead to a reset.
     pub fn gate_at_once(&mut self) {
         self.gate_back_off = Duration::ZERO;
     }
@@ -149,7 +150,7 @@ impl Checkpointer {
         let (id, name) = (database.id(), &database.record().name);
         match checkpoint {
             Ok(done) => {
-                if done && self.troubles.remove(&id).is_some() {
+                if done && self.errors.remove(&id).is_some() {
                     self.changes.push(format!("checkpoints of database {name} continue"));
                 }
                 done
@@ -160,19 +161,19 @@ impl Checkpointer {
             }
             Err(error) => {
                 let text = error.to_string();
-                if self.troubles.get(&id) != Some(&text) {
+                if self.errors.get(&id) != Some(&text) {
                     self.changes.push(format!(
                         "a checkpoint of database {name} failed and will be tried again: {text}"
                     ));
-                    self.troubles.insert(id, text);
+                    self.errors.insert(id, text);
                 }
                 false
             }
         }
     }
 
-    /// Visits all databases once. Returns whether any of them was written to since the last round.
-    pub fn round(&mut self) -> bool {
+    /// Visits all databases once. Returns whether any of them was written to since the last pass.
+    pub fn pass(&mut self) -> bool {
         let databases = self.shared.all_databases();
         self.progress.retain(|id, _| databases.iter().any(|database| database.id() == *id));
         let long = self.progress.values().filter(|progress| is_long(progress.frames_seen)).count();
@@ -226,7 +227,7 @@ impl Checkpointer {
         match action {
             Action::Rest => Action::Rest,
             Action::TakeSnapshot => {
-                let snapshot = mark_of(database);
+                let snapshot = snapshot_of(database);
                 self.tell(database, |lifecycle| lifecycle.snapshot(snapshot))
             }
             Action::Backfill { may_pause, defers } => self.backfill_prefix(database, may_pause, defers),
@@ -302,8 +303,8 @@ impl Checkpointer {
         // A pass leaves the frames that arrive during it to the next one, and each is shorter: the gate gets the last
         // of them.
         for _ in 0..PASSES_BEFORE_GATE {
-            let moved = passive_and_synced(&connection, &Pace::PacedUntil(self.hurry.clone()));
-            self.judge(database, moved);
+            let backfilled = passive_and_synced(&connection, &Pace::PacedUntil(self.hurry.clone()));
+            self.judge(database, backfilled);
             if database.failure().is_some() {
                 return None;
             }
@@ -316,8 +317,8 @@ impl Checkpointer {
         segment.close_gate(id);
         // No session begins to write any more: backfill while the last commits wait for their redo.
         if wait_until(start + limit, || !segment.owned(id)) {
-            let moved = passive(&connection, &Pace::AtOnce);
-            self.judge(database, moved);
+            let backfilled = passive(&connection, &Pace::AtOnce);
+            self.judge(database, backfilled);
         }
         let is_quiescent =
             wait_until(start + limit, || !segment.owned(id) && !segment.has_commit_waiters(id));
@@ -348,8 +349,8 @@ impl Checkpointer {
             let end = Instant::now() + limit;
             let mut is_reset = false;
             // The slow part comes before the gate.
-            let moved = passive_and_synced(&connection, &Pace::AtOnce);
-            self.judge(&database, moved);
+            let backfilled = passive_and_synced(&connection, &Pace::AtOnce);
+            self.judge(&database, backfilled);
             while database.failure().is_none() {
                 // Overlapping readers have to be gone all at the same time.
                 segment.close_gate(database.id().0);
@@ -372,7 +373,7 @@ impl Checkpointer {
             }
             let frames = database.header().map_or(0, |header| header.frames());
             let frames = frames.saturating_sub(database.backfilled());
-            let error = self.troubles.get(&database.id()).cloned();
+            let error = self.errors.get(&database.id()).cloned();
             // The next writer restarts a WAL that is completely in the file.
             if frames > 0 || error.is_some() {
                 remainders.push(Remainder { name: database.record().name.clone(), frames, error });
@@ -539,12 +540,12 @@ fn passive(connection: &Connection, pace: &Pace) -> Result<bool, rusqlite::Error
 
 /// Backfills what readers allow and syncs all that was backfilled, so that it is not left to the sync behind the gate.
 fn passive_and_synced(connection: &Connection, pace: &Pace) -> Result<bool, rusqlite::Error> {
-    let moved = passive(connection, pace)?;
+    let backfilled = passive(connection, pace)?;
     if let Ok(guard) = Guard::of(connection) {
         let _wait = waiting(Event::DbFileSync);
         guard.sync_backfilled()?;
     }
-    Ok(moved)
+    Ok(backfilled)
 }
 
 /// Runs a TRUNCATE checkpoint, whose truncation the guard suppresses: the WAL restarts. Announces the new generation
@@ -582,11 +583,11 @@ mod tests {
 
     #[test]
     fn database_holds_only_commits_in_its_file_or_synced_wal() {
-        let [none, c, x, piece] = [0, 100, 120, 150].map(Scn);
+        let [none, c, x, record] = [0, 100, 120, 150].map(Scn);
         assert!(holds(x, c, none, c), "nothing came since");
-        assert!(holds(x, c, c, none) && holds(c, piece, none, c));
-        assert!(!holds(x, piece, none, c) && !holds(x, piece, c, c), "a transaction began before x");
-        assert!(holds(x, piece, piece, none) && holds(x, piece, none, x));
+        assert!(holds(x, c, c, none) && holds(c, record, none, c));
+        assert!(!holds(x, record, none, c) && !holds(x, record, c, c), "a transaction began before x");
+        assert!(holds(x, record, record, none) && holds(x, record, none, x));
         assert!(!holds(x, c, none, none));
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// One thread runs [`DatabaseWriter::round`].
+/// One thread runs [`DatabaseWriter::pass`].
 pub struct DatabaseWriter {
     shared: Arc<PrimaryShared>,
     logs: HashMap<DatabaseId, WriteBack>,
@@ -31,7 +31,7 @@ impl DatabaseWriter {
 
     /// Visits all databases once. It makes nothing durable, and nothing that it meets is an error: a sync covers what
     /// it does not hand over.
-    pub fn round(&mut self) {
+    pub fn pass(&mut self) {
         let databases = self.shared.all_databases();
         self.logs.retain(|id, _| databases.iter().any(|database| database.id() == *id));
         for database in databases.iter().filter(|database| database.failure().is_none()) {

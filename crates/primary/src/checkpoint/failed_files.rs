@@ -39,7 +39,7 @@ impl FailedFiles {
             } else if self.tried.is_some_and(|tried| tried.elapsed() < AGAIN) {
                 continue;
             }
-            match environment.update_control(|control| control.leave_out(id, control.checkpoint)) {
+            match environment.update_control(|control| control.take_offline(id, control.checkpoint)) {
                 Ok(()) => {
                     self.recorded.insert(id);
                 }

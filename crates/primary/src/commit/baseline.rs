@@ -10,7 +10,7 @@ use standfast_format::{RecordBuilder, page_sum};
 use standfast_io::fault::{self, Fault};
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::pace::Pace;
-use standfast_types::{DatabaseId, PIECE_BYTES, PageNo, Scn, WalPosition};
+use standfast_types::{DatabaseId, FULL_RECORD_BYTES, PageNo, Scn, WalPosition};
 use std::time::Duration;
 
 /// A full resync image in progress. It reads from one snapshot while applications continue to write.
@@ -106,12 +106,7 @@ impl BaselineJob {
     ///
     /// # Errors
     /// When SQLite cannot read a page.
-    pub fn copy_piece(
-        &mut self,
-        limit: usize,
-        now_us: u64,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, InstanceError> {
+    pub fn copy_part(&mut self, limit: usize, now_us: u64, out: &mut Vec<u8>) -> Result<bool, InstanceError> {
         let start = out.len();
         if self.next_page == 1 {
             RecordBuilder::baseline(out, self.database, !self.may_lack);
@@ -123,7 +118,7 @@ impl BaselineJob {
                 return Ok(false);
             }
             let mut record = RecordBuilder::change(out, self.database);
-            while self.next_page <= self.pages && record.bytes() < PIECE_BYTES {
+            while self.next_page <= self.pages && record.bytes() < FULL_RECORD_BYTES {
                 let page_no = self.next_page;
                 statement.query_row([page_no], |row| {
                     let image = row.get_ref(1)?.as_blob()?;

@@ -60,7 +60,7 @@ pub struct Database {
     door: Mutex<Door>,
     /// The WAL, open for syncing. One descriptor for all syncs: the kernel reports an error once per descriptor.
     wal: Mutex<Option<VfsFile>>,
-    /// Why nothing that its files are said to hold is trusted any more.
+    /// Why nothing that its files are reported to hold is trusted any more.
     failure: OnceLock<String>,
 }
 
@@ -333,7 +333,7 @@ impl Database {
         let _ = self.failure.set(why);
     }
 
-    /// Why nothing that its files are said to hold is trusted any more; `None` while the database has not failed.
+    /// Why nothing that its files are reported to hold is trusted any more; `None` while the database has not failed.
     pub fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }

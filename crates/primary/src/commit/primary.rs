@@ -8,7 +8,7 @@
 //! 4. the chunk is written durably in all members;
 //! 5. commits are released as far as the local log and every required destination have them.
 //!
-//! If an iteration leaves redo for the next one, as a large transaction does, the next one captures while the chunk is
+//! If a batch leaves redo for the next one, as a large transaction does, the next one captures while the chunk is
 //! written.
 
 mod chunks;
@@ -41,8 +41,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use watched_pages::WatchedPages;
 
-/// A capture iteration ends once it has produced this many bytes, so that a burst does not delay its first commit.
-const ROUND_BYTES: usize = 1 << 20;
+/// A batch of capture ends once it has produced this many bytes, so that a burst does not delay its first commit.
+const CAPTURE_BYTES_MAX: usize = 1 << 20;
 /// Interval at which every database is polled for commits without a notification, whatever else is captured meanwhile.
 const POLL_NS: u64 = 100_000_000;
 /// If an unannounced generation or a torn header persists for this long, the instance repairs it.
@@ -142,11 +142,11 @@ pub struct Primary {
     marks: Vec<CommitMark>,
     in_flight: VecDeque<InFlight>,
     heal_after: Duration,
-    round_bytes: usize,
+    batch_bytes_max: usize,
     anchors_due: bool,
     /// End of the anchor records at the beginning of the current log.
     noted: Scn,
-    /// Something dirty is left for the next iteration, because this one is full.
+    /// Something dirty is left for the next batch, because this one is full.
     left_over: bool,
     /// When gathering into `out` began, by [`monotonic_ns`].
     taken_ns: u64,
@@ -169,7 +169,7 @@ impl Primary {
             marks: Vec::new(),
             in_flight: VecDeque::new(),
             heal_after: HEAL_AFTER,
-            round_bytes: ROUND_BYTES,
+            batch_bytes_max: CAPTURE_BYTES_MAX,
             anchors_due: false,
             noted: Scn::ZERO,
             left_over: false,
@@ -184,9 +184,9 @@ impl Primary {
         self.heal_after = Duration::ZERO;
     }
 
-    /// Limits the redo of one iteration, which must fit into a group; for simulations with small log groups.
-    pub fn limit_round(&mut self, bytes: usize) {
-        self.round_bytes = bytes;
+    /// Limits the redo of one batch, which must fit into a group; for simulations with small log groups.
+    pub fn limit_batch(&mut self, bytes: usize) {
+        self.batch_bytes_max = bytes;
     }
 
     pub fn set_helper(&mut self, helper: Box<dyn SwitchHelper>) {
@@ -352,7 +352,7 @@ impl Primary {
         self.write_out(Then::Wait)
     }
 
-    /// Runs one iteration: commands, then everything dirty.
+    /// Runs one batch: commands, then everything dirty.
     ///
     /// # Errors
     /// Any error here ends the primary; unacknowledged commits stay unacknowledged.
@@ -370,7 +370,7 @@ impl Primary {
         self.step_once()
     }
 
-    /// Runs one iteration without commands; callable from a command.
+    /// Runs one batch without commands; callable from a command.
     ///
     /// # Errors
     /// See [`Primary::step`].
@@ -380,10 +380,10 @@ impl Primary {
         self.taken_ns = monotonic_ns();
         let mut dirty = self.shared.segment.take_dirty();
         dirty.merge(&std::mem::take(&mut self.retry));
-        self.round(&dirty)
+        self.batch(&dirty)
     }
 
-    fn round(&mut self, dirty: &DirtySet) -> Result<Step, InstanceError> {
+    fn batch(&mut self, dirty: &DirtySet) -> Result<Step, InstanceError> {
         let now = now_us();
         for id in dirty.iter() {
             self.capture_database(id, now);
@@ -443,7 +443,7 @@ impl Primary {
             return Err(CaptureError::BadIndex { what }.into());
         }
         if let Some(job) = &mut served.baseline {
-            if job.copy_piece(self.round_bytes, now, &mut self.out)? {
+            if job.copy_part(self.batch_bytes_max, now, &mut self.out)? {
                 let (position, pages) = (job.position(), job.pages());
                 if position.frame > 0 {
                     served.shared.set_changed(self.shared.buffer.captured() + self.out.len() as u64);
@@ -475,7 +475,8 @@ impl Primary {
         let first_mark = self.marks.len();
         let epoch = Epoch { number, raw_salts };
         let before = self.out.len();
-        let outcome = served.capture.capture(epoch, now, self.round_bytes, &mut self.out, &mut self.marks)?;
+        let outcome =
+            served.capture.capture(epoch, now, self.batch_bytes_max, &mut self.out, &mut self.marks)?;
         if let Some(frame) = served.capture.take_unsummed() {
             served.shared.note_unsummed(frame);
         }

@@ -9,7 +9,7 @@ struct Commit {
     end: Scn,
     database: DatabaseId,
     position: ReleasePosition,
-    round: u64,
+    batch: u64,
 }
 
 /// Captured commits that are not released, in stream order. Pure: the caller publishes.
@@ -21,29 +21,29 @@ pub struct ReleaseQueue {
 }
 
 impl ReleaseQueue {
-    /// Adds the commits of one chunk that begins at `first`, captured in iteration `round` of the log writer.
-    pub fn push(&mut self, first: Scn, marks: &[CommitMark], round: u64) {
+    /// Adds the commits of one chunk that begins at `first`, captured in the batch `batch` of the log writer.
+    pub fn push(&mut self, first: Scn, marks: &[CommitMark], batch: u64) {
         for mark in marks {
             let end = first + mark.end as u64;
             debug_assert!(self.commits.back().is_none_or(|last| last.end <= end), "commits out of order");
-            self.commits.push_back(Commit { end, database: mark.database, position: mark.release, round });
+            self.commits.push_back(Commit { end, database: mark.database, position: mark.release, batch });
         }
     }
 
-    /// Takes all commits up to `upto` and passes the newest position of each database in each iteration to `publish`,
-    /// with the number of the iteration, iterations in order.
+    /// Takes all commits up to `upto` and passes the newest position of each database in each batch to `publish`,
+    /// with the number of the batch, batches in order.
     pub fn release(&mut self, upto: Scn, mut publish: impl FnMut(DatabaseId, ReleasePosition, u64)) {
-        let mut round = None;
+        let mut batch = None;
         while let Some(commit) = self.commits.front().copied().filter(|commit| commit.end <= upto) {
-            if let Some(ended) = round.filter(|round| *round != commit.round) {
+            if let Some(ended) = batch.filter(|batch| *batch != commit.batch) {
                 self.newest.drain().for_each(|(database, position)| publish(database, position, ended));
             }
-            round = Some(commit.round);
+            batch = Some(commit.batch);
             self.newest.insert(commit.database, commit.position);
             self.commits.pop_front();
         }
-        if let Some(round) = round {
-            self.newest.drain().for_each(|(database, position)| publish(database, position, round));
+        if let Some(batch) = batch {
+            self.newest.drain().for_each(|(database, position)| publish(database, position, batch));
         }
     }
 
@@ -64,11 +64,11 @@ mod tests {
         CommitMark { database: DatabaseId(database), end, release: ReleasePosition::new(1, frame) }
     }
 
-    /// Returns database, frame and iteration of each published position.
+    /// Returns database, frame and batch of each published position.
     fn release(queue: &mut ReleaseQueue, upto: u64) -> Vec<(u16, u32, u64)> {
         let mut released = Vec::new();
-        queue.release(Scn(upto), |database, position, round| {
-            released.push((database.0, position.frame(), round));
+        queue.release(Scn(upto), |database, position, batch| {
+            released.push((database.0, position.frame(), batch));
         });
         released
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Returns the hook that records that all of the WAL is backfilled. While the control file cannot be written no WAL may
 /// be reset.
-pub fn note_when_all_moved(
+pub fn note_when_all_backfilled(
     environment: &Arc<Environment>,
     database: &Arc<Database>,
 ) -> Box<dyn Fn(u32) -> bool + Send + Sync> {

@@ -101,7 +101,7 @@ pub struct Standing {
     /// The file is as it was recorded when it alone held everything, and the redo has no commit since.
     pub is_as_noted: bool,
     /// An earlier start left it offline: redo that others no longer need is applied to it.
-    pub left_out: bool,
+    pub offline: bool,
     /// Its protection began in the redo since the checkpoint, and that redo does not say where the database stands.
     pub is_new: bool,
     /// The standbys wait for a full resync image of it.
@@ -126,7 +126,7 @@ pub enum Action {
         image: bool,
     },
     /// Leaves the database offline. Nothing is proven of this page.
-    LeaveOut(Option<PageNo>),
+    StayOffline(Option<PageNo>),
 }
 
 impl Standing {
@@ -158,21 +158,21 @@ impl Standing {
                 let image = self.owes_image || self.may_be_foreign && !whole;
                 return Ok(Action::RollForward { from, image });
             }
-            Conclusion::ForeignOnNewest if !self.left_out => return serve(true),
+            Conclusion::ForeignOnNewest if !self.offline => return serve(true),
             // Its image is not complete: nothing was acknowledged.
             Conclusion::NothingToCompare if self.is_new => return serve(true),
             _ => {}
         }
-        if self.has_unknown_wal && (self.is_as_noted || !self.left_out && is_newest_beneath()?) {
+        if self.has_unknown_wal && (self.is_as_noted || !self.offline && is_newest_beneath()?) {
             return serve(true);
         }
         match conclusion {
             // The redo at hand has no commit, so the earlier state is in the file.
-            Conclusion::NothingToCompare if self.has_unknown_wal && !self.left_out && self.follows => {
+            Conclusion::NothingToCompare if self.has_unknown_wal && !self.offline && self.follows => {
                 serve(true)
             }
-            Conclusion::Unproven(page) => Ok(Action::LeaveOut(page)),
-            _ => Ok(Action::LeaveOut(None)),
+            Conclusion::Unproven(page) => Ok(Action::StayOffline(page)),
+            _ => Ok(Action::StayOffline(None)),
         }
     }
 }
@@ -230,9 +230,9 @@ mod tests {
         assert_eq!(action(noted, BEHIND, false, false), Action::Serve { image: true });
         let written = Standing { is_as_noted: false, ..noted };
         assert_eq!(action(written, BEHIND, false, true), Action::Serve { image: true });
-        assert_eq!(action(written, BEHIND, false, false), Action::LeaveOut(None));
-        let left_out = Standing { left_out: true, ..written };
-        assert_eq!(action(left_out, BEHIND, false, true), Action::LeaveOut(None));
+        assert_eq!(action(written, BEHIND, false, false), Action::StayOffline(None));
+        let offline = Standing { offline: true, ..written };
+        assert_eq!(action(offline, BEHIND, false, true), Action::StayOffline(None));
     }
 
     #[test]
@@ -267,10 +267,10 @@ mod tests {
     #[test]
     fn unproven_database_state_takes_the_database_offline() {
         let none = Standing::default();
-        assert_eq!(action(none, Conclusion::Unproven(Some(3)), false, true), Action::LeaveOut(Some(3)));
-        assert_eq!(action(none, Conclusion::NothingToCompare, false, true), Action::LeaveOut(None));
-        let left_out = Standing { left_out: true, ..none };
-        assert_eq!(action(left_out, Conclusion::ForeignOnNewest, false, true), Action::LeaveOut(None));
+        assert_eq!(action(none, Conclusion::Unproven(Some(3)), false, true), Action::StayOffline(Some(3)));
+        assert_eq!(action(none, Conclusion::NothingToCompare, false, true), Action::StayOffline(None));
+        let offline = Standing { offline: true, ..none };
+        assert_eq!(action(offline, Conclusion::ForeignOnNewest, false, true), Action::StayOffline(None));
         let new = Standing { is_new: true, ..none };
         assert_eq!(action(new, Conclusion::NothingToCompare, false, false), Action::Serve { image: true });
         let follows = Standing { has_unknown_wal: true, follows: true, ..none };

@@ -104,7 +104,7 @@ pub struct Comparison<P> {
     /// The range has a record of the database.
     is_known: bool,
     /// A commit was skipped, because the range may begin within it.
-    is_commit_left_out: bool,
+    is_commit_skipped: bool,
     /// Start of a full resync image that is not complete.
     image_from: Option<Scn>,
     seen: HashMap<PageNo, Seen>,
@@ -166,7 +166,7 @@ impl<P: Pages> Comparison<P> {
             start_scn: record.start_scn,
             has_whole_file: whole_at.is_some_and(|scn| scn >= from),
             is_known: false,
-            is_commit_left_out: false,
+            is_commit_skipped: false,
             image_from: None,
             seen: HashMap::new(),
             pending: Vec::new(),
@@ -225,7 +225,7 @@ impl<P: Pages> Comparison<P> {
                     self.begin_again(from);
                 } else if self.awaits_commit {
                     (self.awaits_commit, self.from) = (false, end);
-                    self.is_commit_left_out = true;
+                    self.is_commit_skipped = true;
                     return Ok(());
                 }
                 for vector in vectors {
@@ -322,7 +322,7 @@ impl<P: Pages> Comparison<P> {
             from: self.from,
             from_birth: self.from_birth,
             has_whole_file: self.has_whole_file,
-            is_silent: self.commits == 0 && !self.is_commit_left_out,
+            is_silent: self.commits == 0 && !self.is_commit_skipped,
             ..Evidence::default()
         };
         for (page_no, seen) in &self.seen {

@@ -55,7 +55,7 @@ impl ForeignWatch {
         ForeignWatch { environment, shared, reported: BTreeMap::new(), scanned: None, searched: None }
     }
 
-    pub fn round(&mut self) {
+    pub fn pass(&mut self) {
         let databases = self.shared.all_databases();
         self.reported.retain(|id, _| databases.iter().any(|database| database.id() == *id));
         for database in &databases {

@@ -4,7 +4,7 @@ use crate::checkpoint::checkpointer::redo_before_data;
 use crate::commit::baseline::{BaselineJob, owed_image};
 use crate::commit::database::Database;
 use crate::commit::primary::{Entry, Primary, PrimaryShared, SwitchHelper};
-use crate::commit::whole_file::{note_when_all_moved, stamp_without_wal};
+use crate::commit::whole_file::{note_when_all_backfilled, stamp_without_wal};
 use crate::open::foreign_watch;
 use crate::open::primary_threads::PrimaryThreads;
 use crate::open::reconcile::{self, Anchor, Found, Plan, Scan};
@@ -124,7 +124,7 @@ pub fn open_primary(
     for record in &control.databases {
         // Before anything opens its file.
         if let Err(error) = swap::settle(environment, record) {
-            leave_out(environment, &segment, record, control.checkpoint, &error)?;
+            take_offline(environment, &segment, record, control.checkpoint, &error)?;
             continue;
         }
         let limit = time_left.for_one();
@@ -136,7 +136,7 @@ pub fn open_primary(
                 wait_for_others(environment, &segment, record, control.checkpoint, &error)?;
                 late.databases.push(record.id);
             }
-            Err(error) => leave_out(environment, &segment, record, control.checkpoint, &error)?,
+            Err(error) => take_offline(environment, &segment, record, control.checkpoint, &error)?,
         }
     }
     free_groups(environment, &log, &scan, &reconciled)?;
@@ -145,7 +145,7 @@ pub fn open_primary(
         match begin_serving(environment, &mut primary, database, scan.end, time_left.for_one()) {
             Ok(()) => {}
             Err(error @ InstanceError::StoppedWaiting { .. }) => return Err(error),
-            Err(error) => leave_out(environment, &segment, &record, control.checkpoint, &error)?,
+            Err(error) => take_offline(environment, &segment, &record, control.checkpoint, &error)?,
         }
     }
     begin_recovery_here(environment, &shared, &log, scan.end)?;
@@ -164,7 +164,7 @@ fn begin_recovery_here(
     let served = |id: DatabaseId| shared.database(id).is_some();
     environment.update_control(|control| {
         control.replays.retain(|(id, _)| !served(*id));
-        control.left_out.retain(|(id, _)| !served(*id));
+        control.offline.retain(|(id, _)| !served(*id));
         control.checkpoint = control.checkpoint.max(end);
     })?;
     log.set_checkpoint(environment.control().checkpoint);
@@ -173,7 +173,7 @@ fn begin_recovery_here(
 
 /// Excludes the database from service. It may lack redo from `from` on, or from an SCN recorded earlier. The control
 /// file records that before the checkpoint advances, which keeps the archived logs.
-fn leave_out(
+fn take_offline(
     environment: &Environment,
     segment: &Segment,
     record: &DatabaseRecord,
@@ -181,9 +181,9 @@ fn leave_out(
     error: &InstanceError,
 ) -> Result<(), InstanceError> {
     segment.set_state(record.id.0, DatabaseState::Offline);
-    environment.update_control(|control| control.leave_out(record.id, from))?;
+    environment.update_control(|control| control.take_offline(record.id, from))?;
     environment.note_offline(record.id, Some(error.for_terminal()));
-    let from = environment.control().left_out_from(record.id).unwrap_or(from);
+    let from = environment.control().offline_from(record.id).unwrap_or(from);
     environment.alert.say(format!(
         "database {} cannot be opened: {}",
         record.path.display(),
@@ -192,11 +192,9 @@ fn leave_out(
     let name = &record.name;
     environment.alert.say(hint::in_one_line(
         format_args!(
-            "database {name} is left out; the redo from SCN {from} on is kept for it until a start can open it"
+            "database {name} is offline; the redo from SCN {from} on is kept for it until a start can open it"
         ),
-        Some(&format!(
-            "`standfast database resolve {name}` shows what is known, and decides what counts"
-        )),
+        Some(&format!("`standfast database resolve {name}` shows what is known, and decides what counts")),
     ));
     Ok(())
 }
@@ -214,7 +212,7 @@ fn wait_for_others(
     error: &InstanceError,
 ) -> Result<(), InstanceError> {
     segment.set_state(record.id.0, DatabaseState::Recovering);
-    environment.update_control(|control| control.leave_out(record.id, from))?;
+    environment.update_control(|control| control.take_offline(record.id, from))?;
     let why = match error {
         error if is_written_to(error) => {
             "a transaction that was begun before this start still writes to it".to_owned()
@@ -257,9 +255,9 @@ pub fn open_late(
     if shared.database(id).is_some() {
         return Ok(());
     }
-    match open_left_out(environment, threads, log, record, sessions_confirm) {
+    match open_offline(environment, threads, log, record, sessions_confirm) {
         Err(error) if !error.is_held_by_others() => {
-            leave_out(environment, &shared.segment, record, control.checkpoint, &error)
+            take_offline(environment, &shared.segment, record, control.checkpoint, &error)
         }
         opened => {
             opened?;
@@ -275,7 +273,7 @@ pub fn open_late(
 ///
 /// # Errors
 /// Why it cannot be opened; it stays excluded.
-pub fn open_left_out(
+pub fn open_offline(
     environment: &Arc<Environment>,
     threads: &PrimaryThreads,
     log: &Arc<RedoLog>,
@@ -300,7 +298,7 @@ pub fn open_left_out(
     })?;
     environment.update_control(|control| {
         control.replays.retain(|(other, _)| *other != id);
-        control.left_out.retain(|(other, _)| *other != id);
+        control.offline.retain(|(other, _)| *other != id);
     })?;
     environment.note_offline(id, None);
     match environment.write_marker(record, database.file()) {
@@ -321,19 +319,19 @@ fn free_groups(
     scan: &Scan,
     reconciled: &[Reconciled],
 ) -> Result<(), InstanceError> {
-    let left_out = environment.control().left_out;
-    let is_left_out = |id: DatabaseId| left_out.iter().any(|(other, _)| *other == id);
+    let offline = environment.control().offline;
+    let is_offline = |id: DatabaseId| offline.iter().any(|(other, _)| *other == id);
     let known = |database: &Reconciled| scan.histories.get(&database.database.id())?.stands_at;
     let needing = reconciled
         .iter()
-        .filter(|database| database.image_reason.is_none() && !is_left_out(database.database.id()));
+        .filter(|database| database.image_reason.is_none() && !is_offline(database.database.id()));
     let checkpoint = match needing.map(known).collect::<Option<Vec<Scn>>>() {
         Some(positions) => positions.into_iter().min().unwrap_or(scan.end),
         None => return Ok(()),
     };
     environment.update_control(|control| {
         control.checkpoint = control.checkpoint.max(checkpoint);
-        for (_, from) in control.replays.iter_mut().filter(|(id, _)| !is_left_out(*id)) {
+        for (_, from) in control.replays.iter_mut().filter(|(id, _)| !is_offline(*id)) {
             *from = checkpoint.max(*from);
         }
     })?;
@@ -391,7 +389,7 @@ pub fn install_hooks(
     let (segment, id) = (shared.segment, database.id().0);
     guard.report_write_lock(Box::new(move |held| segment.note_write_lock(id, held)))?;
     guard.before_backfill(redo_before_data(shared, database, limit))?;
-    Ok(guard.all_moved(note_when_all_moved(environment, database))?)
+    Ok(guard.on_all_backfilled(note_when_all_backfilled(environment, database))?)
 }
 
 fn reconcile_database(
@@ -405,7 +403,7 @@ fn reconcile_database(
 ) -> Result<Reconciled, InstanceError> {
     let control = environment.control();
     check_identity(&control, record)?;
-    let left_out = control.left_out_from(record.id);
+    let offline_from = control.offline_from(record.id);
     let database = Arc::new(Database::open_within(record.clone(), environment.vfs_base.as_deref(), limit)?);
     let owed = control.owed_image(record.id);
     database.set_image_may_lack(owed.is_some_and(|owed| owed.may_lack));
@@ -416,14 +414,14 @@ fn reconcile_database(
         let guard = Guard::of(&connection)?;
         // Before any redo is read: an attempt that finds the database locked must not delay the others.
         guard.hold_write_lock_within(limit)?;
-        let recovery = match left_out {
-            Some(from) => Recovery::of_left_out(environment, log, &database, from, scan.end)?,
+        let recovery = match offline_from {
+            Some(from) => Recovery::of_offline(environment, log, &database, from, scan.end)?,
             None => Recovery::since_checkpoint(environment, log, &database, scan, is_power_kept),
         };
         let mut header = make_log_whole(&guard, &database, segment)?;
         // The WAL of an excluded database is trusted as it is, or not at all.
         let is_known = !reconcile::is_lost(header.position());
-        if left_out.is_none()
+        if offline_from.is_none()
             && is_known
             && guard
                 .complete_frames(&mut database.wal_file()?, 1)
@@ -436,13 +434,13 @@ fn reconcile_database(
             check_index(&header, &mut database.wal_file()?, record.page_size)?;
         }
         // An earlier start that excluded this database may have created the shared memory.
-        if !sessions_confirm || left_out.is_some() {
+        if !sessions_confirm || offline_from.is_some() {
             cut_stale_frames(&mut database.wal_file()?, &header, record.page_size)
                 .map_err(InstanceError::io("cut void frames of the write-ahead log of", &record.path))?;
         }
         // A sync may have failed while the database was excluded, and a later successful sync does not reveal what was
         // lost.
-        let sure = left_out.is_none()
+        let sure = offline_from.is_none()
             || write_again(&mut database.wal_file()?, &header, record.page_size)
                 .map_err(InstanceError::io("write the frames again of", &record.path))?;
         if !sure {

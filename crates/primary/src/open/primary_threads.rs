@@ -31,15 +31,15 @@ use wiring::ArchiveOrder;
 
 /// How long a stop waits for published commits that cannot be captured immediately.
 const LAST_CAPTURE: Duration = Duration::from_secs(2);
-/// Yield threshold: after an iteration with this many commits the log writer yields the CPU, so that sessions that
+/// Yield threshold: after a batch with this many commits the log writer yields the CPU, so that sessions that
 /// commit meanwhile share its next write. With fewer commits a yield would only delay that write. See
-/// `docs/decisions/0025-yield-between-rounds.md`.
+/// `docs/decisions/0025-yield-between-batches.md`.
 const YIELD_THRESHOLD: usize = 6;
-const CHECKPOINT_ROUND: Duration = Duration::from_millis(2);
-const QUIET_ROUND: Duration = Duration::from_millis(500);
+const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(2);
+const QUIET_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval at which the database writer checks what to write to disk.
-const WRITE_BACK_ROUND: Duration = Duration::from_millis(2);
-/// Number of iterations without activity after which the checkpointer becomes quiescent.
+const WRITE_BACK_INTERVAL: Duration = Duration::from_millis(2);
+/// Number of passes without activity after which the checkpointer becomes quiescent.
 const QUIET_AFTER: u32 = 25;
 const ARCHIVE_RETRY: Duration = Duration::from_millis(500);
 
@@ -470,14 +470,14 @@ fn run_checkpointer(
     counts: &Mutex<CheckpointCounts>,
 ) {
     precise_sleeps();
-    let mut quiet_rounds = 0;
+    let mut quiet_passes = 0;
     let mut failed = FailedFiles::default();
     let mut candidates = Candidates::default();
     loop {
-        if quiet_rounds >= QUIET_AFTER {
+        if quiet_passes >= QUIET_AFTER {
             quiet.store(true, SeqCst);
         }
-        let pause = if quiet_rounds < QUIET_AFTER { CHECKPOINT_ROUND } else { QUIET_ROUND };
+        let pause = if quiet_passes < QUIET_AFTER { CHECKPOINT_INTERVAL } else { QUIET_INTERVAL };
         let idle = waiting(Event::RdbmsIpcMessage);
         let order = orders.recv_timeout(pause);
         drop(idle);
@@ -495,7 +495,7 @@ fn run_checkpointer(
                 let _ = answer.send(trusted.map(|()| remainders));
             }
             Ok(CheckpointOrder::WakeUp) => {
-                quiet_rounds = 0;
+                quiet_passes = 0;
                 wakes.unpark();
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -514,7 +514,7 @@ fn run_checkpointer(
                 environment.alert.say(changes);
             }
         }
-        quiet_rounds = if checkpointer.round() { 0 } else { quiet_rounds.saturating_add(1) };
+        quiet_passes = if checkpointer.pass() { 0 } else { quiet_passes.saturating_add(1) };
         failed.look(environment, checkpointer.shared());
         for changes in checkpointer.take_events() {
             environment.alert.say(changes);
@@ -525,7 +525,7 @@ fn run_checkpointer(
 
 fn run_foreign_watch(mut watch: ForeignWatch, stop: &AtomicBool) {
     while !stop.load(SeqCst) {
-        watch.round();
+        watch.pass();
         let idle = waiting(Event::RdbmsIpcMessage);
         std::thread::park_timeout(foreign_watch::EVERY);
         drop(idle);
@@ -542,10 +542,10 @@ fn run_database_writer(mut writer: DatabaseWriter, stop: &AtomicBool, quiet: &At
                 writer.rest();
                 std::thread::park();
             }
-            false => std::thread::park_timeout(WRITE_BACK_ROUND),
+            false => std::thread::park_timeout(WRITE_BACK_INTERVAL),
         }
         drop(idle);
-        writer.round();
+        writer.pass();
     }
 }
 
@@ -592,7 +592,7 @@ pub fn advance(
         .collect();
     environment.update_control(|control| {
         for id in failed {
-            control.leave_out(id, control.checkpoint);
+            control.take_offline(id, control.checkpoint);
         }
         control.checkpoint = control.checkpoint.max(scn);
         carried.into_iter().chain(whole).for_each(|whole| control.note_whole(whole));

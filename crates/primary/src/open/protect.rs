@@ -137,7 +137,7 @@ pub fn open_for_protection(
     let metadata = std::fs::metadata(path).map_err(InstanceError::io("read the properties of", path))?;
     if let Some(record) = known_as(&control.databases, path) {
         let what = format!("{shown} is already protected, as database {} ({})", record.id, record.name);
-        if control.left_out_from(record.id).is_some() {
+        if control.offline_from(record.id).is_some() {
             return Err(InstanceError::refused(
                 format!("{what}, but could not be opened when the instance started"),
                 format!(

@@ -354,7 +354,7 @@ pub struct Found {
 
 impl Found {
     /// The beginning of the generation of a WAL that consists only of its header.
-    pub fn beginning(&self) -> Option<WalPosition> {
+    pub fn generation_start(&self) -> Option<WalPosition> {
         self.bare.map(|salts| WalPosition { salts, frame: 0 })
     }
 }
@@ -389,8 +389,9 @@ pub fn decide(history: &History, found: &Found, begin: Scn) -> Plan {
         return Plan::Reapply(Anchor { position, scn: begin, redo_from: begin, frame_page: None, ..*last });
     }
     // The newest occurrence counts: after a recovery the frame numbers of one generation may occur twice.
-    let is_it =
-        |anchor: &Anchor| anchor.position == found.position || Some(anchor.position) == found.beginning();
+    let is_it = |anchor: &Anchor| {
+        anchor.position == found.position || Some(anchor.position) == found.generation_start()
+    };
     if let Some(index) = history.anchors.iter().rposition(is_it) {
         let anchor = history.anchors[index];
         return if index + 1 == history.anchors.len() {

@@ -55,7 +55,7 @@ pub(crate) struct Recovery<'a> {
     /// Recovery begins here, so the files held everything before it.
     begin: Scn,
     end: Scn,
-    left_out: bool,
+    offline: bool,
     /// The shared memory of the last run still exists: there was no power failure since.
     is_power_kept: bool,
 }
@@ -71,12 +71,12 @@ impl<'a> Recovery<'a> {
         let id = database.id();
         let history = scan.histories.get(&id).cloned().unwrap_or_default();
         let checksums = scan.checksums.get(&id).cloned().unwrap_or_default();
-        let (begin, end, left_out) = (scan.begin, scan.end, false);
-        Recovery { environment, log, database, history, checksums, begin, end, left_out, is_power_kept }
+        let (begin, end, offline) = (scan.begin, scan.end, false);
+        Recovery { environment, log, database, history, checksums, begin, end, offline, is_power_kept }
     }
 
     /// Recovers an excluded database. The checkpoint has advanced without it, so its redo may be in archived logs.
-    pub(crate) fn of_left_out(
+    pub(crate) fn of_offline(
         environment: &'a Environment,
         log: &'a Arc<RedoLog>,
         database: &'a Database,
@@ -87,7 +87,7 @@ impl<'a> Recovery<'a> {
         let mut scan = reconcile::scan(log, begin, end, Default::default()).map_err(|error| {
             InstanceError::refused(
                 format!(
-                    "{} was left out and needs the redo from SCN {begin} on: {}",
+                    "{} was offline and needs the redo from SCN {begin} on: {}",
                     record.name,
                     error.as_a_reason()
                 ),
@@ -107,7 +107,7 @@ impl<'a> Recovery<'a> {
             checksums,
             begin,
             end,
-            left_out: true,
+            offline: true,
             is_power_kept: false,
         })
     }
@@ -125,9 +125,9 @@ impl<'a> Recovery<'a> {
         found: &Found,
     ) -> Result<Plan, InstanceError> {
         if let Some((_, from)) = control.replays.iter().find(|(id, _)| *id == self.record().id) {
-            let position = found.beginning().unwrap_or(found.position);
+            let position = found.generation_start().unwrap_or(found.position);
             // Every file without a WAL stands there, whatever its content.
-            let is_any = self.left_out && position == WalPosition::default();
+            let is_any = self.offline && position == WalPosition::default();
             if is_any && !is_marked(control, self.record()) {
                 return Ok(Plan::FindOut("it has no write-ahead log"));
             }
@@ -244,7 +244,7 @@ impl<'a> Recovery<'a> {
         let standing = Standing {
             has_unknown_wal,
             is_as_noted: self.is_as_noted(),
-            left_out: self.left_out,
+            offline: self.offline,
             is_new: self.is_new(),
             owes_image,
             may_be_foreign: foreign != Foreign::Excluded,
@@ -258,7 +258,7 @@ impl<'a> Recovery<'a> {
                 let (position, pages) = self.roll_forward(connection, from)?;
                 Ok((position, pages, image.then_some(why)))
             }
-            Action::LeaveOut(page) => Err(not_proven(record, why, page)),
+            Action::StayOffline(page) => Err(not_proven(record, why, page)),
         }
     }
 
@@ -308,14 +308,14 @@ impl<'a> Recovery<'a> {
     /// Whether the protection of the database began in the redo that recovery reads, without a record of where it
     /// stands.
     fn is_new(&self) -> bool {
-        !self.left_out && self.history.anchors.is_empty() && self.record().start_scn >= self.begin
+        !self.offline && self.history.anchors.is_empty() && self.record().start_scn >= self.begin
     }
 
     /// Whether the files still hold what they held when the incomplete image was begun. Nothing is captured meanwhile,
     /// so no acknowledged commit is missing.
     fn is_as_when_image_began(&self, header: &WalIndexHeader) -> bool {
         let Some(owed) = self.environment.control().owed_image(self.record().id) else { return false };
-        let is_current = !self.left_out
+        let is_current = !self.offline
             && owed.scn >= self.begin
             && self.history.last_commit.is_none_or(|scn| scn <= owed.scn);
         let is_there = if owed.position.frame > 0 {
@@ -339,7 +339,7 @@ impl<'a> Recovery<'a> {
     /// recovery was durably in the WAL that the redo names last, if not in the file.
     fn whole_at(&self, found: &Found) -> Option<Scn> {
         let noted = self.environment.control().whole_file(self.record().id).map(|whole| whole.scn);
-        noted.max((!self.left_out && self.follows(found)).then_some(self.begin))
+        noted.max((!self.offline && self.follows(found)).then_some(self.begin))
     }
 
     /// Whether the file alone holds everything according to its recorded file SCN: since then the file was not written

@@ -8,11 +8,11 @@ use standfast_environment::config::settings::DestinationConfig;
 use standfast_environment::context::environment::Environment;
 use standfast_environment::ship::destination_groups::{Group, Ships, Uses, judge, let_others_go};
 use standfast_environment::ship::destination_lines::DestinationLines;
-use standfast_environment::ship::pieces::piece;
 use standfast_environment::ship::retention::{self, Known};
 use standfast_environment::ship::sender_settings::{
     counts, holder, note_synchronised, policy, report_left_behind, sender_config,
 };
+use standfast_environment::ship::slices::slice_of;
 use standfast_environment::state::control::FencedBy;
 use standfast_instruments::{Cause, RemoteAnswer};
 use standfast_log::{RedoChunk, RedoLog};
@@ -183,9 +183,9 @@ impl Shipping for Destinations {
         if self.senders.is_empty() {
             return;
         }
-        let pieces = [piece(chunk)];
+        let slices = [slice_of(chunk)];
         let log_first = self.log.current_first();
-        let batch = Batch { pieces: &pieces, log_first, durable, captured: self.buffer.captured() };
+        let batch = Batch { slices: &slices, log_first, durable, captured: self.buffer.captured() };
         for sender in &self.senders {
             sender.offer(&batch);
         }

@@ -8,15 +8,15 @@ use standfast_environment::security::members::names_of;
 use standfast_environment::ship::archive_source;
 use standfast_environment::ship::identity::peer_identity;
 use standfast_environment::ship::page_copy::copy_pages;
-use standfast_environment::ship::pieces::{log_switch, pieces};
 use standfast_environment::ship::retention::Copies;
+use standfast_environment::ship::slices::{log_switch, slices};
 use standfast_environment::ship::source_error::{failed, source_error};
 use standfast_format::StreamCrc;
 use standfast_log::RedoLog;
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_transport as transport;
 use standfast_transport::{
-    ArchivedFile, ArchivedLogInfo, DatabaseInfo, IssuerAt, MemberRights, PeerIdentity, Piece, RedoSource,
+    ArchivedFile, ArchivedLogInfo, DatabaseInfo, IssuerAt, MemberRights, PeerIdentity, RedoSlice, RedoSource,
     Refusal, SnapshotInfo, SourceError,
 };
 use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, ReleasePosition, Scn};
@@ -106,8 +106,8 @@ impl RedoSource for PrimarySource {
         self.log.oldest()
     }
 
-    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<Piece>> {
-        pieces(&self.shared.buffer, from, bytes_max)
+    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<RedoSlice>> {
+        slices(&self.shared.buffer, from, bytes_max)
     }
 
     fn logged(&self, from: Scn, bytes_max: usize) -> Result<Vec<u8>, SourceError> {
@@ -122,9 +122,9 @@ impl RedoSource for PrimarySource {
         }
         let durable = self.durable();
         let Some(mut crc) = self.log.stream_crc(durable).map_err(source_error)? else { return Ok(None) };
-        let Some(pieces) = self.buffered(durable, BATCH_BYTES_MAX) else { return Ok(None) };
-        for piece in pieces {
-            crc = crc.after(piece.clip(durable, at).bytes());
+        let Some(slices) = self.buffered(durable, BATCH_BYTES_MAX) else { return Ok(None) };
+        for slice in slices {
+            crc = crc.after(slice.clip(durable, at).bytes());
         }
         Ok((at <= self.captured()).then_some(crc))
     }

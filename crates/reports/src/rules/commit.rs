@@ -119,7 +119,7 @@ fn contradiction(case: &Case<'_>) -> Option<Finding> {
         .with("log file sync", Some(sync), Unit::Seconds)
         .with("difference", Some(off), Unit::Share)
         .remedy(
-            "take a longer interval; if it stays, believe log file sync and the wait events, not the parts",
+            "take a longer interval; if it stays, rely on log file sync and the wait events, not the parts",
         )
         .unless("an interval in which both agree")
     })

@@ -13,7 +13,7 @@ const SWITCHES: u64 = 3;
 /// R16: share of the time that the log writer waits for switches. Our own choice.
 const SWITCH_WAITS: f64 = 0.01;
 /// R16: a shorter cycle through all groups, seconds, leaves no time for checkpoint and archive. Our own choice.
-const ROUND_S: f64 = 30.0;
+const CYCLE_S: f64 = 30.0;
 /// R17: share of the time that the log writer waits for one event. Our own choice.
 const WAITS: f64 = 0.02;
 
@@ -33,7 +33,7 @@ struct WaitedFor {
 const WAITED_FOR: [WaitedFor; 4] = [
     WaitedFor {
         event: Event::LogBufferSpace,
-        title: "redo comes faster than it is written: the log writer has more than a round takes",
+        title: "redo comes faster than it is written: the log writer has more than a batch takes",
         remedy: "a faster device for the log, members on devices of their own; split transactions of many pages",
         unless: "log file parallel write that leaves the device idle most of the time",
     },
@@ -109,8 +109,8 @@ fn switches(case: &Case<'_>) -> Option<Finding> {
     let waited =
         counters.total_s(Event::SwitchCompletion)? + counters.total_s(Event::SwitchCheckpointIncomplete)?;
     let share = waited / counters.seconds;
-    let round = case.interval.groups.map(|groups| each * groups as f64);
-    let is_short = round.is_some_and(|round| round < ROUND_S);
+    let cycle = case.interval.groups.map(|groups| each * groups as f64);
+    let is_short = cycle.is_some_and(|cycle| cycle < CYCLE_S);
     (share >= SWITCH_WAITS || is_short).then(|| {
         let severity = if share >= SWITCH_WAITS { Severity::Warning } else { Severity::Notice };
         let rate = counters.per_second(Statistic::RedoSize);
@@ -123,7 +123,7 @@ fn switches(case: &Case<'_>) -> Option<Finding> {
         )
         .with("a switch every", Some(each), Unit::Seconds)
         .with("share of the time that the log writer waited for switches", Some(share), Unit::Share)
-        .with("the whole log comes round in", round, Unit::Seconds)
+        .with("a cycle through all groups takes", cycle, Unit::Seconds)
         .with("bytes of a group", case.interval.group_bytes.map(|bytes| bytes as f64), Unit::Bytes)
         .with("bytes of a group for a switch every 5 min", rate.map(|rate| rate * SWITCH_S), Unit::Bytes)
         .remedy("make the logs so large (`standfast log group resize`), those of the standbys first")

@@ -52,11 +52,11 @@ fn lost(interval: &Interval, standby: &StandbyFigures) -> Option<Finding> {
         (false, true) => (Severity::Critical, UNPROTECTED),
         (false, false) => (Severity::Warning, 3.0 * ASIDE),
     };
-    let trouble = standby.last_trouble.clone().unwrap_or_else(|| "no reason is known".into());
+    let error = standby.last_trouble.clone().unwrap_or_else(|| "no reason is known".into());
     Some(
         Finding::new("R22 lost", severity, weight, format!("standby {} gets no redo: it is not connected", standby.name))
             .saying(format!("state {state}, commits: {}", standby.standing.as_deref().unwrap_or("unknown")))
-            .saying(trouble)
+            .saying(error)
             .with("transport lag", standby.transport_lag_end.map(|lag| lag as f64), Unit::Bytes)
             .remedy("see whether the standby runs and its address can be reached (`standfast net client`); its alert log says why it refuses")
             .unless("a state of streaming a moment later"),

@@ -56,7 +56,7 @@ fn healthy_pair_produces_no_findings() {
     assert_eq!(found(&alone), []);
     let idle = Load { commits: 0, writes: 0, redo_bytes: 0, events: Vec::new(), ..Load::healthy() };
     assert_eq!(rules_of(&Load { standby_events: Vec::new(), ..idle }), Vec::<&str>::new());
-    assert_eq!(found(&Period::default()), [], "nothing is known, so nothing is said");
+    assert_eq!(found(&Period::default()), [], "nothing is known, so nothing is reported");
 }
 
 /// Returns the places of all values in a document.

@@ -132,7 +132,7 @@ pub fn io(interval: &Interval) -> Section {
         right("p99 ms"),
         right("max ms"),
     ];
-    let note = "What did not happen here is left out. The longest is not known when a longer one came before the interval.";
+    let note = "What did not happen here is omitted. The longest is not known when a longer one came before the interval.";
     with_table(title, note, Table { columns, rows })
 }
 

@@ -55,7 +55,7 @@ fn one(interval: &Interval, standby: &StandbyFigures) -> Section {
     facts.extend(
         standby.delay_s.filter(|delay| *delay > 0).map(|delay| ("apply delay", format!("{delay} s"))),
     );
-    facts.extend(standby.last_trouble.clone().map(|trouble| ("newest trouble", trouble)));
+    facts.extend(standby.last_trouble.clone().map(|error| ("newest error", error)));
     facts.extend(standby.silent.clone().map(|why| ("says nothing of itself", why)));
     let title = format!("Replication: {}", standby.name);
     Section { facts, table: Some(waits(standby)), ..with_notes(&title, lags(standby)) }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Limit of bytes of an answer; a longer one is an error.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-const PIECE_BYTES: usize = 64 << 10;
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// Fetches the rows of a view.
 ///
@@ -23,15 +23,15 @@ pub(super) fn rows(marker: &Marker, view: &str) -> Result<Table, String> {
     let (name, directory) = (&marker.name, marker.directory.display());
     let end = Instant::now() + TIMEOUT;
     let answer = exchange(&marker.sockets().join("control.sock"), view, end).map_err(|why| match why {
-        Trouble::Connect(error) => cannot_connect(marker, &error),
-        Trouble::Io(error) if is_timeout(&error) => format!(
+        AskError::Connect(error) => cannot_connect(marker, &error),
+        AskError::Io(error) if is_timeout(&error) => format!(
             "instance {name} ({directory}) did not answer within {} s: look at `standfast status -D {directory}`",
             TIMEOUT.as_secs()
         ),
-        Trouble::Io(error) => format!(
+        AskError::Io(error) => format!(
             "instance {name} ({directory}) did not answer to the end: {error}. Try again, and look at its alert log"
         ),
-        Trouble::TooLong => format!(
+        AskError::TooLong => format!(
             "the answer of instance {name} ({directory}) has more than {} MiB: ask with `standfast sql -D {directory}`",
             ANSWER_BYTES_MAX >> 20
         ),
@@ -47,7 +47,7 @@ pub(super) fn rows(marker: &Marker, view: &str) -> Result<Table, String> {
 }
 
 #[derive(Debug)]
-enum Trouble {
+enum AskError {
     Connect(std::io::Error),
     Io(std::io::Error),
     TooLong,
@@ -62,7 +62,7 @@ fn cannot_connect(marker: &Marker, error: &std::io::Error) -> String {
             )
         }
         ErrorKind::PermissionDenied => format!(
-            "no permission to ask instance {name} ({directory}): who may connect to control.sock there is said by \
+            "no permission to ask instance {name} ({directory}): who may connect to control.sock there is set by \
              `group` and `mode` in [instance] of its standfast.toml"
         ),
         _ => format!("instance {name} ({directory}) cannot be asked: {error}"),
@@ -74,25 +74,25 @@ fn is_timeout(error: &std::io::Error) -> bool {
 }
 
 /// Sends the request and reads the answer to its end, until `end`.
-fn exchange(socket: &Path, view: &str, end: Instant) -> Result<Vec<u8>, Trouble> {
-    let mut stream = connect(socket).map_err(Trouble::Connect)?;
+fn exchange(socket: &Path, view: &str, end: Instant) -> Result<Vec<u8>, AskError> {
+    let mut stream = connect(socket).map_err(AskError::Connect)?;
     // View names hold nothing that JSON would have to escape.
     let question = format!("{{\"op\":\"view\",\"name\":\"{view}\"}}\n");
-    send(&stream, question.as_bytes()).map_err(Trouble::Io)?;
+    send(&stream, question.as_bytes()).map_err(AskError::Io)?;
     let mut answer = Vec::new();
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Trouble::Io(ErrorKind::TimedOut.into()));
+            return Err(AskError::Io(ErrorKind::TimedOut.into()));
         }
-        stream.set_read_timeout(Some(left)).map_err(Trouble::Io)?;
-        match stream.read(&mut piece) {
+        stream.set_read_timeout(Some(left)).map_err(AskError::Io)?;
+        match stream.read(&mut buffer) {
             Ok(0) => return Ok(answer),
-            Ok(bytes) if answer.len() + bytes > ANSWER_BYTES_MAX => return Err(Trouble::TooLong),
-            Ok(bytes) => answer.extend_from_slice(&piece[..bytes]),
+            Ok(bytes) if answer.len() + bytes > ANSWER_BYTES_MAX => return Err(AskError::TooLong),
+            Ok(bytes) => answer.extend_from_slice(&buffer[..bytes]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(Trouble::Io(error)),
+            Err(error) => return Err(AskError::Io(error)),
         }
     }
 }
@@ -197,7 +197,7 @@ mod tests {
     fn missing_instance_is_not_reported_as_a_timeout() {
         let nowhere = Path::new("/nowhere/control.sock");
         let end = Instant::now() + TIMEOUT;
-        assert!(matches!(exchange(nowhere, "v$log", end), Err(Trouble::Connect(_))));
+        assert!(matches!(exchange(nowhere, "v$log", end), Err(AskError::Connect(_))));
         let long = Path::new("/tmp").join("x".repeat(200));
         assert!(connect(&long).is_err());
     }
@@ -209,7 +209,7 @@ mod tests {
         // The listener never accepts: the connection is established, the request is sent, and no answer comes.
         let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let error = exchange(&path, "v$log", Instant::now() + Duration::from_millis(50)).unwrap_err();
-        assert!(matches!(&error, Trouble::Io(error) if is_timeout(error)), "{error:?}");
+        assert!(matches!(&error, AskError::Io(error) if is_timeout(error)), "{error:?}");
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -20,17 +20,17 @@ use std::path::{Path, PathBuf};
 pub(super) unsafe fn marker(host: &Host, connection: *mut Sqlite3) -> Result<Marker, String> {
     // SAFETY: as the caller promises.
     let files = unsafe { files(host, connection) }?;
-    let mut trouble = None;
+    let mut error = None;
     for file in files {
         match marker_of(&file) {
             Ok(Some(marker)) => return Ok(marker),
             Ok(None) => {}
-            Err(why) => trouble = trouble.or(Some(why)),
+            Err(why) => error = error.or(Some(why)),
         }
     }
     let unprotected = "no database of this connection is protected by Standfast: open or attach one that is (`standfast \
                        protect FILE` protects one), or use `standfast sql -D DIR`";
-    Err(trouble.unwrap_or_else(|| unprotected.into()))
+    Err(error.unwrap_or_else(|| unprotected.into()))
 }
 
 fn marker_of(file: &Path) -> Result<Option<Marker>, String> {

@@ -25,12 +25,12 @@ fn is_full() -> bool {
 }
 
 unsafe extern "C" fn write(file: c_int, data: *const c_void, bytes: usize) -> isize {
-    // SAFETY: SQLite's arguments, passed on.
+    // SAFETY: SQLite's arguments, forwarded.
     if is_full() { -1 } else { unsafe { libc::write(file, data, bytes) } }
 }
 
 unsafe extern "C" fn pwrite(file: c_int, data: *const c_void, bytes: usize, offset: i64) -> isize {
-    // SAFETY: SQLite's arguments, passed on.
+    // SAFETY: SQLite's arguments, forwarded.
     if is_full() { -1 } else { unsafe { libc::pwrite64(file, data, bytes, offset) } }
 }
 

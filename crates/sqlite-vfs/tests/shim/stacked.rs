@@ -38,7 +38,7 @@ unsafe extern "C" fn open(
         if result == ffi::SQLITE_OK {
             file.cast::<Outer>()
                 .write(Outer { base: ffi::sqlite3_file { pMethods: &raw const METHODS }, inner });
-            // Counted by its methods: the shim passes on no sync of a WAL that could be counted below.
+            // Counted by its methods: the shim forwards no sync of a WAL that could be counted below.
             if flags & ffi::SQLITE_OPEN_WAL != 0
                 && (*(*inner).pMethods).xShmMap.is_some()
                 && is_of_shim(inner)
@@ -64,7 +64,7 @@ static SHIM_WRITE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 macro_rules! forward {
     ($($name:ident = $method:ident($($argument:ident: $type:ty),*);)*) => {
         $(unsafe extern "C" fn $name(file: *mut ffi::sqlite3_file $(, $argument: $type)*) -> c_int {
-            // SAFETY: called by SQLite with a file of ours, and passed on.
+            // SAFETY: called by SQLite with a file of ours, and forwarded.
             unsafe {
                 let inner = (*file.cast::<Outer>()).inner;
                 (*(*inner).pMethods).$method.unwrap()(inner $(, $argument)*)

@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn capture_given_first_pages_equals_capture_that_reads_the_wal() {
-        let mut scene = Scene::moved(2);
+        let mut scene = Scene::backfilled(2);
         let application = scene.application();
         let first_pages = FirstPages::default();
         let open = |scene: &Scene| {
@@ -149,7 +149,7 @@ mod tests {
             assert_eq!((reported.frame, reported.committed_frame), (reads.frame, reads.committed_frame));
             assert!(!out[0].is_empty() && out[0] == out[1]);
             assert_eq!(first_pages.take(log.raw_salts), None, "it was used");
-            scene.move_frames().unwrap();
+            scene.backfill().unwrap();
         }
         assert!(reported.take_rewritten_entered() && reads.take_rewritten_entered());
     }

@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn only_images_of_frequently_changed_pages_are_kept() {
-        let scene = Scene::moved(1);
+        let scene = Scene::backfilled(1);
         let application = scene.application();
         application.execute_batch("CREATE TABLE hot(n); INSERT INTO hot VALUES(0)").unwrap();
         let header = scene.guard().wal_header().unwrap();

@@ -51,9 +51,9 @@ impl GuardFile {
 
     /// Asks the [`AllBackfilled`] hook when SQLite syncs this main database file by itself. SQLite does so only at the end
     /// of a checkpoint that has backfilled everything in the WAL (`walCheckpoint`), and keeps the checkpoint lock.
-    fn may_say_all_moved(&self) -> bool {
+    fn may_report_all_backfilled(&self) -> bool {
         let Some(state) = self.state() else { return true };
-        let hook = state.all_moved.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let hook = state.all_backfilled.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let Some(hook) = hook.as_ref() else { return true };
         match self.wal_index().map(|index| (index.attempted(), index.settled_header())) {
             // A WAL that has grown meanwhile, or is about to, is not reset.
@@ -119,7 +119,7 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     }
     // SAFETY: as above.
     let code = unsafe { sync_kind(file, flags) };
-    if code == ffi::SQLITE_OK && guard.kind == Kind::Main && !guard.may_say_all_moved() {
+    if code == ffi::SQLITE_OK && guard.kind == Kind::Main && !guard.may_report_all_backfilled() {
         return ffi::SQLITE_BUSY;
     }
     code

@@ -37,7 +37,7 @@ pub struct GuardState {
     /// This connection reads the database file without the WAL.
     pub(super) reads_file: AtomicBool,
     pub before_backfill: Mutex<Option<BeforeBackfill>>,
-    pub all_moved: Mutex<Option<AllBackfilled>>,
+    pub all_backfilled: Mutex<Option<AllBackfilled>>,
     pub write_lock_hook: OnceLock<WriteLockHook>,
     portions: Mutex<Portions>,
     /// The database was written to since its last sync.

@@ -2,7 +2,7 @@
 //! that keep what readers prevent from being tried all the time. A primary and a standby differ in this.
 
 use super::dialogue::{Action, Look};
-use crate::rewriting::{Mark, room_for};
+use crate::rewriting::{WalSnapshot, room_for};
 use std::time::Duration;
 
 /// Snapshots of (mxFrame, SCN) taken per backfill interval, about.
@@ -47,7 +47,7 @@ pub(super) struct Gated {
     /// Length of the WAL at the last backfill.
     tried_at: u32,
     /// In order. The next backfill is to reach at least one of them.
-    snapshots: Vec<Mark>,
+    snapshots: Vec<WalSnapshot>,
     /// Salts and number of frames that the WAL began with, if this instance has rewritten it.
     first: Option<([u32; 2], u32)>,
 }
@@ -95,11 +95,11 @@ impl Gated {
         prefix.max(self.tried_at.min(look.backfill_frames))
     }
 
-    pub fn add_snapshot(&mut self, snapshot: Option<Mark>) {
+    pub fn add_snapshot(&mut self, snapshot: Option<WalSnapshot>) {
         self.snapshots.extend(snapshot);
     }
 
-    pub fn take_snapshots(&mut self) -> Vec<Mark> {
+    pub fn take_snapshots(&mut self) -> Vec<WalSnapshot> {
         std::mem::take(&mut self.snapshots)
     }
 

@@ -1,4 +1,4 @@
-//! What the machine is told and what it asks for.
+//! Inputs of the machine and its requests.
 
 /// What is to be done with the WAL now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -84,7 +84,7 @@ impl Life {
             }
             "snapshot" => {
                 let header = number("frames").map(|frames| WalIndexHeader::of_test(raw_salts, frames));
-                return machine.snapshot(header.map(|header| Mark { header, scn: Scn(7) }));
+                return machine.snapshot(header.map(|header| WalSnapshot { header, scn: Scn(7) }));
             }
             "snapshots" => {
                 let taken = machine.take_snapshots();
@@ -92,7 +92,7 @@ impl Life {
             }
             "backfilled" => {
                 let scn = Scn(number("scn").unwrap_or(0).into());
-                let suffix = number("behind").map(|moved| Suffix::new(raw_salts, moved, scn));
+                let suffix = number("behind").map(|backfilled| Suffix::new(raw_salts, backfilled, scn));
                 let positions = number("written").map(|written| Positions {
                     raw_salts,
                     written,
@@ -124,7 +124,7 @@ impl Life {
         match self.machine.state() {
             State::Plain => "plain".to_owned(),
             State::Rewritten { frames, .. } => format!("rewritten with {frames}"),
-            State::Deferred(suffix) => format!("deferred behind {}", suffix.moved()),
+            State::Deferred(suffix) => format!("deferred behind {}", suffix.backfilled()),
         }
     }
 }

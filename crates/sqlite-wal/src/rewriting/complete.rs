@@ -26,8 +26,8 @@ impl Guard<'_> {
     /// # Errors
     /// The SQLite error of a failed checkpoint, when the WAL cannot be read or the database file cannot be written.
     pub fn complete_backfill(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<bool, rusqlite::Error> {
-        let Some(left_out) = self.left_out(wal, page_size).ok().flatten() else { return Ok(false) };
-        if left_out.is_empty() {
+        let Some(skipped) = self.skipped(wal, page_size).ok().flatten() else { return Ok(false) };
+        if skipped.is_empty() {
             return Ok(true);
         }
         let exclusive = |action| self.file().shm_lock(READ_FILE_LOCK, 1, action | ffi::SQLITE_SHM_EXCLUSIVE);
@@ -35,7 +35,7 @@ impl Guard<'_> {
             return Ok(false);
         }
         let mut image = vec![0; page_size.bytes()];
-        let written = left_out.iter().try_for_each(|(page_no, frame)| {
+        let written = skipped.iter().try_for_each(|(page_no, frame)| {
             match wal.read_at(&mut image, image_offset(*frame, page_size.bytes())) {
                 Ok(true) => self.write_page(&image, *page_no),
                 Ok(false) | Err(_) => Err(ffi::SQLITE_IOERR_READ),
@@ -50,15 +50,15 @@ impl Guard<'_> {
 
     /// Pages that have frames among the backfilled ones, but also a newer frame that the checkpoint may have seen, each
     /// with its newest backfilled frame.
-    fn left_out(
+    fn skipped(
         &self,
         wal: &mut VfsFile,
         page_size: PageSize,
     ) -> Result<Option<Vec<(PageNo, u32)>>, GuardError> {
         let header = self.settled_wal_header()?;
-        let moved = self.wal_index()?.backfilled();
+        let backfilled = self.wal_index()?.backfilled();
         let seen = self.seen_by_checkpoint();
-        if moved == 0 || seen < moved || seen > header.frames() {
+        if backfilled == 0 || seen < backfilled || seen > header.frames() {
             return Ok(None);
         }
         let regions = WalIndexRegions::of(self.file(), seen).ok_or(GuardError::NoWal)?;
@@ -67,53 +67,54 @@ impl Guard<'_> {
             let whole = wal.read_at(&mut head, frame_offset(frame, page_size.bytes())).unwrap_or(false);
             whole.then(|| FrameHead::of(&head).commit_pages)
         };
-        let Some(database_pages) = commit(moved).filter(|pages| *pages > 0) else { return Ok(None) };
+        let Some(database_pages) = commit(backfilled).filter(|pages| *pages > 0) else { return Ok(None) };
         let is_no_smaller = |pages: u32| pages == 0 || pages >= database_pages;
-        if !(moved + 1..=seen).all(|frame| commit(frame).is_some_and(is_no_smaller)) {
+        if !(backfilled + 1..=seen).all(|frame| commit(frame).is_some_and(is_no_smaller)) {
             return Ok(None);
         }
-        let mut newer: BTreeSet<PageNo> = (moved + 1..=seen).map(|frame| regions.page_of(frame)).collect();
-        let mut left_out = Vec::new();
-        for frame in (1..=moved).rev() {
+        let mut newer: BTreeSet<PageNo> =
+            (backfilled + 1..=seen).map(|frame| regions.page_of(frame)).collect();
+        let mut skipped = Vec::new();
+        for frame in (1..=backfilled).rev() {
             if newer.is_empty() {
                 break;
             }
             let page_no = regions.page_of(frame);
             if newer.remove(&page_no) && page_no <= database_pages {
-                left_out.push((page_no, frame));
+                skipped.push((page_no, frame));
             }
         }
-        left_out.sort_unstable();
-        Ok(Some(left_out))
+        skipped.sort_unstable();
+        Ok(Some(skipped))
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use crate::rewriting::Mark;
+    use crate::rewriting::WalSnapshot;
     use crate::scene::{Scene, ok, total};
     use rusqlite::Connection;
 
-    /// A WAL with a reader that has seen the sum 100, where the mark is, and that continues with `later`.
-    fn held_back(later: &str) -> (Scene, Connection, Mark) {
-        let scene = Scene::moved(1);
+    /// A WAL with a reader that has seen the sum 100, where the snapshot is, and that continues with `later`.
+    fn held_back(later: &str) -> (Scene, Connection, WalSnapshot) {
+        let scene = Scene::backfilled(1);
         let application = scene.application();
         scene.change_all(&application, 1);
         let reader = scene.application();
         reader.execute_batch("BEGIN").unwrap();
         assert_eq!(total(&reader), 100);
-        let mark = scene.mark();
+        let snapshot = scene.snapshot();
         application.execute_batch(later).unwrap();
-        (scene, reader, mark)
+        (scene, reader, snapshot)
     }
 
     #[test]
     fn file_alone_holds_the_state_that_the_oldest_reader_sees() {
-        let (mut scene, reader, mark) = held_back(
+        let (mut scene, reader, snapshot) = held_back(
             "UPDATE t SET n = n + 1 WHERE id <= 20; UPDATE t SET n = n + 1 WHERE id BETWEEN 11 AND 30",
         );
-        assert!(scene.move_frames_of(mark).is_some());
+        assert!(scene.backfill_upto(snapshot).is_some());
         assert!(scene.guard().wal_index().unwrap().backfilled() < scene.frames());
         assert_eq!(scene.recovered(&[("", scene.file(""))]), ok(100));
         assert_eq!((total(&reader), total(&scene.application())), (100, 140));
@@ -128,14 +129,14 @@ mod tests {
 
     #[test]
     fn file_that_may_lack_pages_has_no_file_scn() {
-        let (mut scene, reader, mark) = held_back("DELETE FROM t WHERE id > 10; VACUUM");
-        assert_eq!(scene.move_frames_of(mark), None, "the database became smaller");
+        let (mut scene, reader, snapshot) = held_back("DELETE FROM t WHERE id > 10; VACUUM");
+        assert_eq!(scene.backfill_upto(snapshot), None, "the database became smaller");
         drop(reader);
-        assert!(scene.move_frames().is_some());
+        assert!(scene.backfill().is_some());
 
-        let (mut scene, reader, mark) = held_back("UPDATE t SET n = n + 1");
-        assert!(scene.move_frames_of(mark).is_some());
-        assert_eq!(scene.move_frames_of(mark), None, "nothing was left to be moved");
+        let (mut scene, reader, snapshot) = held_back("UPDATE t SET n = n + 1");
+        assert!(scene.backfill_upto(snapshot).is_some());
+        assert_eq!(scene.backfill_upto(snapshot), None, "nothing was left to be backfilled");
         assert_eq!(total(&reader), 100);
     }
 }

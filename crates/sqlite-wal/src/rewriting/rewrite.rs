@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 /// Bytes per write: SQLite's VFS for Unix takes less than 128 KiB in one call.
-const PIECE_BYTES: usize = 124 << 10;
+const WRITE_BYTES: usize = 124 << 10;
 /// Largest WAL that is rewritten, in bytes. The new WAL is built in memory, so that new transactions wait for its
 /// writing only.
 const MOST_BYTES: usize = 32 << 20;
@@ -143,7 +143,7 @@ impl Guard<'_> {
     /// index leads to.
     fn repair_wal(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<(), RewriteError> {
         let header = self.settled_wal_header()?;
-        let moved = self.wal_index()?.backfilled();
+        let backfilled = self.wal_index()?.backfilled();
         let regions = WalIndexRegions::of(self.file(), header.frames()).ok_or(GuardError::NoWal)?;
         let mut head = [0; WAL_HEADER_BYTES];
         wal.read_at(&mut head, 0)?;
@@ -156,7 +156,7 @@ impl Guard<'_> {
             let page_no = regions.page_of(frame);
             // The end of the transaction: the last of the backfilled frames has one only if no frame follows.
             let mut commit = if frame == header.frames() { header.database_pages() } else { 0 };
-            if frame > moved {
+            if frame > backfilled {
                 let is_there = wal.read_at(&mut old, frame_offset(frame, page_size.bytes()))?;
                 let head = FrameHead::of(&old);
                 if !is_there || head.salts != header.salts() {
@@ -164,7 +164,7 @@ impl Guard<'_> {
                 }
                 commit = head.commit_pages;
             }
-            whole.append(page_no, commit, |image| match frame > moved {
+            whole.append(page_no, commit, |image| match frame > backfilled {
                 true => {
                     image.copy_from_slice(&old[WAL_FRAME_HEADER_BYTES..]);
                     Ok(())
@@ -174,7 +174,7 @@ impl Guard<'_> {
                     std::io::Error::other(format!("reading page {page_no}: {}", crate::sqlite_code(code)))
                 }),
             })?;
-            if frame > moved {
+            if frame > backfilled {
                 let sum = FrameHead::of(&old).sum;
                 // An earlier attempt got this far, and wrote what would be written now.
                 let is_repaired = sum == whole.frame_checksum();
@@ -188,7 +188,7 @@ impl Guard<'_> {
             }
             if frame == header.frames() || whole.bytes().len() >= REPAIRED_AT_ONCE {
                 let bytes = whole.take_bytes();
-                write_pieces(wal, &bytes, offset)?;
+                write_in_chunks(wal, &bytes, offset)?;
                 offset += bytes.len() as u64;
             }
         }
@@ -220,18 +220,18 @@ impl Guard<'_> {
         page_size: PageSize,
     ) -> Result<Option<Prepared>, RewriteError> {
         let index = self.wal_index()?;
-        let moved = index.backfilled();
-        let room = moved.min(most_frames(page_size));
+        let backfilled = index.backfilled();
+        let room = backfilled.min(most_frames(page_size));
         let Some(new) = self.begin_log(wal, page_size, room)? else { return Ok(None) };
         let mut prepared = Prepared { new, old: self.settled_wal_header()?, room };
-        let mut taken = self.take_changed(wal, moved, &mut prepared)?;
+        let mut taken = self.take_changed(wal, backfilled, &mut prepared)?;
         for _ in 1..LOOKS {
             if taken.is_some_and(|frames| frames > FEW) {
                 let known = prepared.old.frames();
                 taken = self.take_changed(wal, known, &mut prepared)?;
             }
         }
-        Ok(taken.filter(|_| prepared.new.frames() > 0 && index.attempted() == moved).map(|_| prepared))
+        Ok(taken.filter(|_| prepared.new.frames() > 0 && index.attempted() == backfilled).map(|_| prepared))
     }
 
     /// Adds the newest version of each page that is in the WAL after frame `after`. Returns the number of these pages;
@@ -286,7 +286,7 @@ impl Guard<'_> {
             fault::check(Fault::LogRewrite)?;
             wal.write_durably(new.head(), 0)?;
             fault::check(Fault::LogRewrite)?;
-            write_pieces(wal, new.bytes(), WAL_HEADER_BYTES as u64)?;
+            write_in_chunks(wal, new.bytes(), WAL_HEADER_BYTES as u64)?;
             is_whole();
             fault::check(Fault::LogRewrite)?;
             let published = NewHeader {
@@ -360,9 +360,9 @@ fn frame_sum(before: [u32; 2], frame: &[u8]) -> [u32; 2] {
     sum.words()
 }
 
-fn write_pieces(wal: &mut VfsFile, bytes: &[u8], offset: u64) -> std::io::Result<()> {
-    for (at, piece) in (0..).step_by(PIECE_BYTES).zip(bytes.chunks(PIECE_BYTES)) {
-        wal.write_at(piece, offset + at)?;
+fn write_in_chunks(wal: &mut VfsFile, bytes: &[u8], offset: u64) -> std::io::Result<()> {
+    for (at, chunk) in (0..).step_by(WRITE_BYTES).zip(bytes.chunks(WRITE_BYTES)) {
+        wal.write_at(chunk, offset + at)?;
     }
     Ok(())
 }
@@ -371,14 +371,14 @@ fn write_pieces(wal: &mut VfsFile, bytes: &[u8], offset: u64) -> std::io::Result
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::rewriting::{Mark, Suffix};
+    use crate::rewriting::{Suffix, WalSnapshot};
     use crate::scene::{Scene, TIMEOUT, ok, size, total};
     use rusqlite::Connection;
     use standfast_types::Scn;
 
     #[test]
     fn rewritten_wal_keeps_only_the_newest_version_of_each_page() {
-        let mut scene = Scene::moved(2);
+        let mut scene = Scene::backfilled(2);
         let application = scene.application();
         for round in 1..=5 {
             scene.change_all(&application, 10);
@@ -391,7 +391,7 @@ mod tests {
             // Another process recovers the WAL from the file.
             assert_eq!(scene.recovered(&[("", scene.file("")), ("-wal", scene.file("-wal"))]), ok(sum));
             scene.change_all(&application, 2);
-            assert_eq!(scene.move_frames().unwrap().moved(), scene.frames() - 1);
+            assert_eq!(scene.backfill().unwrap().backfilled(), scene.frames() - 1);
             assert_eq!(scene.recovered(&[("", scene.file(""))]), ok(sum + 100), "the file alone has it");
         }
         scene.change_all(&application, 1);
@@ -402,18 +402,18 @@ mod tests {
     /// The next writer resets a WAL that is fully backfilled, perhaps before the index is set to say otherwise.
     #[test]
     fn backfill_of_one_wal_is_not_recorded_for_the_next() {
-        let scene = Scene::moved(2);
+        let scene = Scene::backfilled(2);
         let application = scene.application();
         let guard = scene.guard();
         scene.change_all(&application, 1);
         scene.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
-        let mark = Mark { header: guard.wal_header().unwrap(), scn: Scn(7) };
+        let snapshot = WalSnapshot { header: guard.wal_header().unwrap(), scn: Scn(7) };
         application.execute_batch("BEGIN IMMEDIATE").unwrap();
-        assert_eq!(Suffix::behind(&guard, &[mark], 1000), None, "a connection writes");
+        assert_eq!(Suffix::behind(&guard, &[snapshot], 1000), None, "a connection writes");
         application.execute_batch("UPDATE t SET n = n + 1; COMMIT").unwrap();
-        assert!(guard.wal_header().unwrap().raw_salts() != mark.header.raw_salts());
-        assert!(!guard.set_backfilled(&mark.header, mark.header.frames() - 1));
-        assert_eq!(Suffix::behind(&guard, &[mark], 1000), None);
+        assert!(guard.wal_header().unwrap().raw_salts() != snapshot.header.raw_salts());
+        assert!(!guard.set_backfilled(&snapshot.header, snapshot.header.frames() - 1));
+        assert_eq!(Suffix::behind(&guard, &[snapshot], 1000), None);
         assert_eq!(guard.wal_index().unwrap().backfilled(), 0);
         assert_eq!((total(&application), total(&scene.application())), (200, 200));
     }
@@ -422,22 +422,22 @@ mod tests {
     #[test]
     fn transaction_reading_the_file_alone_can_still_write() {
         let scene = || {
-            let scene = Scene::moved(2);
+            let scene = Scene::backfilled(2);
             let application = scene.application();
             scene.change_all(&application, 1);
-            let mark = scene.mark();
+            let snapshot = scene.snapshot();
             scene.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
             application.busy_timeout(TIMEOUT).unwrap();
             application.execute_batch("BEGIN").unwrap();
             assert_eq!(total(&application), 150);
-            (scene, application, mark)
+            (scene, application, snapshot)
         };
         let resumes = |application: &Connection| {
             application.execute_batch("UPDATE t SET n = n + 1 WHERE id = 1; COMMIT").unwrap();
             assert_eq!(total(application), 151);
         };
-        let (mut rewritten, application, mark) = scene();
-        assert!(Suffix::behind(&rewritten.guard(), &[mark], 1000).is_some());
+        let (mut rewritten, application, snapshot) = scene();
+        assert!(Suffix::behind(&rewritten.guard(), &[snapshot], 1000).is_some());
         assert_eq!(rewritten.rewrite(), None, "a connection reads");
         resumes(&application);
 
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn rewritten_wal_holds_changes_made_after_its_preparation() {
-        let mut scene = Scene::moved(4);
+        let mut scene = Scene::backfilled(4);
         let application = scene.application();
         scene.change_all(&application, 2);
         let prepared = scene.prepare().unwrap();
@@ -478,7 +478,7 @@ mod tests {
 
     #[test]
     fn prepared_wal_is_void_after_many_changes_but_not_after_a_shrink() {
-        let mut scene = Scene::moved(2);
+        let mut scene = Scene::backfilled(2);
         let application = scene.application();
         scene.change_all(&application, 2);
         let prepared = scene.prepare().unwrap();
@@ -494,7 +494,7 @@ mod tests {
     /// Whatever frames of the new WAL a power loss leaves, the state is the one after some commit.
     #[test]
     fn partly_rewritten_wal_recovers_to_the_file_or_the_new_state() {
-        let mut scene = Scene::moved(4);
+        let mut scene = Scene::backfilled(4);
         let application = scene.application();
         scene.change_all(&application, 4);
         let (file, old) = (scene.file(""), scene.file("-wal"));
@@ -528,7 +528,7 @@ mod tests {
     #[test]
     fn inconsistent_wal_is_detected_and_repaired_under_readers() {
         for frames in [0, 20] {
-            let mut scene = Scene::moved(4);
+            let mut scene = Scene::backfilled(4);
             let application = scene.application();
             scene.change_all(&application, 4);
             let guard = Guard::of(&scene.instance).unwrap();
@@ -561,14 +561,14 @@ mod tests {
 
     #[test]
     fn inconsistent_wal_with_a_lost_frame_is_not_repaired() {
-        let mut scene = Scene::moved(4);
+        let mut scene = Scene::backfilled(4);
         let application = scene.application();
         scene.change_all(&application, 4);
         let guard = Guard::of(&scene.instance).unwrap();
-        let (moved, frames) = (guard.wal_index().unwrap().backfilled(), scene.frames());
+        let (backfilled, frames) = (guard.wal_index().unwrap().backfilled(), scene.frames());
         let new = guard.begin_log(&mut scene.wal, size(), 1).unwrap().unwrap();
         scene.wal.write_at(new.head(), 0).unwrap();
-        for frame in [moved + 2, frames - 1, frames] {
+        for frame in [backfilled + 2, frames - 1, frames] {
             let mut byte = [0];
             let offset = image_offset(frame, size().bytes()) + 1000;
             scene.wal.read_at(&mut byte, offset).unwrap();
@@ -585,16 +585,16 @@ mod tests {
 
     #[test]
     fn wal_is_not_rewritten_without_room_or_with_readers() {
-        let mut scene = Scene::moved(0);
+        let mut scene = Scene::backfilled(0);
         let application = scene.application();
         scene.change_all(&application, 2);
         let before = scene.file("-wal");
-        assert_eq!(scene.rewrite(), None, "nothing was moved");
+        assert_eq!(scene.rewrite(), None, "nothing was backfilled");
         application.execute("UPDATE t SET n = n WHERE id <= 40", []).unwrap();
-        assert_eq!(scene.rewrite(), None, "nothing was moved");
+        assert_eq!(scene.rewrite(), None, "nothing was backfilled");
         assert_eq!(scene.file("-wal")[..before.len()], before);
 
-        let mut scene = Scene::moved(2);
+        let mut scene = Scene::backfilled(2);
         let application = scene.application();
         scene.change_all(&application, 2);
         let reader = scene.application();
@@ -606,10 +606,10 @@ mod tests {
         reader.execute_batch("COMMIT").unwrap();
         // As left by a checkpoint that could not write all pages into the file.
         let guard = scene.guard();
-        let moved = guard.wal_index().unwrap().attempted();
-        WalIndexRegions::of(guard.file(), 1).unwrap().set_attempted(moved + 1);
+        let backfilled = guard.wal_index().unwrap().attempted();
+        WalIndexRegions::of(guard.file(), 1).unwrap().set_attempted(backfilled + 1);
         assert_eq!(scene.rewrite(), None, "the file may hold newer pages");
-        scene.move_frames().unwrap();
+        scene.backfill().unwrap();
         scene.change_all(&application, 1);
         assert!(scene.rewrite().is_some());
         assert_eq!(total(&reader), 300);

@@ -19,14 +19,15 @@ const SPARE_FRAMES: u32 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suffix {
     raw_salts: [u32; 2],
-    moved: u32,
+    backfilled: u32,
     scn: Scn,
     /// The number of frames of the WAL at which its pages are counted again.
     look_at: u32,
 }
 
+/// A published state of a WAL, and the redo that it contains.
 #[derive(Clone, Copy, Debug)]
-pub struct Mark {
+pub struct WalSnapshot {
     /// The published header at that moment.
     pub header: WalIndexHeader,
     /// The snapshot holds everything before this SCN.
@@ -45,31 +46,32 @@ pub enum Room {
 
 impl Suffix {
     /// Returns the suffix behind the frames that a completed checkpoint has backfilled, after a sync. `None` when these
-    /// frames do not include all of one of `marks`, which are in order, when they are more than `longest`, or when the
-    /// WAL was reset. The next writer would reset a WAL that is backfilled to its last frame, so the index is made to
-    /// say that this frame is not. The caller holds the checkpoint lock, and has made a state of what was backfilled
+    /// frames do not include all of one of `snapshots`, which are in order, when they are more than `longest`, or when
+    /// the WAL was reset. The next writer would reset a WAL that is backfilled to its last frame, so the index is made
+    /// to say that this frame is not. The caller holds the checkpoint lock, and has made a state of what was backfilled
     /// ([`Guard::complete_backfill`]).
-    pub fn behind(guard: &Guard<'_>, marks: &[Mark], longest: u32) -> Option<Suffix> {
+    pub fn behind(guard: &Guard<'_>, snapshots: &[WalSnapshot], longest: u32) -> Option<Suffix> {
         let now = guard.settled_wal_header().ok()?;
-        let mut moved = guard.wal_index().ok()?.backfilled();
-        let reached = |mark: &&Mark| mark.header.frames() > 0 && mark.header.frames() <= moved;
-        let Mark { header: then, scn } = *marks.iter().rev().find(reached)?;
-        if moved > longest || now.raw_salts() != then.raw_salts() || now.frames() < moved {
+        let mut backfilled = guard.wal_index().ok()?.backfilled();
+        let reached =
+            |snapshot: &&WalSnapshot| snapshot.header.frames() > 0 && snapshot.header.frames() <= backfilled;
+        let WalSnapshot { header: then, scn } = *snapshots.iter().rev().find(reached)?;
+        if backfilled > longest || now.raw_salts() != then.raw_salts() || now.frames() < backfilled {
             return None;
         }
-        if now.frames() == moved {
-            moved -= 1;
+        if now.frames() == backfilled {
+            backfilled -= 1;
             // A writer that resets the WAL holds the write lock.
-            if !guard.with_write_lock(|| guard.set_backfilled(&now, moved)).ok()? {
+            if !guard.with_write_lock(|| guard.set_backfilled(&now, backfilled)).ok()? {
                 return None;
             }
         }
-        Some(Suffix::new(then.raw_salts(), moved, scn))
+        Some(Suffix::new(then.raw_salts(), backfilled, scn))
     }
 
-    /// The suffix of the WAL with these salts after its first `moved` frames.
-    pub(crate) fn new(raw_salts: [u32; 2], moved: u32, scn: Scn) -> Suffix {
-        Suffix { raw_salts, moved, scn, look_at: moved + moved / 2 }
+    /// The suffix of the WAL with these salts after its first `backfilled` frames.
+    pub(crate) fn new(raw_salts: [u32; 2], backfilled: u32, scn: Scn) -> Suffix {
+        Suffix { raw_salts, backfilled, scn, look_at: backfilled + backfilled / 2 }
     }
 
     /// Salts of the WAL, in the byte order of the file.
@@ -78,8 +80,8 @@ impl Suffix {
     }
 
     /// Number of backfilled frames before the suffix.
-    pub fn moved(&self) -> u32 {
-        self.moved
+    pub fn backfilled(&self) -> u32 {
+        self.backfilled
     }
 
     /// Everything before this SCN is in the database file, durably.
@@ -90,7 +92,7 @@ impl Suffix {
     /// The number of frames at which the WAL is long; `reset_frames` is that number for a WAL without a suffix. While
     /// the WAL grows, the frames backfilled first do not count.
     pub fn long_at(&self, grows: bool, reset_frames: u32) -> u32 {
-        reset_frames + if grows { self.moved } else { 0 }
+        reset_frames + if grows { self.backfilled } else { 0 }
     }
 
     /// Whether a WAL of `frames` frames that was long at `long_at` has kept growing, because there is always a reader,
@@ -106,8 +108,8 @@ impl Suffix {
 
     /// Compares a suffix that holds `pages` distinct pages with its space.
     pub fn measured(&mut self, frames: u32, pages: u32, page_size: PageSize) -> Room {
-        let behind = frames - self.moved.min(frames);
-        let room = self.moved.min(most_frames(page_size));
+        let behind = frames - self.backfilled.min(frames);
+        let room = self.backfilled.min(most_frames(page_size));
         let full = room / 3 * 2;
         if pages < full {
             // The space is full no sooner than that. A check goes over all of the suffix, but must not come when no
@@ -145,24 +147,24 @@ mod tests {
     fn room(scene: &Scene, suffix: &mut Suffix) -> Room {
         let (guard, frames) = (scene.guard(), scene.frames());
         match suffix.is_to_be_measured(frames) {
-            true => suffix.measured(frames, guard.pages_behind(suffix.moved()), size()),
+            true => suffix.measured(frames, guard.pages_behind(suffix.backfilled()), size()),
             false => Room::Enough,
         }
     }
 
     #[test]
     fn wal_suffix_with_too_many_pages_is_rewritten_or_gets_room() {
-        let mut few = Scene::moved(1);
+        let mut few = Scene::backfilled(1);
         few.change_all(&few.application(), 1);
-        let mut suffix = few.move_frames().unwrap();
+        let mut suffix = few.backfill().unwrap();
         assert_eq!(room(&few, &mut suffix), Room::Enough, "nothing came yet");
         few.change_all(&few.application(), 20);
-        assert_eq!(room(&few, &mut suffix), Room::Enough, "half as many pages as frames were moved");
+        assert_eq!(room(&few, &mut suffix), Room::Enough, "half as many pages as frames were backfilled");
 
-        let scene = Scene::moved(0);
+        let scene = Scene::backfilled(0);
         scene.change_all(&scene.application(), 1);
         let mut scene = scene;
-        let suffix = scene.move_frames().unwrap();
+        let suffix = scene.backfill().unwrap();
         scene.change_all(&scene.application(), 1);
         assert_eq!(room(&scene, &mut suffix.clone()), Room::TooLittle, "each page once");
         scene.change_all(&scene.application(), 2);
@@ -171,10 +173,10 @@ mod tests {
 
     #[test]
     fn long_wal_suffix_is_checked_before_its_room_is_used_up() {
-        let mut scene = Scene::moved(0);
+        let mut scene = Scene::backfilled(0);
         let application = scene.application();
         scene.change_all(&application, 1);
-        let mut suffix = scene.move_frames().unwrap();
+        let mut suffix = scene.backfill().unwrap();
         let change = |pages: u32, times: u32| {
             let sql = format!("UPDATE t SET n = n + 1 WHERE id <= {pages};");
             (0..times).for_each(|_| application.execute_batch(&sql).unwrap());
@@ -182,8 +184,8 @@ mod tests {
         change(1, 1500);
         let room = |suffix: &mut Suffix| room(&scene, suffix);
         assert_eq!(room(&mut suffix), Room::Enough, "hardly a page");
-        let left = suffix.moved() / 4 * 3 - 2;
+        let left = suffix.backfilled() / 4 * 3 - 2;
         change(left, 1);
-        assert_eq!([(); 2].map(|()| room(&mut suffix)), [Room::Full; 2], "{left} of {}", suffix.moved());
+        assert_eq!([(); 2].map(|()| room(&mut suffix)), [Room::Full; 2], "{left} of {}", suffix.backfilled());
     }
 }

@@ -3,7 +3,7 @@
 //! end. Pure; all times in nanoseconds. Reasons: `docs/decisions/0022-pace-of-archivers.md`.
 
 /// Shortest interval to judge.
-const ROUND_NS: u64 = 100_000_000;
+const INTERVAL_NS: u64 = 100_000_000;
 /// Answers that a judgement needs. With fewer within [`SILENCE_NS`], hardly a commit waits.
 const ENOUGH: u32 = 20;
 const SILENCE_NS: u64 = 1_000_000_000;
@@ -32,11 +32,11 @@ pub struct Pace {
     next_ns: u64,
     /// When the last chunk was sent.
     sent_ns: u64,
-    round: Round,
+    interval: Interval,
 }
 
 #[derive(Debug, Default)]
-struct Round {
+struct Interval {
     began_ns: u64,
     answers: u32,
     late: u32,
@@ -56,14 +56,14 @@ impl Pace {
             usual.mean_ns += (took - usual.mean_ns) / MEMORY;
             return;
         }
-        self.round.answers += 1;
-        self.round.late += u32::from(took > usual.mean_ns * 1.25 + LATE_NS);
+        self.interval.answers += 1;
+        self.interval.late += u32::from(took > usual.mean_ns * 1.25 + LATE_NS);
     }
 
     /// How long the next `bytes` must wait.
     pub fn wait_ns(&mut self, now_ns: u64, bytes: u64) -> u64 {
         self.judge(now_ns);
-        self.round.bytes += bytes;
+        self.interval.bytes += bytes;
         self.sent_ns = now_ns;
         let Some(rate) = self.rate else { return 0 };
         let at_ns = self.next_ns.max(now_ns);
@@ -72,12 +72,12 @@ impl Pace {
     }
 
     fn judge(&mut self, now_ns: u64) {
-        let Round { began_ns, answers, late, bytes } = self.round;
+        let Interval { began_ns, answers, late, bytes } = self.interval;
         let lasted_ns = now_ns.saturating_sub(began_ns);
-        if lasted_ns < ROUND_NS || (answers < ENOUGH && lasted_ns < SILENCE_NS) {
+        if lasted_ns < INTERVAL_NS || (answers < ENOUGH && lasted_ns < SILENCE_NS) {
             return;
         }
-        self.round = Round { began_ns: now_ns, ..Round::default() };
+        self.interval = Interval { began_ns: now_ns, ..Interval::default() };
         if answers < ENOUGH || lasted_ns > 2 * SILENCE_NS {
             self.rate = None;
         } else if late * LATE_ONE_IN > answers {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
-    const PIECE: u64 = 1 << 20;
+    const CHUNK: u64 = 1 << 20;
 
     /// A second in which chunks go as fast as they may, with an answer every millisecond that took `answer_ms`. Returns
     /// the bytes sent.
@@ -105,8 +105,8 @@ mod tests {
             pace.answered(now_ns, answer_ms(ms) * MS, usual);
             // The network takes a chunk every ten milliseconds.
             if now_ns >= free_ns {
-                free_ns = now_ns + pace.wait_ns(now_ns, PIECE).max(10 * MS);
-                went += PIECE;
+                free_ns = now_ns + pace.wait_ns(now_ns, CHUNK).max(10 * MS);
+                went += CHUNK;
             }
         }
         went
@@ -122,14 +122,14 @@ mod tests {
     #[test]
     fn gap_transfer_is_unthrottled_when_no_commit_waits() {
         let mut pace = Pace::default();
-        assert!((0..1000).all(|n| pace.wait_ns(n * 10 * MS, PIECE) == 0));
+        assert!((0..1000).all(|n| pace.wait_ns(n * 10 * MS, CHUNK) == 0));
     }
 
     #[test]
     fn usual_answer_times_do_not_throttle_gap_transfer() {
         let mut pace = Pace::default();
         let mut usual = usual(&mut pace, 10);
-        assert_eq!(second(&mut pace, &mut usual, 11_000 * MS, |_| 11), 100 * PIECE);
+        assert_eq!(second(&mut pace, &mut usual, 11_000 * MS, |_| 11), 100 * CHUNK);
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         for ms in 11_000..12_000 {
             pace.answered(ms * MS, MS, &mut near);
             pace.answered(ms * MS, 20 * MS, &mut far);
-            assert_eq!(pace.wait_ns(ms * MS, PIECE), 0);
+            assert_eq!(pace.wait_ns(ms * MS, CHUNK), 0);
         }
     }
 
@@ -150,9 +150,9 @@ mod tests {
         let seconds: Vec<u64> = (11..18)
             .map(|s| second(&mut pace, &mut usual, s * 1000 * MS, |ms| if ms % 10 == 0 { 30 } else { 10 }))
             .collect();
-        assert!(seconds[0] < 90 * PIECE, "{seconds:?}");
+        assert!(seconds[0] < 90 * CHUNK, "{seconds:?}");
         let least = seconds[6];
-        assert!((LEAST as u64 - PIECE..=LEAST as u64 + PIECE).contains(&least), "{seconds:?}");
+        assert!((LEAST as u64 - CHUNK..=LEAST as u64 + CHUNK).contains(&least), "{seconds:?}");
         let faster = (18..22).map(|s| second(&mut pace, &mut usual, s * 1000 * MS, |_| 10)).last();
         assert!(faster > Some(2 * least), "{faster:?} after {least}");
     }
@@ -164,7 +164,7 @@ mod tests {
         (11..18).for_each(|s| {
             second(&mut pace, &mut usual, s * 1000 * MS, |_| 30);
         });
-        let waits: Vec<u64> = (0..300).map(|n| pace.wait_ns(18_000 * MS + n * 10 * MS, PIECE)).collect();
+        let waits: Vec<u64> = (0..300).map(|n| pace.wait_ns(18_000 * MS + n * 10 * MS, CHUNK)).collect();
         assert!(waits[0] > 0 && waits[299] == 0, "{waits:?}");
     }
 }

@@ -141,7 +141,7 @@ fn positions(log: &dyn StandbyLog) -> Result<StandbyPositions, StageError> {
         end: sum(end)?,
         confirmed: sum(log.confirmed())?,
         applied: log.applied(),
-        passed: log.passing().map(|passing| passing.limit(end)),
+        passed: log.cascade_limit().map(|cascade| cascade.limit(end)),
         log: log.log_containing(end),
     })
 }

@@ -34,7 +34,7 @@ pub enum FetchStep {
 struct Fetching {
     unit: Unit,
     part: Arc<dyn ArchivePart>,
-    /// Where the next piece belongs.
+    /// Where the next chunk belongs.
     at: u64,
     crc: StreamCrc,
 }
@@ -119,7 +119,7 @@ impl Fetching {
                 || bytes > end - self.at
             {
                 return Err(TransportError::Protocol(
-                    "a unit in pieces that do not follow each other".into(),
+                    "a unit in chunks that do not follow each other".into(),
                 ));
             }
             self.crc = self.crc.after(frame.payload);

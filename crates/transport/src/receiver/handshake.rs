@@ -260,8 +260,8 @@ impl Greeting<'_> {
             Line::Reported | Line::Repeated => {
                 self.event(&ReceiverEvent::Refused { peer: self.peer.clone(), refusal });
             }
-            Line::CountLeftOut(count) => self.event(&ReceiverEvent::LeftOut { count }),
-            Line::LeftOut => {}
+            Line::CountSuppressed(count) => self.event(&ReceiverEvent::Suppressed { count }),
+            Line::Suppressed => {}
         }
     }
 

@@ -4,19 +4,19 @@
 
 use crate::ack::{Ack, FrameSink};
 use crate::lock;
-use crate::standby::Passing;
+use crate::standby::CascadeLimit;
 use standfast_types::Scn;
 use std::io::Result;
 use std::sync::{Arc, Mutex};
 
 pub struct Outgoing {
     line: Arc<Mutex<Line>>,
-    passing: Option<Arc<dyn Passing>>,
+    cascade: Option<Arc<dyn CascadeLimit>>,
 }
 
 struct Line {
     sender: Box<dyn FrameSink>,
-    passing: Option<Arc<dyn Passing>>,
+    cascade: Option<Arc<dyn CascadeLimit>>,
     /// The newest acknowledgement, not limited by other destinations.
     newest: Option<Ack>,
     /// Received and hardened as last sent.
@@ -24,20 +24,20 @@ struct Line {
 }
 
 impl Outgoing {
-    pub fn new(sender: impl FrameSink + 'static, passing: Option<Arc<dyn Passing>>) -> Outgoing {
+    pub fn new(sender: impl FrameSink + 'static, cascade: Option<Arc<dyn CascadeLimit>>) -> Outgoing {
         let line = Line {
             sender: Box::new(sender),
-            passing: passing.clone(),
+            cascade: cascade.clone(),
             newest: None,
             reported: (Scn::ZERO, Scn::ZERO),
         };
         let line = Arc::new(Mutex::new(line));
-        if let Some(passing) = &passing {
+        if let Some(cascade) = &cascade {
             let moved = line.clone();
             // If it cannot be sent, the connection is dead, and the stream's own thread finds that out.
-            passing.watch(Some(Arc::new(move || drop(lock(&moved).say_what_moved()))));
+            cascade.watch(Some(Arc::new(move || drop(lock(&moved).say_what_moved()))));
         }
-        Outgoing { line, passing }
+        Outgoing { line, cascade }
     }
 
     pub(super) fn send(&self, frame: &[u8]) -> Result<()> {
@@ -59,8 +59,8 @@ impl Outgoing {
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        if let Some(passing) = &self.passing {
-            passing.watch(None);
+        if let Some(cascade) = &self.cascade {
+            cascade.watch(None);
         }
     }
 }
@@ -68,9 +68,9 @@ impl Drop for Outgoing {
 impl Line {
     fn limited(&self) -> Option<Ack> {
         let mut ack = self.newest?;
-        if let Some(passing) = &self.passing {
-            ack.received = passing.limit(ack.received);
-            ack.hardened = passing.limit(ack.hardened);
+        if let Some(cascade) = &self.cascade {
+            ack.received = cascade.limit(ack.received);
+            ack.hardened = cascade.limit(ack.hardened);
         }
         Some(ack)
     }

@@ -35,7 +35,7 @@ pub(super) fn receive(
         Err(source) => return TransportError::Io { what: "preparing the stream", source },
     };
     reader.allow_redo();
-    let acks = Outgoing::new(acks, log.passing());
+    let acks = Outgoing::new(acks, log.cascade_limit());
     let channel = open_channel(shared, stream, hello, &acks);
     let gap = gap.map(|fetch| Box::new(Filling { shared, fetch: fetch.clone() }) as Box<dyn GapBefore>);
     let (service, counts, clock) = (shared.service.clone(), shared.counts.clone(), shared.clock.clone());

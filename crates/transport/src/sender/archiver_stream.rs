@@ -18,15 +18,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Payload bytes of one frame of a unit.
-const PIECE_BYTES: u64 = 1 << 20;
+const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A connection whose greeting the standby has answered.
 #[derive(Default)]
 pub struct ArchiverStream {
     file: Opened,
     sending: Option<Sending>,
-    /// The newest piece; kept for its memory.
-    piece: Vec<u8>,
+    /// The newest chunk; kept for its memory.
+    chunk: Vec<u8>,
 }
 
 /// What the archiver does next.
@@ -50,10 +50,10 @@ struct Sending {
     log: ArchivedLogInfo,
     offset: u64,
     bytes: u64,
-    /// Where the next piece begins.
+    /// Where the next chunk begins.
     at: u64,
     crc: StreamCrc,
-    /// The next piece has waited for its time.
+    /// The next chunk has waited for its time.
     has_waited: bool,
 }
 
@@ -87,7 +87,7 @@ impl ArchiverStream {
         Ok(ArchiverStream::default())
     }
 
-    /// Sends the next piece of the requested unit, or takes the next request.
+    /// Sends the next chunk of the requested unit, or takes the next request.
     ///
     /// # Errors
     /// Why the connection must end.
@@ -128,7 +128,7 @@ impl ArchiverStream {
         Ok(ArchiverStep::Sent)
     }
 
-    /// Sends the next piece of the unit, or its end.
+    /// Sends the next chunk of the unit, or its end.
     fn send<W: Write>(
         &mut self,
         core: &SenderCore,
@@ -146,7 +146,7 @@ impl ArchiverStream {
             self.sending = None;
             return writer.write(end, &[]).map_err(sending).map(|()| ArchiverStep::Sent);
         }
-        let length = (offset + bytes - unit.at).min(PIECE_BYTES);
+        let length = (offset + bytes - unit.at).min(CHUNK_BYTES);
         if !std::mem::replace(&mut unit.has_waited, true) {
             let held_back = core.config.archive.archivers.holds_back(core.clock.monotonic_ns(), length);
             if !held_back.is_zero() {
@@ -155,13 +155,13 @@ impl ArchiverStream {
         }
         let wait = waiting(Event::ArchRemoteWrite);
         fault::check(Fault::ArchiveSend).map_err(&sending)?;
-        self.piece.resize(length as usize, 0);
-        if let Err(error) = file.read(unit.at, &mut self.piece) {
+        self.chunk.resize(length as usize, 0);
+        if let Err(error) = file.read(unit.at, &mut self.chunk) {
             return Err(unusable(core, &log, error.to_string(), writer));
         }
-        unit.crc = unit.crc.after(&self.piece);
+        unit.crc = unit.crc.after(&self.chunk);
         let header = FrameHeader::new(FrameKind::Unit, log.sequence, unit.at, 0, 0);
-        writer.write(header, &self.piece).map_err(&sending)?;
+        writer.write(header, &self.chunk).map_err(&sending)?;
         drop(wait);
         unit.at += length;
         unit.has_waited = false;

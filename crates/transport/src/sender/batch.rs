@@ -1,12 +1,12 @@
 //! Redo as the log writer offers it to a sender.
 
-use crate::redo::Piece;
+use crate::redo::RedoSlice;
 use standfast_types::Scn;
 
 /// The redo that the log writer is about to write.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    pub pieces: &'a [Piece],
+    pub slices: &'a [RedoSlice],
     /// First position of the log that receives the whole batch. [`crate::RedoSource::switches`] already lists the begin of
     /// that log.
     pub log_first: Scn,

@@ -7,7 +7,7 @@ use crate::destination::Phase;
 use crate::destination_config::TransportMode;
 use crate::error::SourceError;
 use crate::packing::Compression;
-use crate::redo::Piece;
+use crate::redo::RedoSlice;
 use crate::wire::{Outlet, Reported, Wire};
 use standfast_instruments::{Statistic, count};
 use standfast_io::fault::{self, Fault};
@@ -46,7 +46,7 @@ impl SenderCore {
     /// The log writer is about to write `batch`. Returns whether it sends the batch itself, with
     /// [`SenderCore::offer`]: compression takes time, and asynchronous destinations may lag.
     pub fn note_offered(&self, batch: &Batch<'_>) -> bool {
-        if let Some(last) = batch.pieces.last() {
+        if let Some(last) = batch.slices.last() {
             self.offered.store(last.end().0, SeqCst);
         }
         self.config.shape.compression == Compression::None
@@ -59,7 +59,7 @@ impl SenderCore {
     /// The connection is lost.
     pub fn offer<O: Outlet>(&self, wire: &mut Wire<O>, batch: &Batch<'_>) -> IoResult<Offered> {
         let sent = Offered { offer: Offer::Sent, wake: false };
-        let (Some(first), Some(last)) = (batch.pieces.first(), batch.pieces.last()) else {
+        let (Some(first), Some(last)) = (batch.slices.first(), batch.slices.last()) else {
             return Ok(sent);
         };
         if last.end() <= wire.sent {
@@ -81,7 +81,7 @@ impl SenderCore {
             at: self.clock.now(),
             wait: self.wait(),
         };
-        let (payload, whole) = wire.send_redo(batch.pieces, reported)?;
+        let (payload, whole) = wire.send_redo(batch.slices, reported)?;
         self.stats.wire_bytes.fetch_add(payload as u64, Relaxed);
         self.stats.frames_direct.fetch_add(1, Relaxed);
         self.stats.redo_bytes.fetch_add(bytes, Relaxed);
@@ -109,7 +109,7 @@ impl SenderCore {
         }
         // Read before the redo: redo that is offered later may begin another log.
         let mut upto = Scn(self.offered.load(SeqCst)).max(self.source.sendable());
-        let (pieces, read) = self.next_redo(wire.sent, upto).map_err(reading)?;
+        let (slices, read) = self.next_redo(wire.sent, upto).map_err(reading)?;
         for log in self.source.switches(wire.announced, upto) {
             if log.first_scn > wire.sent {
                 upto = log.first_scn;
@@ -125,15 +125,15 @@ impl SenderCore {
                 return Ok(Step::Blocked);
             }
         }
-        let pieces = clip(pieces, wire.sent, upto.min(wire.sent + wire.payload_bytes_max as u64));
-        if pieces.is_empty() {
+        let slices = clip(slices, wire.sent, upto.min(wire.sent + wire.payload_bytes_max as u64));
+        if slices.is_empty() {
             let reported = self.reported(wire)?;
             return self.idle(wire, reported).map_err(sending);
         }
         let reported = self.reported(wire)?;
         fault::check(Fault::Send).map_err(sending)?;
         let before = wire.sent;
-        let (sent, whole) = wire.send_redo(&pieces, reported).map_err(sending)?;
+        let (sent, whole) = wire.send_redo(&slices, reported).map_err(sending)?;
         self.stats.wire_bytes.fetch_add(sent as u64, Relaxed);
         wire.confirm_armed = true;
         self.stats.frames_deferred.fetch_add(1, Relaxed);
@@ -148,7 +148,7 @@ impl SenderCore {
 
     /// Returns redo from `from` on, from the log buffer or else from the logs, and which of the two; empty when there is
     /// none before `upto`.
-    fn next_redo(&self, from: Scn, upto: Scn) -> Result<(Vec<Piece>, Statistic), SourceError> {
+    fn next_redo(&self, from: Scn, upto: Scn) -> Result<(Vec<RedoSlice>, Statistic), SourceError> {
         let (memory, logs) = (Statistic::RedoReadMemoryForTransport, Statistic::RedoReadForTransport);
         if upto <= from {
             // The destination has caught up, even if no redo follows for hours.
@@ -156,9 +156,9 @@ impl SenderCore {
             return Ok((Vec::new(), memory));
         }
         let from_logs = match self.source.buffered(from, BATCH_BYTES_MAX) {
-            Some(pieces) => {
+            Some(slices) => {
                 self.note_feeding(false, from);
-                return Ok((pieces, memory));
+                return Ok((slices, memory));
             }
             None => self.source.logged(from, LOGGED_BYTES)?,
         };
@@ -166,7 +166,7 @@ impl SenderCore {
             return Ok((Vec::new(), logs));
         }
         self.note_feeding(true, from);
-        Ok((vec![Piece::new(from, Arc::new(from_logs))], logs))
+        Ok((vec![RedoSlice::new(from, Arc::new(from_logs))], logs))
     }
 
     fn note_feeding(&self, from_logs: bool, at: Scn) {
@@ -216,13 +216,13 @@ impl SenderCore {
     }
 }
 
-/// Returns the part of `pieces` between `from` and `upto`.
-fn clip(mut pieces: Vec<Piece>, from: Scn, upto: Scn) -> Vec<Piece> {
-    if pieces.first().is_some_and(|piece| piece.first() < from)
-        || pieces.last().is_some_and(|piece| piece.end() > upto)
+/// Returns the part of `slices` between `from` and `upto`.
+fn clip(mut slices: Vec<RedoSlice>, from: Scn, upto: Scn) -> Vec<RedoSlice> {
+    if slices.first().is_some_and(|slice| slice.first() < from)
+        || slices.last().is_some_and(|slice| slice.end() > upto)
     {
-        pieces.iter_mut().for_each(|piece| *piece = piece.clip(from, upto));
+        slices.iter_mut().for_each(|slice| *slice = slice.clip(from, upto));
     }
-    pieces.retain(|piece| !piece.bytes().is_empty());
-    pieces
+    slices.retain(|slice| !slice.bytes().is_empty());
+    slices
 }

@@ -126,7 +126,7 @@ impl Agreed {
         let captured = core.source.captured();
         core.stats.connects.fetch_add(1, Relaxed);
         core.with_destination(|at, now| {
-            at.passes_on(self.held.passed);
+            at.set_cascade_limit(self.held.passed);
             at.resolved(now, start.from, start.keep, self.held.applied, captured);
         });
         core.acknowledged_epoch.store(self.epoch, SeqCst);

@@ -48,7 +48,7 @@ pub struct SenderCore {
     /// End of the redo that the log writer has offered. Beyond it the feeder sends only durable redo: which log other
     /// redo goes to is not decided, and on a quiet stream the feeder would only compete with the log writer.
     pub(super) offered: AtomicU64,
-    pub(super) last_trouble: Mutex<Option<String>>,
+    pub(super) last_error: Mutex<Option<String>>,
     pub(super) role: Mutex<Option<Role>>,
     /// Archived logs here are valid archived logs there. If false, missing redo comes over the stream.
     pub(super) shares_logs: AtomicBool,
@@ -89,7 +89,7 @@ impl SenderCore {
             began: clock.now(),
             clock,
             offered: AtomicU64::new(0),
-            last_trouble: Mutex::default(),
+            last_error: Mutex::default(),
             role: Mutex::default(),
             shares_logs: AtomicBool::new(true),
             gap: Mutex::default(),
@@ -241,7 +241,7 @@ impl SenderCore {
 
     pub(super) fn report(&self, event: &SenderEvent) {
         self.count(event);
-        self.note_trouble(event);
+        self.note_error(event);
         self.observer.event(self.index, event);
     }
 
@@ -254,7 +254,7 @@ impl SenderCore {
         counter.fetch_add(1, Relaxed);
     }
 
-    fn note_trouble(&self, event: &SenderEvent) {
+    fn note_error(&self, event: &SenderEvent) {
         use SenderEvent::*;
         if matches!(
             event,
@@ -266,7 +266,7 @@ impl SenderCore {
                 | GaveUp { .. }
                 | ArchiveUnusable { .. }
         ) {
-            *lock(&self.last_trouble) = Some(event.to_string());
+            *lock(&self.last_error) = Some(event.to_string());
         }
     }
 

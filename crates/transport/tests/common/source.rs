@@ -116,13 +116,13 @@ impl MemorySource {
     }
 
     pub fn capture(&self, sender: &Sender, bytes: &[u8]) -> Offer {
-        let (piece, log_first, durable, captured) = self.0.change(|state| {
+        let (slice, log_first, durable, captured) = self.0.change(|state| {
             let first = state.end();
             state.bytes.extend_from_slice(bytes);
             let log_first = state.logs.last().unwrap().first_scn;
-            (Piece::new(first, Arc::new(bytes.to_vec())), log_first, state.durable, state.end())
+            (RedoSlice::new(first, Arc::new(bytes.to_vec())), log_first, state.durable, state.end())
         });
-        sender.offer(&Batch { pieces: &[piece], log_first, durable, captured })
+        sender.offer(&Batch { slices: &[slice], log_first, durable, captured })
     }
 
     pub fn harden(&self) {
@@ -194,7 +194,7 @@ impl RedoSource for MemorySource {
     fn oldest(&self) -> Scn {
         self.0.read(|state| state.oldest)
     }
-    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<Piece>> {
+    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<RedoSlice>> {
         self.0.read(|state| {
             let upto = state.end().min(from + bytes_max as u64);
             if from < state.buffer_from || from > state.end() {
@@ -202,13 +202,13 @@ impl RedoSource for MemorySource {
             }
             // Chunks of 100 bytes, the first of which may begin before `from`.
             let mut first = Scn(from.0 - (from.0 - state.buffer_from.0) % 100);
-            let mut pieces = Vec::new();
+            let mut slices = Vec::new();
             while first < upto {
                 let end = (first + 100).min(upto);
-                pieces.push(Piece::new(first, Arc::new(state.slice(first, end).to_vec())));
+                slices.push(RedoSlice::new(first, Arc::new(state.slice(first, end).to_vec())));
                 first = end;
             }
-            Some(pieces)
+            Some(slices)
         })
     }
     fn logged(&self, from: Scn, bytes_max: usize) -> Result<Vec<u8>, SourceError> {

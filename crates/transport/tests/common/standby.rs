@@ -26,7 +26,7 @@ pub struct StandbyState {
     /// Version and content of the stopped databases to report.
     pub stopped: (u64, Vec<StoppedDatabase>),
     /// Destinations that must also have the redo.
-    pub passing: Option<Arc<dyn Passing>>,
+    pub cascade: Option<Arc<dyn CascadeLimit>>,
     /// Writes block while this is set.
     pub hold: bool,
     /// Writes fail while this is set.
@@ -129,8 +129,8 @@ impl StandbyLog for MemoryLog {
     fn stopped(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)> {
         self.0.read(|state| (state.stopped.0 != known).then(|| state.stopped.clone()))
     }
-    fn passing(&self) -> Option<Arc<dyn Passing>> {
-        self.0.read(|state| state.passing.clone())
+    fn cascade_limit(&self) -> Option<Arc<dyn CascadeLimit>> {
+        self.0.read(|state| state.cascade.clone())
     }
     fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StageError> {
         Ok(self.0.read(|state| {

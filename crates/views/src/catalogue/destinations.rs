@@ -29,7 +29,7 @@ pub(super) const ARCHIVE_DEST: View = View {
         integer("fail_block", "NULL: not recorded."),
         integer("failure_count", "Failures in a row."),
         integer("max_failure", "MAX_FAILURE; 0: any number."),
-        text("error", "The newest trouble; NULL while all is well."),
+        text("error", "The newest error; NULL while all is well."),
         text("alternate", "ALTERNATE."),
         text("dependency", "Always NONE."),
         text("remote_template", "Always NONE."),
@@ -74,7 +74,7 @@ pub(super) const ARCHIVE_DEST_STATUS: View = View {
         integer("archived_seq_no", "Sequence of the newest log that is archived there."),
         integer("applied_thread_no", "Always 1."),
         integer("applied_seq_no", "Sequence of the newest log that is applied there as a whole."),
-        text("error", "The newest trouble; NULL while all is well."),
+        text("error", "The newest error; NULL while all is well."),
         text("srl", "Whether it has a standby redo log; NO for a local destination."),
         text("db_unique_name", "Name of the instance there; NULL for a local destination."),
         text(

@@ -1,6 +1,6 @@
 //! The file of `--html`: claimed before the tests, replaced as a whole at their end.
 
-use crate::html::page::{Identity, MARK, placeholder};
+use crate::html::page::{Identity, SIGNATURE, placeholder};
 use crate::{NetError, Result};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -72,9 +72,9 @@ fn check(path: &Path) -> Result<()> {
     if !metadata.is_file() {
         return Err(unusable(path, "is not a regular file; name one that does not exist (--html)"));
     }
-    let mut start = vec![0; MARK.len()];
+    let mut start = vec![0; SIGNATURE.len()];
     match File::open(path).and_then(|mut file| file.read_exact(&mut start)) {
-        Ok(()) if start == MARK.as_bytes() => Ok(()),
+        Ok(()) if start == SIGNATURE.as_bytes() => Ok(()),
         _ => Err(unusable(
             path,
             "exists and is not a report of a network test; it is left alone. Name another file (--html), or remove it",
@@ -107,10 +107,10 @@ mod tests {
             assert!(std::fs::read_to_string(&path).unwrap().contains("NO RESULT"));
             file.end(|identity| {
                 assert!(!identity.host.is_empty() && identity.kernel.len() > 3);
-                format!("{MARK}report {number}")
+                format!("{SIGNATURE}report {number}")
             })
             .unwrap();
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{MARK}report {number}"));
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{SIGNATURE}report {number}"));
         }
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
         std::fs::remove_dir_all(directory).unwrap();
@@ -128,7 +128,7 @@ mod tests {
         let late = directory.join("late.html");
         let file = ReportFile::begin(&late).unwrap();
         std::fs::write(&late, "came between").unwrap();
-        assert!(file.end(|_| MARK.into()).is_err());
+        assert!(file.end(|_| SIGNATURE.into()).is_err());
         assert_eq!(std::fs::read_to_string(&late).unwrap(), "came between");
         let link = directory.join("link.html");
         std::os::unix::fs::symlink(&late, &link).unwrap();

@@ -95,8 +95,8 @@ fn client(args: &ClientArgs) -> Result<u8> {
         })?;
     }
     let outcome = outcome?;
-    if let Some(trouble) = outcome.trouble {
-        return Err(trouble);
+    if let Some(error) = outcome.error {
+        return Err(error);
     }
     let mut missed = false;
     for Judged { criterion, direction, met } in criteria {
@@ -114,7 +114,7 @@ fn client(args: &ClientArgs) -> Result<u8> {
 
 /// Returns the criteria in each direction of a test that ran without an error, with the figure of each that is met.
 fn judged(args: &ClientArgs, outcome: &Result<Outcome>) -> Vec<Judged> {
-    let outcome = outcome.as_ref().ok().filter(|outcome| outcome.trouble.is_none());
+    let outcome = outcome.as_ref().ok().filter(|outcome| outcome.error.is_none());
     let Some(outcome) = outcome else { return Vec::new() };
     let one_way = |one: &Outcome| {
         let (direction, total) = (one.direction, one.total.clone());

@@ -59,7 +59,7 @@ impl Budget<'_> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(NetError::Interrupted { doing: "testing settings" });
         }
-        match outcome.trouble {
+        match outcome.error {
             Some(error) => Err(error),
             None => Ok(outcome),
         }

@@ -37,7 +37,7 @@ pub fn page_of(report: &ClientReport<'_>) -> String {
     let ClientReport { identity, target, plan, loaded, outcome, .. } = report;
     let (error, interrupted) = match outcome {
         Err(error) => (Some(error), false),
-        Ok(outcome) => (outcome.trouble.as_ref(), outcome.interrupted),
+        Ok(outcome) => (outcome.error.as_ref(), outcome.interrupted),
     };
     let so_far = match outcome {
         Err(_) => "Nothing was measured.",

@@ -8,7 +8,7 @@ use standfast_page::words::utc;
 use std::time::{Duration, SystemTime};
 
 /// First bytes of every report and of no other file. A file that begins otherwise is not overwritten.
-pub const MARK: &str = "<!DOCTYPE html>\n<!-- standfast network report, version 1 -->\n";
+pub const SIGNATURE: &str = "<!DOCTYPE html>\n<!-- standfast network report, version 1 -->\n";
 
 /// Where and when the tests ran.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub fn page(title: &str, identity: &Identity, target: &str, sections: Markup) ->
         ("program", PROGRAM.to_owned()),
     ]);
     let main = Markup::new().leaf("h1", title).then(identified).then(sections);
-    whole(MARK, &format!("{title}, {}", utc(identity.begun)), main)
+    whole(SIGNATURE, &format!("{title}, {}", utc(identity.begun)), main)
 }
 
 /// Returns the content of the file while the tests run: it says that they have not ended.

@@ -105,15 +105,15 @@ fn once(client: &ClientCommand, stop: &AtomicBool) -> Result<Outcome> {
         Event::Row(_, interval) => print(&screen::row(plan, interval, wall_clock())),
     })?;
     print(&screen::summary(plan, &outcome, wall_clock()));
-    if let Some(trouble) = &outcome.trouble {
-        tell!("error: {trouble}");
+    if let Some(error) = &outcome.error {
+        tell!("error: {error}");
     }
     Ok(outcome)
 }
 
 fn exit_code(client: &ClientCommand, outcome: &Outcome) -> u8 {
-    match &outcome.trouble {
-        Some(trouble) => trouble.exit_code(),
+    match &outcome.error {
+        Some(error) => error.exit_code(),
         None if outcome.interrupted && client.plan.duration != Extent::Endless => 130,
         None => 0,
     }

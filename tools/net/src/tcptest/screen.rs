@@ -154,7 +154,7 @@ pub fn summary(plan: &Plan, outcome: &Outcome, now: Clock) -> String {
 }
 
 fn ending(outcome: &Outcome) -> &'static str {
-    match (&outcome.trouble, outcome.interrupted) {
+    match (&outcome.error, outcome.interrupted) {
         (Some(_), _) => "failed",
         (None, true) => "interrupted",
         (None, false) => "finished",

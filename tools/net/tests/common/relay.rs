@@ -43,7 +43,7 @@ impl Relay {
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(State::default());
         let sockets = Arc::new(Mutex::new(Vec::new()));
-        let (far, kept, passing) =
+        let (far, kept, shared) =
             ((server.host.clone(), server.port), Arc::clone(&sockets), Arc::clone(&state));
         // Not joined: the thread waits for connections until the process of the test ends.
         std::thread::spawn(move || {
@@ -53,8 +53,8 @@ impl Relay {
                 kept.lock().unwrap().extend(ends);
                 let there = (near.try_clone().unwrap(), far.try_clone().unwrap(), Duration::ZERO);
                 for (mut from, mut to, pause) in [there, (far, near, back)] {
-                    let passing = Arc::clone(&passing);
-                    std::thread::spawn(move || pass(&mut from, &mut to, pause, &passing));
+                    let shared = Arc::clone(&shared);
+                    std::thread::spawn(move || pass(&mut from, &mut to, pause, &shared));
                 }
             }
         });
@@ -65,7 +65,7 @@ impl Relay {
         Target { host: "127.0.0.1".into(), port: self.port, key: None }
     }
 
-    /// Stops passing bytes without closing anything, like a pulled cable.
+    /// Stops forwarding bytes without closing anything, like a pulled cable.
     pub fn stall(&self) {
         self.state.stall();
     }

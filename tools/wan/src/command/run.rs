@@ -87,7 +87,7 @@ fn notify(path: &std::ffi::OsStr) -> io::Result<()> {
     UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address).map(|_| ())
 }
 
-/// Waits for the end and returns the exit code so far. With a command, signals are passed on to it.
+/// Waits for the end and returns the exit code so far. With a command, signals are forwarded to it.
 fn wait(wan: &Wan, signals: &Signals, mut child: Option<&mut Child>) -> Result<u8> {
     loop {
         let descriptors = [signals.as_fd(), wan.stop_asked().as_fd()];
@@ -103,7 +103,7 @@ fn wait(wan: &Wan, signals: &Signals, mut child: Option<&mut Child>) -> Result<u
         match (signals.take(), &child) {
             (None, _) => {}
             (Some(signal), _) if signal.number == libc::SIGCHLD => {}
-            (Some(signal), Some(child)) => signal.pass_on(child.id()),
+            (Some(signal), Some(child)) => signal.forward(child.id()),
             (Some(_), None) => return Ok(0),
         }
     }

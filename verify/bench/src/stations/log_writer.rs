@@ -240,8 +240,8 @@ fn record(bytes: usize) -> Vec<u8> {
     let image: Vec<u8> = (0..bytes).map(|nth| (nth * 31 % 255) as u8 + 1).collect();
     let (mut out, mut scratch) = (Vec::new(), Vec::new());
     let mut builder = RecordBuilder::change(&mut out, DatabaseId(1));
-    for (nth, piece) in image.chunks(4096).enumerate() {
-        builder.vector(nth as u32 + 1, None, piece, 0, &mut scratch);
+    for (nth, chunk) in image.chunks(4096).enumerate() {
+        builder.vector(nth as u32 + 1, None, chunk, 0, &mut scratch);
     }
     builder.finish();
     out

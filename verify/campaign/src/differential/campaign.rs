@@ -173,7 +173,7 @@ impl Part<'_> {
         });
         if last.is_empty() {
             self.report.notes.push(
-                "in a new scene, with any step left out, it does not fail: it is not made smaller".into(),
+                "in a new scene, with any step omitted, it does not fail: it is not made smaller".into(),
             );
         }
         self.report.notes.extend(last);

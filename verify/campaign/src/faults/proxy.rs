@@ -168,12 +168,12 @@ impl Shared {
 
     fn pump(&self, way: Way, mut from: TcpStream, mut to: TcpStream, half_open: &AtomicBool) {
         let (mut buffer, mut held) = (Vec::new(), None::<Vec<u8>>);
-        let mut piece = vec![0; 64 << 10];
+        let mut chunk = vec![0; 64 << 10];
         let _ = from.set_read_timeout(Some(LOOK));
-        'passing: loop {
-            match from.read(&mut piece) {
+        'pump: loop {
+            match from.read(&mut chunk) {
                 Ok(0) => break,
-                Ok(bytes) => buffer.extend_from_slice(&piece[..bytes]),
+                Ok(bytes) => buffer.extend_from_slice(&chunk[..bytes]),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
                 Err(_) => break,
             }
@@ -199,7 +199,7 @@ impl Shared {
                     }
                 };
                 if sent.is_err() {
-                    break 'passing;
+                    break 'pump;
                 }
             }
         }

@@ -278,7 +278,7 @@ impl Stage {
     /// Returns the lines that the alert log has gained since it had `from` bytes and that report a failure, an
     /// exclusion or a full resync of a database other than `victim`.
     pub fn alerts_about_others(&self, from: usize, victim: usize) -> Vec<String> {
-        const CHANGES: [&str; 5] = ["has failed", "offline", "left out", "excluded", "full image"];
+        const CHANGES: [&str; 4] = ["has failed", "offline", "excluded", "full image"];
         let alerts = self.primary.alerts();
         let about_another = |line: &str| {
             let others = self.databases.iter().enumerate().filter(|(number, _)| *number != victim);

@@ -134,7 +134,7 @@ fn refuses_what_lacks_redo(trial: &Arc<SimMachine>, geometry: &Geometry, without
         Err(LogError::OnlyDistrusted { .. }) => Ok(()),
         Err(LogError::Io { .. }) if missing => Ok(()),
         Err(error) => Err(format!("a log that lacks redo is refused for another reason: {error}")),
-        Ok(_) => Err("a log that lacks redo was believed".into()),
+        Ok(_) => Err("a log that lacks redo was trusted".into()),
     }
 }
 

@@ -104,7 +104,7 @@ mod tests {
             let row = (writer, *seq as i64, sum);
             connection.execute("INSERT INTO ledger VALUES(?1, ?2, ?3, X'78')", row).unwrap();
         }
-        let reported = Acknowledgements::create(&directory.join("told"), 1).unwrap();
+        let reported = Acknowledgements::create(&directory.join("acknowledged"), 1).unwrap();
         reported.entry(0, 0).attempt(attempted);
         reported.entry(0, 0).acknowledge(acknowledged);
         check_ledger(&path, 0, &reported).unwrap()

@@ -132,7 +132,7 @@ fn applications_in_containers_commit_and_are_counted() {
         beside.run(INSERT);
         applications.iter().for_each(|application| match application.answer() {
             standfast_campaign::application::client::Answer::Rows(_) => {}
-            failed => panic!("{failed:?}; it said: {}", application.printed()),
+            failed => panic!("{failed:?}; it printed: {}", application.printed()),
         });
     }
     host.await_sessions(4);

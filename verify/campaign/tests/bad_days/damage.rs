@@ -100,15 +100,15 @@ fn failover_excludes_and_reports_a_database_that_lacks_redo() {
     application.run(INSERT);
     await_stopped(&primary);
     primary.kill();
-    let refused = ["would leave out 1 of its databases", "is not in database app.db", "--force"];
+    let refused = ["would leave 1 of its databases offline", "is not in database app.db", "--force"];
     refuses(&standby, &["failover"], 3, &refused);
     let forced = standby.run(&["failover", "--force"]).unwrap();
     assert_eq!(forced.code, 6, "{}{}", forced.stdout, forced.stderr);
-    assert!(forced.stderr.contains("warning: LEFT OUT"), "{}", forced.stderr);
+    assert!(forced.stderr.contains("warning: OFFLINE"), "{}", forced.stderr);
     let alerts = standby.alerts();
     assert!(alerts.contains("is not in database app.db"), "{alerts}");
     assert!(!alerts.contains("is not in database other.db"), "{alerts}");
-    await_status(&standby, "it is left out", |status| status.database_state("app.db") == "left out");
+    await_status(&standby, "it is offline", |status| status.database_state("app.db") == "left out");
     assert_eq!(rows(&standby.standby_database("app.db")), 1);
     assert_eq!(rows(&standby.standby_database("other.db")), 2);
     // The remedy that the failover names.

@@ -97,11 +97,11 @@ fn doctor_finds_a_sqlite_that_is_compiled_in() {
 #[test]
 fn doctor_passes_output_through_and_explains_a_failed_start() {
     let place = Place::new("doctor-output");
-    let output = run(&place, &["--json"], &["sh", "-c", "echo data; echo trouble >&2; kill -9 $$"]);
+    let output = run(&place, &["--json"], &["sh", "-c", "echo data; echo error >&2; kill -9 $$"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["exit_code"], output.status.code()), (&137.into(), Some(NOT_PROTECTED)));
     assert!(report["advice"][0].as_str().unwrap().contains("no SQLite was found"));
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "data\ntrouble\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "data\nerror\n");
     let missing = run(&place, &[], &["/no/such/program"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("cannot run and trace /no/such/program"));

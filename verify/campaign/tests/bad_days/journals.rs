@@ -75,7 +75,7 @@ fn hot_journal_is_not_rolled_back_and_deletes_nothing() {
     let only_other = |status: &Status| {
         status.database_state("other.db") != "open" && status.database_state("app.db") == "open"
     };
-    await_status(&primary, "one database is left out", only_other);
+    await_status(&primary, "one database is offline", only_other);
     place.insert(&database, 1);
     primary.stop().unwrap();
     assert!(victim.exists(), "it was deleted");
@@ -112,7 +112,7 @@ fn journal_that_is_a_fifo_blocks_no_other_database() {
     let only_other = |status: &Status| {
         status.database_state("other.db") != "open" && status.database_state("app.db") == "open"
     };
-    await_status(&primary, "one database is left out", only_other);
+    await_status(&primary, "one database is offline", only_other);
     place.insert(&database, 1);
     primary.stop().unwrap();
     remove_journal(&other);

@@ -141,10 +141,10 @@ fn failover_without_any_database_names_each_excluded_one() {
     assert_eq!(finished.code, 6, "{}", finished.stderr);
     let answer: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
     for name in ["app.db", "other.db"] {
-        let lines = finished.stderr.lines().filter(|line| line.contains("LEFT OUT") && line.contains(name));
+        let lines = finished.stderr.lines().filter(|line| line.contains("OFFLINE") && line.contains(name));
         assert_eq!(lines.count(), 1, "{}", finished.stderr);
         let named =
-            answer["left_out"].as_array().unwrap().iter().filter(|left_out| left_out["database"] == name);
+            answer["left_out"].as_array().unwrap().iter().filter(|offline| offline["database"] == name);
         assert_eq!(named.count(), 1, "{answer}");
     }
     let checked = standby.run(&["status", "--check"]).unwrap();

@@ -348,7 +348,7 @@ fn delayed_standby_provides_all_of_a_large_transaction() {
     let applied = |status: &Status| status.number("/standby/applied");
     let before = applied(&standby.status().unwrap());
     place.application(&database).run(LARGE);
-    await_status(&standby, "pieces of the transaction are taken in", |status| applied(status) > before);
+    await_status(&standby, "records of the transaction are taken in", |status| applied(status) > before);
     primary.stop().unwrap();
     replace(&database, &backup);
     start(&mut primary);

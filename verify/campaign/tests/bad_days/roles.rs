@@ -61,7 +61,7 @@ fn miss_logs(place: &Place, primary: &Instance, standby: &mut Instance, database
     start(standby);
     await_status(primary, "the standby has everything", |status| status.streams() && status.settled());
     // The alert comes after the redo has arrived.
-    await_condition("the gap is said to be resolved", TIMEOUT, || {
+    await_condition("the gap is reported as resolved", TIMEOUT, || {
         let alerts = standby.alerts();
         Ok(if alerts.matches("gap resolved: logs").count() > resolved { Ok(()) } else { Err(alerts) })
     })

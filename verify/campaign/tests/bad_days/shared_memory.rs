@@ -68,7 +68,7 @@ impl Family {
             match early.unwrap_or_else(|| client.answer()) {
                 Answer::Rows(_) => acknowledged[nth % 2] += 1,
                 Answer::Failed { code, .. } if codes.contains(&(code & 0xFF)) => {}
-                other => panic!("{other:?}; it said: {}", client.printed()),
+                other => panic!("{other:?}; it printed: {}", client.printed()),
             }
         }
         acknowledged

@@ -260,18 +260,18 @@ fn a_failover_is_refused_while_a_database_cannot_be_written() {
     let place = Place::new("failover-full");
     let (mut standby, copy) = behind(&place, "apply-commit=ENOSPC@1+,recovery-apply=ENOSPC@2+");
     let printed =
-        ["would leave out 1 of its databases", "app.db", "No space left", "still a standby", "--force"];
+        ["would leave 1 of its databases offline", "app.db", "No space left", "still a standby", "--force"];
     refuses(&standby, &["failover"], 3, &printed);
     let status = standby.status().unwrap();
     assert_eq!(status.role(), "standby");
     // The volume is still full, and the operator fails over without the database.
     let forced = standby.run(&["failover", "--force"]).unwrap();
     assert_eq!(forced.code, 6, "{}{}", forced.stdout, forced.stderr);
-    for word in ["warning: LEFT OUT", "app.db", "its redo is kept from SCN"] {
+    for word in ["warning: OFFLINE", "app.db", "its redo is kept from SCN"] {
         assert!(forced.stderr.contains(word), "{}", forced.stderr);
     }
     assert_eq!(rows(&copy), 1);
-    await_status(&standby, "it is left out", |status| status.database_state("app.db") == "left out");
+    await_status(&standby, "it is offline", |status| status.database_state("app.db") == "left out");
     // Once there is space, a start repairs it.
     standby.stop().unwrap();
     standby.faults = None;

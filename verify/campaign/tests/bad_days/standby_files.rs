@@ -45,7 +45,7 @@ fn assert_stopped(place: &Place, primary: &Instance, standby: &Instance, databas
         assert!(reported.stdout.contains("app.db"), "{}{}", reported.stdout, reported.stderr);
     }
     place.application(database).run(INSERT);
-    refuses(standby, &["failover"], 3, &["would leave out 1 of its databases", "app.db", "--force"]);
+    refuses(standby, &["failover"], 3, &["would leave 1 of its databases offline", "app.db", "--force"]);
     must(primary, &["unprotect", "app.db"]);
     must(primary, &["protect", &database.to_string_lossy()]);
     place.application(database).run(INSERT);

@@ -69,7 +69,7 @@ fn stopping_standby_announces_it_and_delays_no_commit() {
     application.run(INSERT);
     assert!(
         began.elapsed() < Duration::from_secs(60),
-        "the commit waited for a standby that had said it goes"
+        "the commit waited for a standby that had announced its stop"
     );
     assert_ne!(check(&primary).0, 0, "unprotected is not OK");
     start(&mut standby);

@@ -136,7 +136,7 @@ pub fn must(instance: &Instance, words: &[&str]) -> String {
 pub fn refuses(instance: &Instance, command: &[&str], code: i32, words: &[&str]) -> String {
     let finished = instance.run(command).unwrap();
     let printed = finished.stderr;
-    assert_eq!(finished.code, code, "{command:?} said: {printed}{}", finished.stdout);
+    assert_eq!(finished.code, code, "{command:?} printed: {printed}{}", finished.stdout);
     for word in words {
         assert!(printed.contains(word), "{command:?} does not say `{word}`: {printed}");
     }
@@ -284,7 +284,7 @@ impl Client {
     #[track_caller]
     pub fn answer(&self) -> Answer {
         self.answer_within(TIMEOUT)
-            .unwrap_or_else(|| panic!("no answer; the application said: {}", self.printed()))
+            .unwrap_or_else(|| panic!("no answer; the application printed: {}", self.printed()))
     }
 
     pub fn try_run(&mut self, sql: &str) -> Answer {
@@ -298,7 +298,7 @@ impl Client {
         match self.try_run(sql) {
             Answer::Rows(rows) => rows,
             Answer::Failed { code, message } => {
-                panic!("{sql}: {message} ({code}); it said: {}", self.printed())
+                panic!("{sql}: {message} ({code}); it printed: {}", self.printed())
             }
         }
     }
@@ -308,7 +308,9 @@ impl Client {
     pub fn fails(&mut self, sql: &str, code: i32) -> String {
         match self.try_run(sql) {
             Answer::Failed { code: found, message } if found & 0xff == code => message,
-            other => panic!("{sql}: expected result code {code}, got {other:?}; it said: {}", self.printed()),
+            other => {
+                panic!("{sql}: expected result code {code}, got {other:?}; it printed: {}", self.printed())
+            }
         }
     }
 

@@ -136,7 +136,7 @@ fn listening(instance: &mut Instance, ip: [u8; 4]) -> SocketAddr {
 #[test]
 fn flood_on_every_listener_blocks_no_member_and_fills_no_log() {
     if !in_a_network(flood) {
-        eprintln!("left out: this needs root and `ip`");
+        eprintln!("skipped: this needs root and `ip`");
     }
 }
 

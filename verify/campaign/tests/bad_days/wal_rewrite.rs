@@ -228,7 +228,7 @@ fn interrupted_wal_rewrite_is_not_read_after_all_processes_died() {
             // The instance's own wal-index shows that state, too.
             primary.faults = Some("recovery-apply=EIO@1".into());
             start(&mut primary);
-            await_status(&primary, "left out", |status| status.database_state("app.db") == "left out");
+            await_status(&primary, "it is offline", |status| status.database_state("app.db") == "left out");
             next.fails("SELECT n FROM t", SQLITE_IOERR);
             // A new connection that only reads has no session.
             place.application(&database).fails("SELECT n FROM t", SQLITE_IOERR);
@@ -251,7 +251,7 @@ fn interrupted_wal_rewrite_is_not_read_without_shared_memory() {
     std::fs::remove_file(segment_of(&database)).unwrap();
     primary.faults = Some("recovery-apply=EIO@1".into());
     start(&mut primary);
-    await_status(&primary, "left out", |status| status.database_state("app.db") == "left out");
+    await_status(&primary, "it is offline", |status| status.database_state("app.db") == "left out");
     let mut next = place.application(&database);
     next.run("PRAGMA busy_timeout=50");
     next.fails("SELECT n FROM t", SQLITE_BUSY);
@@ -289,7 +289,7 @@ fn wal_of_a_failed_rewrite_is_readable_and_repaired_by_restart() {
         if moment > 1 {
             primary.faults = Some("wal-sync=EIO@1".into());
             start(&mut primary);
-            await_status(&primary, "left out", |status| status.database_state("app.db") == "left out");
+            await_status(&primary, "it is offline", |status| status.database_state("app.db") == "left out");
             assert_eq!(sees(&mut next, acknowledged), seen);
             assert_eq!(sees(&mut place.application(&database), acknowledged), seen);
             primary.kill();

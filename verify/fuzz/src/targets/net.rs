@@ -60,18 +60,18 @@ fn framer(bytes: &[u8]) {
     let Some((step, bytes)) = bytes.split_first() else { return };
     let (mut whole, mut cut) = (Framer::new(1 << 20), Framer::new(1 << 20));
     let at_once = whole.feed(bytes);
-    let in_pieces = bytes.chunks(usize::from(*step) + 1).try_for_each(|piece| cut.feed(piece));
-    assert_eq!(at_once, in_pieces);
+    let in_chunks = bytes.chunks(usize::from(*step) + 1).try_for_each(|chunk| cut.feed(chunk));
+    assert_eq!(at_once, in_chunks);
     assert_eq!((whole.messages, whole.payload, whole.finished), (cut.messages, cut.payload, cut.finished));
 }
 
 fn packet(bytes: &[u8]) {
     let Some(shape) = Shape::of(bytes) else { return };
     let segments = shape.segments();
-    for piece in [0..segments, 0..1, segments - 1..segments, 0..segments.div_ceil(2)] {
-        let mut out = vec![0; shape.piece_bytes(piece.clone())];
+    for train in [0..segments, 0..1, segments - 1..segments, 0..segments.div_ceil(2)] {
+        let mut out = vec![0; shape.train_bytes(train.clone())];
         assert!(out.len() >= VNET && out.len() <= bytes.len());
-        shape.cut_out(bytes, piece, &mut out);
+        shape.cut_out(bytes, train, &mut out);
     }
     let _ = shape.segment_bytes(segments - 1);
 }

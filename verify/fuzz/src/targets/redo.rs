@@ -54,9 +54,9 @@ fn records(mut bytes: &[u8]) {
 fn ranges(bytes: &[u8]) {
     let mut end = 0;
     for range in Ranges::new(bytes) {
-        let Ok((start, piece)) = range else { break };
-        assert!(start >= end && !piece.is_empty() && start + piece.len() <= PAGE_BYTES);
-        end = start + piece.len();
+        let Ok((start, bytes)) = range else { break };
+        assert!(start >= end && !bytes.is_empty() && start + bytes.len() <= PAGE_BYTES);
+        end = start + bytes.len();
     }
     let mut page = [0; 4096];
     let _ = apply_ranges(bytes, &mut page);

@@ -57,8 +57,8 @@ struct Trickle<'a> {
 
 impl Read for Trickle<'_> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
-        let mut piece = &self.bytes[..self.step.min(self.bytes.len())];
-        let count = piece.read(out)?;
+        let mut chunk = &self.bytes[..self.step.min(self.bytes.len())];
+        let count = chunk.read(out)?;
         self.bytes = &self.bytes[count..];
         Ok(count)
     }

@@ -162,7 +162,7 @@ impl ReceiverEnd {
                     service: self.service.clone(),
                     counts: self.counts.clone(),
                     clock: Arc::new(self.time.clone()),
-                    acks: Outgoing::new(self.end.clone(), log.passing()),
+                    acks: Outgoing::new(self.end.clone(), log.cascade_limit()),
                     channel: None,
                     gap,
                 };

@@ -110,13 +110,13 @@ impl Queue {
     }
 }
 
-/// Writes lines until the queue is closed. `lines_lost` formats the number of lost lines as a line. `trouble` gets an
+/// Writes lines until the queue is closed. `lines_lost` formats the number of lost lines as a line. `on_error` gets an
 /// error once, and the next one only after a successful write.
 pub fn run(
     queue: &Queue,
     mut write: impl FnMut(&str) -> Result<()>,
     lines_lost: impl Fn(u64) -> String,
-    trouble: impl Fn(&Error),
+    on_error: impl Fn(&Error),
 ) {
     let mut lost = 0;
     while let Some(Batch { lines, dropped }) = queue.take() {
@@ -131,7 +131,7 @@ pub fn run(
             });
             if let Err(error) = written {
                 if lost == 0 {
-                    trouble(&error);
+                    on_error(&error);
                 }
                 lost += 1;
             }
@@ -204,7 +204,7 @@ mod tests {
             written.borrow_mut().push(line.to_owned());
             Ok(())
         };
-        run(&queue, write, lines_lost, |_| panic!("no trouble"));
+        run(&queue, write, lines_lost, |_| panic!("no error"));
         let written = written.into_inner();
         assert_eq!((written.len(), written[4].as_str()), (5, "3 lost"));
         assert!(queue.flush(Duration::ZERO));
@@ -217,7 +217,7 @@ mod tests {
             queue.put(line.into());
         }
         queue.close();
-        let (calls, troubles, written) = (Cell::new(0), Cell::new(0), RefCell::new(Vec::new()));
+        let (calls, errors, written) = (Cell::new(0), Cell::new(0), RefCell::new(Vec::new()));
         let write = |line: &str| {
             calls.set(calls.get() + 1);
             if calls.get() <= 2 {
@@ -226,9 +226,9 @@ mod tests {
             written.borrow_mut().push(line.to_owned());
             Ok(())
         };
-        run(&queue, write, lines_lost, |_| troubles.set(troubles.get() + 1));
+        run(&queue, write, lines_lost, |_| errors.set(errors.get() + 1));
         assert_eq!(written.into_inner(), ["2 lost", "three", "four"]);
-        assert_eq!(troubles.get(), 1);
+        assert_eq!(errors.get(), 1);
     }
 
     #[test]

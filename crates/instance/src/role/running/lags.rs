@@ -2,7 +2,7 @@
 
 use super::{Mode, Running};
 use crate::role::history::SharedNotes;
-use crate::role::lag::Marks;
+use crate::role::lag::EndSamples;
 use standfast_environment::state::now::now_us;
 use standfast_standby::standby_shared::StandbyShared;
 use standfast_types::Scn;
@@ -22,8 +22,8 @@ pub struct Lags {
 }
 
 impl Running {
-    fn marks(&self) -> MutexGuard<'_, Marks> {
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn samples(&self) -> MutexGuard<'_, EndSamples> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn history(&self) -> &SharedNotes {
@@ -39,13 +39,13 @@ impl Running {
             _ => None,
         };
         if let Some(end) = end {
-            self.marks().note(end.0, now_us);
+            self.samples().note(end.0, now_us);
         }
     }
 
     /// Age of the oldest redo after `position`, in a stream that ends at `end`, microseconds.
     pub fn lag_us(&self, position: Scn, end: Scn) -> Option<u64> {
-        self.marks().lag_us(position.0, end.0, now_us())
+        self.samples().lag_us(position.0, end.0, now_us())
     }
 
     /// Lags of this instance as a standby; unknown in other roles, and while the source is silent.
@@ -60,8 +60,8 @@ impl Running {
     /// Lags of a standby with the positions in `shared`.
     pub(crate) fn lags_of(&self, shared: &Arc<StandbyShared>, now_us: u64) -> Lags {
         let Some(end) = heard(shared, now_us) else { return Lags::default() };
-        let marks = self.marks();
-        let lag = |position: Scn| marks.lag_us(position.0, end.0.max(position.0), now_us);
+        let samples = self.samples();
+        let lag = |position: Scn| samples.lag_us(position.0, end.0.max(position.0), now_us);
         let stopped = shared.stopped();
         Lags { transport_us: lag(shared.hardened()), apply_us: stopped.least(shared.applied()).and_then(lag) }
     }

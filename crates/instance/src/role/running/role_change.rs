@@ -1,7 +1,7 @@
 //! Failover: makes a standby the primary.
 
 use super::{Mode, Running, RunningStandby};
-use crate::role::failover::{self, LeftOut};
+use crate::role::failover::{self, OfflineDatabase};
 use crate::role::far_sync;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::state::control::Role;
@@ -18,7 +18,7 @@ pub struct TakenOver {
     /// Whether everything that the primary acknowledged is here, with a description; `None` when that is certain.
     pub known: Option<(bool, String)>,
     /// Databases that stay offline because they lack redo.
-    pub left_out: Vec<LeftOut>,
+    pub offline: Vec<OfflineDatabase>,
     /// Databases, as text, whose pages differed from the primary's at the last comparison; they are served.
     pub differing: Vec<String>,
 }
@@ -34,8 +34,8 @@ impl Running {
         self.check_right()?;
         let known = self.known_complete();
         let drained = self.drain(timeout);
-        let TakenOver { branch, left_out, differing, .. } = self.promote(force, false)?;
-        Ok(TakenOver { branch, drained, known, left_out, differing })
+        let TakenOver { branch, offline, differing, .. } = self.promote(force, false)?;
+        Ok(TakenOver { branch, drained, known, offline, differing })
     }
 
     /// Makes this standby the primary with what is here. `force`: even if databases have to be excluded. `handed_over`:
@@ -78,18 +78,18 @@ impl Running {
         }
         drop(done.keepers);
         // Opening has tried once more to roll them forward.
-        let still_out = self.environment.of_control(|control| {
-            let out = control.databases.iter().filter(|record| control.left_out_from(record.id).is_some());
-            out.map(|record| record.name.clone()).collect::<Vec<_>>()
+        let still_offline = self.environment.of_control(|control| {
+            let offline = control.databases.iter().filter(|record| control.offline_from(record.id).is_some());
+            offline.map(|record| record.name.clone()).collect::<Vec<_>>()
         });
-        let left_out =
-            done.left_out.into_iter().filter(|left_out| still_out.contains(&left_out.database)).collect();
+        let offline =
+            done.offline.into_iter().filter(|database| still_offline.contains(&database.database)).collect();
         self.environment.alert.say(format!(
             "failover complete: primary of incarnation {} from SCN {}",
             self.environment.control().incarnation().number,
             done.branch
         ));
-        Ok(TakenOver { branch: done.branch, drained: None, known: None, left_out, differing: done.differing })
+        Ok(TakenOver { branch: done.branch, drained: None, known: None, offline, differing: done.differing })
     }
 
     /// Refuses an instance without the right to become primary: the others would not trust its claim, and there would

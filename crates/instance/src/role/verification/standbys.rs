@@ -114,7 +114,7 @@ mod tests {
             log_write_us: None,
             delay: None,
             last_heard_us: None,
-            last_trouble: None,
+            last_error: None,
             gap: None,
         }
     }

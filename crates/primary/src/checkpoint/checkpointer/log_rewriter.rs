@@ -35,12 +35,12 @@ impl Checkpointer {
             Pace::PacedUntil(self.hurry.clone())
         };
         let mut is_state = false;
-        let moved = passive(&connection, &pace).and_then(|done| {
+        let backfilled = passive(&connection, &pace).and_then(|done| {
             is_state = complete_and_sync(&connection, database, defers)?;
             Ok(done)
         });
         self.counts.passive += 1;
-        let is_state = self.judge(database, moved) && is_state;
+        let is_state = self.judge(database, backfilled) && is_state;
         let guard = Guard::of(&connection).ok();
         let positions = guard.as_ref().and_then(Guard::positions);
         let longest = 2 * self.config.passive_frames;

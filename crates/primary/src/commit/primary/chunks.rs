@@ -4,13 +4,13 @@ use super::Primary;
 use super::in_flight::{InFlight, Then};
 use standfast_environment::config::error::InstanceError;
 use standfast_format::count_records;
-use standfast_instruments::{Cause, Round, Statistic};
+use standfast_instruments::{BatchTimes, Cause, Statistic};
 use standfast_session::monotonic_ns;
 use standfast_sqlite_wal::capture::CommitMark;
 use standfast_types::{DatabaseId, Scn};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Memory kept allocated for the records of the next iteration.
+/// Memory kept allocated for the records of the next batch.
 const OUT_BYTES_KEPT: usize = 1 << 20;
 
 impl Primary {
@@ -47,15 +47,16 @@ impl Primary {
         self.out.clear();
         self.out.shrink_to(OUT_BYTES_KEPT);
         let marks = std::mem::take(&mut self.marks);
-        let round = Round { taken_ns: self.taken_ns, issued_ns: monotonic_ns(), ..Round::default() };
+        let times =
+            BatchTimes { taken_ns: self.taken_ns, issued_ns: monotonic_ns(), ..BatchTimes::default() };
         let number = {
             let mut release = self.shared.releases();
-            let number = release.rounds.begin(round);
+            let number = release.batches.begin(times);
             release.queue.push(first, &marks, number);
             number
         };
         let end = self.shared.buffer.captured();
-        self.in_flight.push_back(InFlight { first, end, marks, records, round, number });
+        self.in_flight.push_back(InFlight { first, end, marks, records, times, number });
         if let Some(chunk) = chunk {
             self.shared.shipping().offer(&chunk, self.shared.buffer.durable());
             match then {
@@ -83,16 +84,16 @@ impl Primary {
     pub(super) fn note_ended(&mut self) {
         let durable = self.writer.position();
         while let Some(mut chunk) = self.in_flight.pop_front_if(|chunk| chunk.end <= durable) {
-            chunk.round.written_ns = monotonic_ns();
-            self.shared.releases().rounds.written(chunk.number, chunk.round.written_ns);
+            chunk.times.written_ns = monotonic_ns();
+            self.shared.releases().batches.written(chunk.number, chunk.times.written_ns);
             self.shared.buffer.set_durable(chunk.end);
             self.note_progress(chunk.first, &chunk.marks);
             self.shared.release(Cause::Local);
             self.shared.buffer.notify();
-            chunk.round.ended_ns = monotonic_ns();
-            self.shared.releases().rounds.ended(chunk.number, chunk.round.ended_ns);
-            self.note_round(&chunk.round, chunk.records);
-            self.taken_ns = chunk.round.ended_ns;
+            chunk.times.ended_ns = monotonic_ns();
+            self.shared.releases().batches.ended(chunk.number, chunk.times.ended_ns);
+            self.note_batch(&chunk.times, chunk.records);
+            self.taken_ns = chunk.times.ended_ns;
             if self.marks.capacity() == 0 {
                 chunk.marks.clear();
                 self.marks = chunk.marks;
@@ -100,7 +101,7 @@ impl Primary {
         }
     }
 
-    fn note_round(&mut self, round: &Round, records: u64) {
+    fn note_batch(&mut self, times: &BatchTimes, records: u64) {
         let now = self.writer.counts();
         let before = std::mem::replace(&mut self.counted, now);
         let instruments = &self.shared.instruments;
@@ -111,10 +112,10 @@ impl Primary {
         instruments.add(Statistic::RedoWastage, now.wastage - before.wastage);
         instruments.add(Statistic::LogSwitches, now.switches - before.switches);
         instruments.add(Statistic::RedoEntries, records);
-        instruments.add(Statistic::RedoWriteGatherTime, us(round.taken_ns, round.issued_ns));
-        instruments.add(Statistic::RedoWriteTime, us(round.taken_ns, round.written_ns));
-        instruments.add(Statistic::RedoWriteFinishTime, us(round.written_ns, round.ended_ns));
-        instruments.add(Statistic::RedoWriteTotalTime, us(round.taken_ns, round.ended_ns));
+        instruments.add(Statistic::RedoWriteGatherTime, us(times.taken_ns, times.issued_ns));
+        instruments.add(Statistic::RedoWriteTime, us(times.taken_ns, times.written_ns));
+        instruments.add(Statistic::RedoWriteFinishTime, us(times.written_ns, times.ended_ns));
+        instruments.add(Statistic::RedoWriteTotalTime, us(times.taken_ns, times.ended_ns));
     }
 
     fn note_progress(&self, first: Scn, marks: &[CommitMark]) {

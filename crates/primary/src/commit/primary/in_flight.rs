@@ -1,10 +1,10 @@
 //! Redo that is being written.
 
-use standfast_instruments::Round;
+use standfast_instruments::BatchTimes;
 use standfast_sqlite_wal::capture::CommitMark;
 use standfast_types::Scn;
 
-/// What an iteration does after handing over its chunk.
+/// What a batch does after handing over its chunk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     Wait,
@@ -18,6 +18,6 @@ pub(super) struct InFlight {
     pub(super) end: Scn,
     pub(super) marks: Vec<CommitMark>,
     pub(super) records: u64,
-    pub(super) round: Round,
+    pub(super) times: BatchTimes,
     pub(super) number: u64,
 }

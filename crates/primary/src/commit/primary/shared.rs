@@ -5,7 +5,7 @@ use super::Command;
 use crate::commit::database::Database;
 use crate::commit::release_queue::ReleaseQueue;
 use standfast_environment::ship::retention::Known;
-use standfast_instruments::{Cause, Instruments, Rounds};
+use standfast_instruments::{Cause, Instruments, RecentBatches};
 use standfast_log::{LogBuffer, LogWriter, RedoChunk};
 use standfast_session::{Segment, Waiters, monotonic_ns};
 use standfast_types::{DatabaseId, Scn};
@@ -54,11 +54,11 @@ impl Shipping for NotYetKnown {
     }
 }
 
-/// Commits awaiting release, and the log writer iterations that captured them.
+/// Commits awaiting release, and the batches of the log writer that captured them.
 #[derive(Default)]
 pub(super) struct Release {
     pub(super) queue: ReleaseQueue,
-    pub(super) rounds: Rounds,
+    pub(super) batches: RecentBatches,
 }
 
 /// State that the threads of a primary share.
@@ -148,18 +148,18 @@ impl PrimaryShared {
         let upto = self.shipping().releasable(self.buffer.durable());
         debug_assert!(upto <= self.buffer.durable(), "released up to {upto}, which is not durable here");
         self.released.fetch_max(upto.0, SeqCst);
-        let Release { queue, rounds } = &mut *release;
-        let mut round_before = None;
-        queue.release(upto, |database, position, round| {
-            if round_before.replace(round).is_some_and(|before| before != round) {
-                waiters.next_round();
+        let Release { queue, batches } = &mut *release;
+        let mut batch_before = None;
+        queue.release(upto, |database, position, batch| {
+            if batch_before.replace(batch).is_some_and(|before| before != batch) {
+                waiters.next_batch();
             }
             self.segment.publish_durable(
                 database.0,
                 position.0,
                 &mut waiters,
                 &mut |noticed_ns, posted_ns| {
-                    if let Some(parts) = rounds.split(round, noticed_ns, cause, begun_ns, posted_ns) {
+                    if let Some(parts) = batches.split(batch, noticed_ns, cause, begun_ns, posted_ns) {
                         self.instruments.record_commit(&parts);
                     }
                 },

@@ -53,7 +53,7 @@ impl Primary {
     }
 
     /// Writes a verification record of the pages, which were read after [`Primary::watch_pages`]. Pages with an image
-    /// replace those of standbys. The record goes into the log with the next iteration.
+    /// replace those of standbys. The record goes into the log with the next batch.
     ///
     /// # Errors
     /// When the redo cannot be captured.

@@ -15,7 +15,7 @@ use crate::{BenchError, Result, interrupt};
 
 const PORT: u16 = 7000;
 /// Bytes per write or read of a stream.
-const PIECE: usize = 256 << 10;
+const WRITE_BYTES: usize = 256 << 10;
 /// Datagrams that go there and back.
 const DATAGRAMS: usize = 41;
 /// Limit that nothing on these links reaches.
@@ -112,7 +112,7 @@ fn stream(lab: &Lab<'_>, time: Duration) -> Result<f64> {
     let sender = emulated(wan.within(NEAR, || TcpStream::connect(address)))?.during(|| "connect".into())?;
     let receiver = listener.accept().during(|| "accept".into())?.0;
     let rate = std::thread::scope(|scope| {
-        let bytes = vec![7; PIECE];
+        let bytes = vec![7; WRITE_BYTES];
         // Ends with an error when the receiver closes its end.
         scope.spawn(move || while (&sender).write_all(&bytes).is_ok() {});
         received(receiver, time)
@@ -122,7 +122,7 @@ fn stream(lab: &Lab<'_>, time: Duration) -> Result<f64> {
 }
 
 fn received(mut receiver: TcpStream, time: Duration) -> std::io::Result<f64> {
-    let mut room = vec![0; PIECE];
+    let mut room = vec![0; WRITE_BYTES];
     let mut take_for = |time: Duration| {
         let (began, mut bytes) = (Instant::now(), 0);
         while began.elapsed() < time {

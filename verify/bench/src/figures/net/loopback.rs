@@ -16,7 +16,7 @@ use crate::{Context, Result};
 
 const ADDRESS: &str = "127.0.0.1";
 /// Bytes of an ASYNC message, and of a write of iperf3: its default.
-const PIECE: u32 = 128 << 10;
+const WRITE_BYTES: u32 = 128 << 10;
 /// Bytes that the receiver writes durably at a time.
 const WRITE: u32 = 8 << 10;
 /// Latencies need more and shorter rounds than throughput, because other work disturbs them for seconds at a time.
@@ -77,13 +77,13 @@ impl Loopback<'_> {
         Against::alternate(
             self.rounds,
             || {
-                let mut command = self.client(self.working(false, program), port, PIECE, time);
+                let mut command = self.client(self.working(false, program), port, WRITE_BYTES, time);
                 command.args(["--mode", "async", "--streams", &connections.to_string()]);
                 readings::bytes_per_second(&document(&mut command)?)
             },
             || {
                 let command = self.working(false, iperf3);
-                peers::iperf3(command, other_port, (connections, PIECE), (self.context.warmup, time))
+                peers::iperf3(command, other_port, (connections, WRITE_BYTES), (self.context.warmup, time))
             },
         )
     }

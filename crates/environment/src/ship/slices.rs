@@ -2,7 +2,7 @@
 
 use standfast_log::{LogBuffer, RedoChunk};
 use standfast_transport as transport;
-use standfast_transport::Piece;
+use standfast_transport::RedoSlice;
 use standfast_types::{BATCH_BYTES_MAX, Scn};
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ pub fn log_switch(switch: standfast_log::LogSwitch) -> transport::LogSwitch {
 }
 
 /// One chunk as the transport sends it.
-pub fn piece(chunk: &Arc<RedoChunk>) -> Piece {
-    Piece::new(chunk.first, chunk.clone())
+pub fn slice_of(chunk: &Arc<RedoChunk>) -> RedoSlice {
+    RedoSlice::new(chunk.first, chunk.clone())
 }
 
 /// Content of a log buffer from `from` on; `None` when that is no longer in it.
-pub fn pieces(buffer: &LogBuffer, from: Scn, bytes_max: usize) -> Option<Vec<Piece>> {
+pub fn slices(buffer: &LogBuffer, from: Scn, bytes_max: usize) -> Option<Vec<RedoSlice>> {
     if from == buffer.captured() {
         return Some(Vec::new());
     }
     let start = buffer.chunk_start(from)?;
     let chunks = buffer.chunks(start, bytes_max.min(BATCH_BYTES_MAX))?;
-    Some(chunks.iter().map(piece).collect())
+    Some(chunks.iter().map(slice_of).collect())
 }

@@ -154,7 +154,7 @@ fn unauthenticated_local_peer_sends_no_redo_and_fences_nothing() {
         let (_log, service, receiver) = standby(Security::insecure());
         let mut peer = ByHand::connect(ways(&receiver)[at]);
         peer.hello(usurper());
-        service.superseded.wait("it is believed", |superseded| !superseded.is_empty());
+        service.superseded.wait("it is trusted", |superseded| !superseded.is_empty());
     }
 }
 

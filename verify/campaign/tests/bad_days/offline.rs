@@ -6,7 +6,7 @@ use crate::support::{
 
 #[test]
 fn missing_database_is_served_on_return_and_its_copy_is_kept() {
-    let place = Place::new("left-out");
+    let place = Place::new("offline");
     let (mut primary, standby, database) = place.pair(&[]);
     let other = place.database("other.db");
     let (file, away) = (database.to_string_lossy().into_owned(), place.path("away.db"));
@@ -17,9 +17,9 @@ fn missing_database_is_served_on_return_and_its_copy_is_kept() {
     std::fs::rename(&database, &away).unwrap();
     for _ in 0..2 {
         start(&mut primary);
-        let left_out =
+        let offline =
             |status: &standfast_campaign::status::Status| status.database_state("app.db") == "left out";
-        await_status(&primary, "the database is left out", left_out);
+        await_status(&primary, "the database is offline", offline);
         await_alert(&primary, "is kept for it until a start can open it");
         for _ in 0..3 {
             place.application(&other).run(INSERT);
