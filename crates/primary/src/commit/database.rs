@@ -553,7 +553,10 @@ impl Database {
             let connection = self.connection();
             let guard = Guard::of(&connection)?;
             match guard.hold_write_lock() {
-                Ok(()) => return Ok(guard.release_write_lock()),
+                Ok(()) => {
+                    guard.release_write_lock();
+                    return Ok(());
+                }
                 Err(GuardError::Busy { .. }) if Instant::now() < end => {}
                 Err(GuardError::Busy { .. }) => {
                     return Err(InstanceError::refused(
