@@ -185,28 +185,14 @@ fn close_older_groups(
         groups.iter().enumerate().filter_map(|(index, group)| Some((index, group.header?))).collect();
     starts.sort_by_key(|(_, header)| order_begun(header));
     for pair in starts.windows(2) {
-        let (group, next) = (&groups[pair[0].0], groups[pair[1].0].header);
-        // A group between the two was dropped: this one ends where its blocks end, or, where these are damaged, where its
-        // archived log ends.
-        let gap = group.header.zip(next).is_some_and(|(header, next)| {
-            if header.incarnation_id == next.incarnation_id {
-                return next.sequence.saturating_sub(header.sequence) > 1;
-            }
-            // Sequences begin again with each incarnation: only its archived log tells of the log between.
-            archived.iter().any(|log| {
-                is_copy(&log.header, &LogFileHeader { sequence: header.sequence + 1, ..header })
-                    && log.header.first_scn < next.first_scn
-            })
-        });
-        let end = match group.header.filter(|_| gap) {
-            Some(header) => {
-                let held = scan(source_of(group, &header))?.writer.position;
-                let copied = archived.iter().find(|log| is_copy(&log.header, &header));
-                copied.and_then(|log| log.header.next_scn).map_or(held, |next| held.max(next))
-            }
-            None => pair[1].1.first_scn,
+        let ((index, header), (_, next)) = (pair[0], pair[1]);
+        let follows =
+            header.incarnation_id == next.incarnation_id && next.sequence == header.sequence + 1;
+        let end = match follows {
+            true => next.first_scn,
+            false => end_of_last(groups, index, &header, archived)?.unwrap_or(next.first_scn),
         };
-        groups[pair[0].0].next_scn = Some(end);
+        groups[index].next_scn = Some(end.min(next.first_scn));
     }
     groups[current].next_scn = None;
     for group in groups.iter_mut() {
@@ -215,6 +201,26 @@ fn close_older_groups(
             archived.iter().any(|log| is_copy(&log.header, &header) && log.header.next_scn == group.next_scn);
     }
     Ok(())
+}
+
+/// Returns where the log in group `index` ends if the next one is in no group: that group was dropped or filled again, or
+/// the log came as an archived one. It ends where its blocks end, or, where these are damaged, where its archived log
+/// ends; `None`: it is damaged, and there is no copy.
+fn end_of_last(
+    groups: &[Group],
+    index: usize,
+    header: &LogFileHeader,
+    archived: &[ArchivedLog],
+) -> Result<Option<Scn>, LogError> {
+    let source = source_of(&groups[index], header);
+    let scan = scan(source.clone())?;
+    let held = scan.writer.position;
+    let copied = archived.iter().find(|log| is_copy(&log.header, header));
+    if let Some(next) = copied.and_then(|log| log.header.next_scn) {
+        return Ok(Some(held.max(next)));
+    }
+    let damage = look_behind(groups, index, &source, (scan.writer.number, held, scan.writer.stream_crc))?;
+    Ok(damage.is_none().then_some(held))
 }
 
 fn is_copy(archived: &LogFileHeader, header: &LogFileHeader) -> bool {

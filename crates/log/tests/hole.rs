@@ -343,6 +343,35 @@ fn gap_given_up_at_the_last_moment_leaves_the_log_before_it() {
     assert_eq!(log.chain(hole.from, Some(writer.stream_crc()), &|_| true).end, hole.to);
 }
 
+/// The archiver was late, so the group of the next log, of a later incarnation, was filled again before this one:
+/// nothing but its own blocks says where this log ends.
+#[test]
+fn log_whose_successor_is_gone_ends_where_its_blocks_end() {
+    let stream = stream();
+    let machine = machine(7, &stream);
+    let disk: Arc<dyn Disk> = Arc::new(machine.disk());
+    let standby = || config(LogKind::Standby, "/standby");
+    let (log, mut writer, _) = RedoLog::open(disk.clone(), standby()).unwrap();
+    let next = LogIdentity { incarnation: 2, incarnation_id: IncarnationId([2; 8]), ..IDENTITY };
+    for number in 0..5 {
+        if number > 0 {
+            let switch = LogSwitch { sequence: number as u64, ..switch_to(number) };
+            writer.switch_to(&switch, next).unwrap().unwrap();
+        }
+        let end = begin_of(number + 1);
+        writer.write(&[slice(&stream, begin_of(number), end)], end).unwrap();
+        for (group, _) in log.to_archive().into_iter().filter(|(group, _)| *group > 0) {
+            archive_group(&log, group, &mut || {}).unwrap();
+        }
+    }
+    remove_archived(&log, 0, begin_of(4)).unwrap();
+    drop((log, writer));
+    let (log, _, _) = RedoLog::open(disk, standby()).unwrap();
+    archive(&log).unwrap();
+    let copy = log.archived().into_iter().find(|log| log.header.first_scn == Scn::START).unwrap();
+    assert_eq!(copy.header.next_scn, Some(begin_of(1)));
+}
+
 /// An archive of the empty log would replace the one that was fetched, if the log were begun again.
 #[test]
 fn log_before_a_gap_keeps_its_incarnation_when_the_gap_is_given_up() {
