@@ -18,7 +18,7 @@ use standfast_log::{
     Chain, LogBuffer, LogError, LogIdentity, LogSwitch, LogWriter, SwitchBlocked, archive_group,
     archived_logs,
 };
-use standfast_transport::{Gap, GivenUp, OpenedGap};
+use standfast_transport::{Gap, GivenUp, OpenedGap, StandbyLog};
 use standfast_types::Scn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -124,12 +124,21 @@ impl ReceivedLog {
                 (standfast_environment::state::now::now_us(), self.writer.first_record());
             let switch = LogSwitch { sequence, first_scn, time_us, first_record };
             self.await_group(|writer| writer.switch_to(&switch, identity))?;
+            self.repeat_confirmed()?;
         }
         self.archive_full_groups()?;
         self.environment.update_control(|control| control.gap = Some(record))?;
         self.await_group(|writer| writer.jump(switch, identity, stream_crc))?;
         *self.shared.buffer() = Arc::new(LogBuffer::new(switch.first_scn, BUFFER_BYTES));
         Ok(())
+    }
+
+    /// Writes the confirmed position into the log that was just begun: the group that holds it may be filled again
+    /// before anything else is written here. If a start found less, the databases would hold redo that it does not
+    /// replay.
+    pub(crate) fn repeat_confirmed(&mut self) -> Result<(), LogError> {
+        let confirmed = StandbyLog::confirmed(self).min(self.writer.position());
+        self.writer.write_confirmed(confirmed)
     }
 
     /// Repeats `begin` until a group is free.
@@ -175,11 +184,15 @@ impl ReceivedLog {
 
     /// The archived logs fill the gap: redo beyond it counts from now on.
     pub(crate) fn fill(&mut self) -> Result<(), InstanceError> {
+        let filled_to = self.shared.log.hole().map_or(Scn::ZERO, |hole| hole.to);
         self.writer.fill_hole()?;
+        // The groups that said what was confirmed are void now, and the next one may be empty. A source archives only
+        // durable redo.
+        let confirmed = filled_to.max(self.beyond_gap.unwrap_or_default());
+        self.writer.write_confirmed(confirmed)?;
         self.environment.update_control(|control| control.gap = None)?;
-        if let Some(confirmed) = self.beyond_gap.take() {
-            self.shared.confirmed.fetch_max(confirmed.0, SeqCst);
-        }
+        self.beyond_gap = None;
+        self.shared.confirmed.fetch_max(confirmed.0, SeqCst);
         self.shared.set_hardened(self.writer.position());
         self.shared.wake();
         self.shared.wake_senders();
@@ -233,9 +246,6 @@ impl ReceivedLog {
             };
             self.jump(record, Some(first), &switch, LogIdentity::of(&last.header), chain.crc)?;
             self.fill()?;
-            // A source archives only durable redo. Last: nothing that is not held here may count as confirmed.
-            self.shared.confirmed.fetch_max(chain.end.0, SeqCst);
-            self.shared.wake();
         }
         Ok(chain.logs.len())
     }
