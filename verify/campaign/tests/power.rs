@@ -32,6 +32,12 @@ fn seed_gives_the_same_history_again() {
 /// Histories that once found a defect.
 #[test]
 fn histories_that_once_failed_now_pass() {
+    // What FASTSYNC had only in memory, a gap given up at the last moment, a log whose successor was gone, a confirmed
+    // position whose group was filled again.
+    for seed in [261, 1000163, 1000761, 1001246, 1001401, 1001657, 1002334, 1003808] {
+        let report = campaign(seed..seed + 1, Sabotage::Nothing);
+        assert!(report.passed(), "{report}");
+    }
     // A rewritten WAL that capture had not entered was taken for one that SQLite had reset.
     let report = campaign(5024..5025, Sabotage::Nothing);
     assert!(report.passed(), "{report}");
@@ -54,14 +60,4 @@ fn primary_disk_that_ignores_syncs_is_detected() {
 fn standby_disk_that_ignores_syncs_is_detected() {
     let report = campaign(1..13, Sabotage::StandbyLies);
     assert!(report.lost > 0, "{report}");
-}
-
-/// Each of these histories once lost or withheld something: what FASTSYNC had only in memory, a gap given up at the last
-/// moment, a log whose successor was gone, a confirmed position whose group was filled again.
-#[test]
-fn histories_that_once_failed_lose_nothing() {
-    for seed in [261, 1000163, 1000761, 1001246, 1001401, 1001657, 1002334, 1003808] {
-        let report = run_seed(seed, Sabotage::Nothing);
-        assert!(report.notes.is_empty(), "seed {seed}: {:?}", report.notes);
-    }
 }
