@@ -24,7 +24,7 @@ use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::DestinationConfig;
 use standfast_environment::ship::destination_groups::Ships;
 use standfast_environment::ship::identity::peer_identity;
-use standfast_environment::state::control::Role;
+use standfast_environment::state::control::{Role, Upstream};
 use standfast_environment::state::descriptors;
 use standfast_format::LogKind;
 use standfast_primary::open::primary_threads::RedoEnd;
@@ -434,7 +434,8 @@ impl Running {
         let environment = &self.environment;
         let refused = |text: String| Err(Refusal::new(RefuseCode::NotStandby, text));
         let upstream = environment.control().upstream;
-        if upstream.is_none_or(|at| at.instance != wish.source.instance) {
+        let is_from = |at: Upstream| at.instance == wish.source.instance && at.name == wish.source.name;
+        if !upstream.is_some_and(is_from) {
             return refused(format!("this standby gets no redo from `{}`", wish.source.name));
         }
         self.check_right()

@@ -386,6 +386,7 @@ impl World {
             arm(&machine, &mut self.rng, 40);
         }
         let mut standby = lock(&self.standbys[taker].host).take();
+        self.certain = standby.as_ref().map_or(Scn::ZERO, |host| host.log().shared().confirmed());
         let mut attempt = 0;
         let host = loop {
             let opened = open_as_primary(&self.standbys[taker], standby.take());

@@ -41,6 +41,9 @@ pub struct World {
     pub(super) primary_segment: SegmentFile,
     /// Where the redo of the newest incarnation begins.
     pub(super) branch: Scn,
+    /// What the new primary knew to be confirmed when it took over. Beyond it, up to the branch, it may have redo that the
+    /// old primary has replaced, and that the other standbys have applied otherwise.
+    pub(super) certain: Scn,
     /// The history ended because a database correctly went offline.
     pub(super) ended_offline: bool,
     instances: u8,
@@ -73,6 +76,7 @@ impl World {
             databases: Vec::new(),
             primary_segment,
             branch: Scn::ZERO,
+            certain: Scn::ZERO,
             ended_offline: false,
             instances: 1,
             names: 0,
@@ -281,7 +285,7 @@ impl World {
             (log.confirmed(), log.received_end())
         });
         let is_due = held.is_some_and(|(confirmed, end)| match code {
-            RefuseCode::Diverged => confirmed > self.branch,
+            RefuseCode::Diverged => confirmed > self.certain,
             _ => end < oldest && oldest <= self.branch,
         });
         if !is_due {

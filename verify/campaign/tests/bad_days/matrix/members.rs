@@ -6,6 +6,7 @@ use super::{
 };
 use crate::security::{joined, primary, standby};
 use crate::support::{INSERT, Place, add_destination, await_alert, await_status, must, start};
+use serde_json::json;
 use standfast_campaign::instance::Instance;
 use standfast_campaign::process::await_condition;
 use standfast_campaign::status::Status;
@@ -15,8 +16,8 @@ use standfast_environment::state::paths::Paths;
 use standfast_tls::{Request, Token};
 use standfast_transport::hello;
 use standfast_transport::{
-    DatabaseInfo, Manifest, Security, SnapshotInfo, SnapshotSink, StageError, TransportError,
-    fetch_certificate, fetch_database, fetch_snapshot, fetch_status,
+    DatabaseInfo, Manifest, NotTakenOver, Security, SnapshotInfo, SnapshotSink, StageError, TakeOver,
+    TransportError, ask_to_take_over, fetch_certificate, fetch_database, fetch_snapshot, fetch_status,
 };
 use standfast_types::{DatabaseId, PageNo};
 use std::path::Path;
@@ -118,6 +119,25 @@ fn outcome<T>(mut ask: impl FnMut() -> Result<T, TransportError>) -> &'static st
     found
 }
 
+/// Asks in the name of the primary whether the instance at `address` is ready to take over.
+fn asked_to_take_over(family: &Family, address: &str, security: &Security, name: &str) -> &'static str {
+    let status = family.south.status().unwrap();
+    let source = json!({
+        "instance": status.json()["instance"], "name": name, "role": "primary", "incarnations": [],
+    });
+    let wish = json!({
+        "source": source, "address": ":1", "mode": "sync_affirm", "net_timeout_ms": 1000,
+        "protection_mode": "maximum-availability",
+    });
+    let wish: TakeOver = serde_json::from_value(wish).unwrap();
+    let ready = || {
+        ask_to_take_over(address, security, &wish, WITHIN).map_err(|error| match error {
+            NotTakenOver::Certain(error) | NotTakenOver::Unknown(error) => error,
+        })
+    };
+    if outcome(ready) == "given" { "as that instance" } else { "refused" }
+}
+
 /// Makes the requests of all rows: each row begins with the name of its kind.
 fn ask_everything(family: &Family, actor: Actor, tried: &mut Tried) {
     let (security, name) = family.security(actor);
@@ -131,6 +151,7 @@ fn ask_everything(family: &Family, actor: Actor, tried: &mut Tried) {
     let one = outcome(|| fetch_database(address, &security, name, DatabaseId(0), &mut sink));
     tried.note("snapshot of one database", actor, one);
     tried.note("status", actor, outcome(|| fetch_status(address, &security, false, WITHIN)));
+    tried.note("take_over", actor, asked_to_take_over(family, address, &security, name));
     // Only the primary issues certificates.
     let address = family.south.address.as_str();
     for (row, wanted) in [("certificate", name), ("certificate of another name", "north")] {
