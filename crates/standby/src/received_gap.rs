@@ -186,7 +186,7 @@ impl ReceivedLog {
     pub(crate) fn fill(&mut self) -> Result<(), InstanceError> {
         let filled_to = self.shared.log.hole().map_or(Scn::ZERO, |hole| hole.to);
         self.writer.fill_hole()?;
-        // The groups that said what was confirmed are void now, and the next one may be empty. A source archives only
+        // The groups that held the confirmed position are void now, and the next one may be empty. A source archives only
         // durable redo.
         let confirmed = filled_to.max(self.beyond_gap.unwrap_or_default());
         self.writer.write_confirmed(confirmed)?;

@@ -120,6 +120,7 @@ pub fn administering() -> Vec<Value> {
         json!({ "op": "verify", "database": null, "repair": true, "bytes_per_s": null }),
         json!({ "op": "apply", "on": false, "no_delay": false }),
         json!({ "op": "failover", "wait_s": 0, "force": true }),
+        json!({ "op": "switchover", "to": "oslo", "drain_s": 1 }),
         json!({ "op": "stop" }),
     ]
 }

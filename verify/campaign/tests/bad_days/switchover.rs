@@ -134,7 +134,7 @@ fn standby_that_cannot_take_over_leaves_the_primary_as_it_was() {
     assert_eq!(south.status().unwrap().json()["incarnation"], 1);
 }
 
-/// Begins a switchover that waits for a transaction of `slow`: the standby has said that it is ready.
+/// Begins a switchover that waits for a transaction of `slow`: the standby has reported that it is ready.
 fn begun_while_draining(
     place: &Place,
     south: &Instance,
