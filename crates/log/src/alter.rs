@@ -257,12 +257,15 @@ impl LogWriter {
             layout.groups.insert(new.number, new.bytes);
             lack_nothing.extend(new.files());
         }
-        if layout.groups.len() < 2 {
-            return Err(Refusal::new(
-                "a redo log has at least two groups",
-                "add another one first with `standfast log group add`",
-            )
-            .into());
+        // Of a standby log one is held before a gap, one is filled beyond it, and the stream that fills the gap must be
+        // able to switch.
+        let (fewest, what) = match log.config.kind {
+            LogKind::Standby => (3, "a standby redo log has at least three groups"),
+            _ => (2, "a redo log has at least two groups"),
+        };
+        if layout.groups.len() < fewest {
+            let hint = "add another one first with `standfast log group add`";
+            return Err(Refusal::new(what, hint).into());
         }
         remember(&layout, &lack_nothing)?;
         let mut catalog = log.catalog();

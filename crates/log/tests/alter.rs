@@ -395,3 +395,17 @@ fn layout_older_than_the_log_is_refused_but_leftovers_are_not() {
     let refused = RedoLog::look(Arc::new(open.disk.clone()), config(&before)).err().unwrap();
     assert!(matches!(&refused, LogError::Unlisted { path } if path.ends_with("online_4a.log")), "{refused}");
 }
+
+/// With two groups the stream could not switch beyond a gap, and so never fill it.
+#[test]
+fn standby_log_keeps_three_groups() {
+    let machine = SimMachine::new(9);
+    let disk: Arc<dyn Disk> = Arc::new(machine.disk());
+    let standby =
+        LogConfig { kind: LogKind::Standby, groups: 4, layout: None, ..config(&Control::default()) };
+    RedoLog::create_files(disk.as_ref(), &standby).unwrap();
+    let (_, mut writer) = RedoLog::start(disk, standby, IDENTITY, START, StreamCrc(0)).unwrap();
+    writer.change_groups::<Failed>(Some(4), None, |_, _| Ok(())).unwrap();
+    let refused = writer.change_groups::<Failed>(Some(3), None, |_, _| Ok(())).err().unwrap();
+    assert!(format!("{refused:?}").contains("at least three groups"), "{refused:?}");
+}

@@ -4,6 +4,7 @@ use crate::framing::FramingError;
 use serde::{Deserialize, Serialize};
 use standfast_types::{Hint, Scn};
 use std::fmt;
+use std::time::Duration;
 
 /// Version of the protocol; both ends must have the same.
 pub const PROTOCOL_VERSION: u64 = 5;
@@ -202,6 +203,9 @@ pub enum TransportError {
     Framing(#[from] FramingError),
     #[error("refused by the other end: {0}")]
     Refused(#[from] Refusal),
+    /// Nothing came for the net timeout, of which this is the length.
+    #[error("nothing heard for {:.1} s (net_timeout)", .0.as_secs_f64())]
+    Silent(Duration),
     /// The other end sent something that is not allowed at this point.
     #[error("the other end broke the protocol: {0}; install the same release of Standfast on both machines")]
     Protocol(String),

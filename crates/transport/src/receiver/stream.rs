@@ -138,14 +138,13 @@ impl<'a> ReceiverStream<'a> {
     /// A wait for bytes has ended without any.
     ///
     /// # Errors
-    /// `Protocol` when the source has been silent for its net timeout: it sends at least three frames within that time.
+    /// `Silent` when the source has been silent for its net timeout: it sends at least three frames within that time.
     pub fn nothing_came(&mut self) -> Result<(), TransportError> {
         if self.site.clock.now().saturating_duration_since(self.heard) < self.net_timeout {
             self.quiet = true;
             return Ok(());
         }
-        let seconds = self.net_timeout.as_secs_f64();
-        Err(TransportError::Protocol(format!("nothing heard for {seconds:.1} s (net_timeout)")))
+        Err(TransportError::Silent(self.net_timeout))
     }
 
     /// Takes all complete frames that have arrived: one write for all their redo, one acknowledgement.

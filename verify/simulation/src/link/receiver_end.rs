@@ -126,7 +126,10 @@ impl ReceiverEnd {
     pub fn step(&mut self, log: &mut dyn StandbyLog) -> Outcome<Progress> {
         match self.take(log) {
             Ok(progress) => Ok(progress),
-            Err(TransportError::Framing(FramingError::Io(_) | FramingError::Closed)) => Ok(Progress::Down),
+            Err(
+                TransportError::Framing(FramingError::Io(_) | FramingError::Closed)
+                | TransportError::Silent(_),
+            ) => Ok(Progress::Down),
             Err(TransportError::Io { .. }) => Ok(Progress::Down),
             // The primary has refused, and its end reports it.
             Err(TransportError::Refused(refusal)) if only_a_new_copy_helps(&refusal) => Ok(Progress::Down),
