@@ -2,6 +2,7 @@
 
 use crate::archived_logs::ArchivedLog;
 use crate::groups::Group;
+use crate::header::order_begun;
 use crate::hole::{Hole, Leftover};
 use crate::layout::Layout;
 use crate::unreachable::Unreachable;
@@ -40,9 +41,10 @@ impl Catalog {
     /// that there is always a group to return to.
     pub fn is_last_before_hole(&self, group: usize) -> bool {
         self.hole.is_some_and(|hole| {
+            // Of the logs that begin at one position, all but the last are empty.
             let last = self.groups.iter().enumerate().filter_map(|(index, group)| {
-                let first = group.header?.first_scn;
-                (first < hole.to).then_some((first, index))
+                let header = group.header.filter(|header| header.first_scn < hole.to)?;
+                Some((order_begun(&header), index))
             });
             last.max().is_some_and(|(_, index)| index == group)
         })

@@ -343,6 +343,32 @@ fn gap_given_up_at_the_last_moment_leaves_the_log_before_it() {
     assert_eq!(log.chain(hole.from, Some(writer.stream_crc()), &|_| true).end, hole.to);
 }
 
+/// An empty log of the incarnation before begins at the same position, in a later group. Its group is free; the other one
+/// holds the redo before the gap.
+#[test]
+fn group_of_an_empty_log_before_a_gap_is_free() {
+    let stream = stream();
+    let machine = SimMachine::new(8);
+    let disk: Arc<dyn Disk> = Arc::new(machine.disk());
+    let standby = LogConfig { groups: 3, ..config(LogKind::Standby, "/standby") };
+    RedoLog::create_files(disk.as_ref(), &standby).unwrap();
+    let (log, mut writer) = RedoLog::start(disk, standby, IDENTITY, START, StreamCrc(0)).unwrap();
+    let mut acknowledged = Scn::START;
+    receive(&log, &mut writer, &stream, begin_of(2), &mut acknowledged).unwrap();
+    writer.switch_to(&switch_to(2), IDENTITY).unwrap().unwrap();
+    archive(&log).unwrap();
+    let next = LogIdentity { incarnation: 2, incarnation_id: IncarnationId([2; 8]), ..IDENTITY };
+    writer.switch_to(&LogSwitch { sequence: 1, ..switch_to(2) }, next).unwrap().unwrap();
+    archive(&log).unwrap();
+    let end = begin_of(2) + 4000;
+    writer.write(&[slice(&stream, begin_of(2), end)], end).unwrap();
+    writer.jump(&switch_to(4), next, crc_at(&stream, begin_of(4))).unwrap().unwrap();
+    writer.write(&[slice(&stream, begin_of(4), begin_of(5))], end).unwrap();
+    writer.switch_to(&switch_to(5), next).unwrap().unwrap();
+    writer.give_up_beyond_hole().unwrap();
+    assert_eq!((writer.position(), writer.identity()), (end, next));
+}
+
 /// The archiver was late, so the group of the next log, of a later incarnation, was filled again before this one:
 /// nothing but its own blocks says where this log ends.
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::primary::PrimaryHost;
 use crate::site::{Geometry, SegmentFile, StandbyStart, paths};
-use crate::{Outcome, lock};
+use crate::{Outcome, lock, trace};
 use standfast_apply::Limits;
 use standfast_environment::context::environment::Environment;
 use standfast_environment::state::control::{Control, DatabaseRecord, Incarnation, Role};
@@ -124,17 +124,21 @@ impl StandbyHost {
         let applier = Arc::new(Mutex::new(Some(applier)));
         let make_room = {
             let (environment, applier) = (environment.clone(), applier.clone());
-            let attempts = Mutex::new((0, Scn::ZERO));
+            let attempts = Mutex::new((0, (Scn::ZERO, Scn::ZERO)));
             move || {
                 let mut attempts = lock(&attempts);
-                let end = shared.hardened();
+                // While a gap is open nothing more counts as hardened, and logs are switched beyond it.
+                let end = (shared.hardened(), shared.log.current_first());
                 *attempts = if attempts.1 == end { (attempts.0 + 1, end) } else { (0, end) };
                 let mut applier = lock(&applier);
-                let done = archive_confirmed(&environment, &shared).is_ok()
-                    && applier.as_mut().is_some_and(|applier| {
-                        applier.step().is_ok() && (attempts.0 == 0 || applier.sync().is_ok())
-                    });
-                if !done || attempts.0 > ATTEMPTS_MAX {
+                let archived = archive_confirmed(&environment, &shared).map_err(|error| error.to_string());
+                let done = archived.and_then(|()| {
+                    let applier = applier.as_mut().ok_or("no applier")?;
+                    applier.step().map_err(|error| error.to_string())?;
+                    if attempts.0 > 0 { applier.sync().map_err(|error| error.to_string()) } else { Ok(()) }
+                });
+                if done.is_err() || attempts.0 > ATTEMPTS_MAX {
+                    trace::say(|| format!("no room in the standby log: {done:?}, attempt {}", attempts.0));
                     shared.stop();
                 }
             }

@@ -286,7 +286,8 @@ impl World {
         });
         let is_due = held.is_some_and(|(confirmed, end)| match code {
             RefuseCode::Diverged => confirmed > self.certain,
-            _ => end < oldest && oldest <= self.branch,
+            // What is not confirmed has to be compared from there on.
+            _ => confirmed.min(end) < oldest && oldest <= self.branch,
         });
         if !is_due {
             return Err(format!("standby {at}, {held:?}, is refused: {code:?}"));
