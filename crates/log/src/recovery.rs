@@ -186,7 +186,8 @@ fn close_older_groups(
     starts.sort_by_key(|(_, header)| order_begun(header));
     for pair in starts.windows(2) {
         let ((index, header), (_, next)) = (pair[0], pair[1]);
-        let follows = header.incarnation_id == next.incarnation_id && next.sequence == header.sequence + 1;
+        let follows = header.incarnation_id == next.incarnation_id
+            && header.sequence.checked_add(1) == Some(next.sequence);
         let end = match follows {
             true => next.first_scn,
             false => end_of_last(groups, index, &header, archived)?.unwrap_or(next.first_scn),
