@@ -22,6 +22,7 @@ use standfast_environment::config::destination_config::{
 };
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::DestinationConfig;
+use standfast_environment::ship::archiving::archive_all;
 use standfast_environment::ship::destination_groups::Ships;
 use standfast_environment::ship::identity::peer_identity;
 use standfast_environment::state::control::{Role, Upstream};
@@ -200,6 +201,7 @@ impl Running {
         *self.mode() = Mode::Changing;
         primary.destinations().stop();
         let stopped = primary.threads.stop(false);
+        self.archive_the_rest(primary);
         let databases = primary.threads.shared().all_databases();
         let rests = stopped.and_then(|()| step_down::files_at_rest(&self.environment, &databases));
         drop(databases);
@@ -247,6 +249,15 @@ impl Running {
                 self.environment.alert.say(error.in_one_line());
                 Err(error)
             }
+        }
+    }
+
+    /// Archives what the archiver has not: as a standby this instance does not read its online log, and as a primary again
+    /// it must have all logs for standbys that lack some.
+    fn archive_the_rest(&self, primary: &RunningPrimary) {
+        let log = primary.source.redo_log();
+        if let Err(error) = archive_all(log, u64::MAX, log.checkpoint()) {
+            self.environment.alert.say(format!("switchover: a log is not archived: {}", error.in_one_line()));
         }
     }
 

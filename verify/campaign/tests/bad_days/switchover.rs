@@ -36,6 +36,8 @@ fn roles_change_and_change_back_without_a_copy() {
     here.run(INSERT);
     must(&south, &["switchover", "north"]);
     await_status(&south, "it is a standby", is("standby"));
+    let archived = std::fs::read_dir(south.directory.join("archive")).unwrap().count();
+    assert!(archived >= 1, "all redo of the old primary is archived");
     await_status(&north, "it is the primary", is("primary"));
     there.run(INSERT);
     here.fails(INSERT, SQLITE_READONLY);
@@ -198,6 +200,12 @@ fn primary_takes_its_role_back_when_the_standby_refuses_at_the_last_moment() {
     assert_eq!(north.status().unwrap().json()["role"], "standby");
 }
 
+/// Number of switchovers whose end the alert log reports.
+fn ended(alerts: &str) -> usize {
+    let ends = ["switchover complete", "the switchover failed", "did not take over", "whether it has: "];
+    ends.iter().map(|end| alerts.matches(end).count()).sum()
+}
+
 /// Kills the old primary, the new one or both, each at another moment of a switchover. Afterwards at most one of them is
 /// the primary. If both are standbys, either has all the redo.
 #[test]
@@ -213,6 +221,7 @@ fn kill_at_any_moment_of_a_switchover_leaves_one_primary_and_every_commit() {
         place.insert(&sides[0].1, 2);
         committed += 2;
         let begun = sides[0].0.alerts().matches("switchover to").count();
+        let ended_before = ended(&sides[0].0.alerts());
         let switching = sides[0].0.begin(&["switchover", &name]).unwrap();
         await_condition("the switchover begins", TIMEOUT, || {
             let alerts = sides[0].0.alerts();
@@ -224,6 +233,14 @@ fn kill_at_any_moment_of_a_switchover_leaves_one_primary_and_every_commit() {
         killed.iter().for_each(|side| sides[*side].0.kill());
         drop(switching);
         killed.iter().for_each(|side| start(&mut sides[*side].0));
+        if !killed.contains(&0) {
+            // It goes through, fails or is taken back.
+            await_condition("the switchover ends", TIMEOUT, || {
+                let alerts = sides[0].0.alerts();
+                Ok(if ended(&alerts) > ended_before { Ok(()) } else { Err(alerts) })
+            })
+            .unwrap_or_else(|error| panic!("{error}"));
+        }
         let is_open_primary = |side: usize| {
             let status = sides[side].0.status().unwrap();
             status.json()["role"] == "primary" && status.json()["state"] != "fenced"
