@@ -1,7 +1,7 @@
 //! Archiving: a finished log becomes one file that holds exactly its redo. The file gets its final name only when it is
 //! complete and durable. Also adds and removes archived logs of the redo log.
 
-use crate::archived_logs::{ArchivedLog, archive_path};
+use crate::archived_logs::{ArchivedLog, SUFFIX, archive_path};
 use crate::error::LogError;
 use crate::hole::{Chain, chain};
 use crate::reader::Most;
@@ -26,7 +26,7 @@ pub fn archive_group(
     group: usize,
     pace: &mut dyn FnMut(),
 ) -> Result<Option<ArchivedLog>, LogError> {
-    let (original, mut header) = {
+    let (original, header) = {
         let catalog = log.catalog();
         let found = catalog.groups.get(group).and_then(|group| Some((group, group.header?, group.next_scn?)));
         let Some((group, header, next)) = found else { return Ok(None) };
@@ -35,14 +35,52 @@ pub fn archive_group(
         }
         (header, LogFileHeader { kind: LogKind::Archived, next_scn: Some(next), turn: 0, ..header })
     };
-    let next = header.next_scn.unwrap_or(Scn::ZERO);
+    let directory = &log.config.archive_directory;
+    let path = archive_path(directory, header.incarnation, header.incarnation_id, header.sequence);
+    let next = header.next_scn;
+    let archived = store(log, header, path, pace)?;
+    let mut catalog = log.catalog();
+    // On a standby a truncation may have reopened the group during the copy.
+    let unchanged = catalog.groups[group].header == Some(original) && catalog.groups[group].next_scn == next;
+    if unchanged {
+        catalog.groups[group].archived = true;
+        catalog.add_archived(archived.clone());
+    }
+    Ok(unchanged.then_some(archived))
+}
+
+/// Copies what the log being filled holds up to `end` to an archived log of its own name. For a standby that fetches a
+/// copy of this log which begins later: its source has joined the stream within the log, and recovery here may begin
+/// before that.
+///
+/// # Errors
+/// As [`archive_group`].
+pub fn keep_beginning(log: &RedoLog, end: Scn) -> Result<(), LogError> {
+    let current = {
+        let catalog = log.catalog();
+        catalog.groups[catalog.current].header
+    };
+    let Some(header) = current.filter(|header| header.first_scn < end) else { return Ok(()) };
+    let path = log.archive_path(header.incarnation, header.incarnation_id, header.sequence);
+    let path = path.with_extension(format!("{}.{SUFFIX}", header.first_scn));
+    let header = LogFileHeader { kind: LogKind::Archived, next_scn: Some(end), turn: 0, ..header };
+    let kept = store(log, header, path, &mut || {})?;
+    log.add_archived(kept);
+    Ok(())
+}
+
+/// Writes the redo that `header` describes to the file `path`, which has that name only once it is complete.
+fn store(
+    log: &RedoLog,
+    mut header: LogFileHeader,
+    path: PathBuf,
+    pace: &mut dyn FnMut(),
+) -> Result<ArchivedLog, LogError> {
+    let next = header.next_scn.unwrap_or(header.first_scn);
     let block_bytes = header.block_bytes as usize;
     let payload = next.bytes_since(header.first_scn) as usize;
     let blocks = 1 + payload.div_ceil(payload_capacity(block_bytes));
     header.file_bytes = (blocks * block_bytes) as u64;
-
-    let directory = &log.config.archive_directory;
-    let path = archive_path(directory, header.incarnation, header.incarnation_id, header.sequence);
     let part = path.with_extension("part");
     log.disk.remove(&part).map_err(LogError::io("remove the unfinished archived log", &part))?;
     let copied = copy(log, &header, &part, pace);
@@ -51,17 +89,7 @@ pub fn archive_group(
     }
     copied?;
     log.disk.rename(&part, &path).map_err(LogError::io("name the archived log", &path))?;
-
-    let archived = ArchivedLog { path, header, bytes: header.file_bytes };
-    let mut catalog = log.catalog();
-    // On a standby a truncation may have reopened the group during the copy.
-    let unchanged =
-        catalog.groups[group].header == Some(original) && catalog.groups[group].next_scn == Some(next);
-    if unchanged {
-        catalog.groups[group].archived = true;
-        catalog.add_archived(archived.clone());
-    }
-    Ok(unchanged.then_some(archived))
+    Ok(ArchivedLog { path, header, bytes: header.file_bytes })
 }
 
 /// Writes the stream of a log into new blocks: without padding, which is most of a log of small batches, and without

@@ -7,7 +7,7 @@ use standfast_io::Disk;
 use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
 use std::path::{Path, PathBuf};
 
-const SUFFIX: &str = "arc";
+pub(crate) const SUFFIX: &str = "arc";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchivedLog {
@@ -58,6 +58,6 @@ pub fn archived_logs(
             logs.push(ArchivedLog { path, header, bytes });
         }
     }
-    logs.sort_by_key(|log| (log.header.incarnation, log.header.sequence));
+    logs.sort_by_key(|log| (log.header.incarnation, log.header.sequence, log.header.first_scn));
     Ok(logs)
 }

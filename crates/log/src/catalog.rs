@@ -53,7 +53,7 @@ impl Catalog {
     /// Adds an archived log to the list, in order; replaces one with the same path.
     pub fn add_archived(&mut self, log: ArchivedLog) {
         self.archived.retain(|other| other.path != log.path);
-        let key = |log: &ArchivedLog| (log.header.incarnation, log.header.sequence);
+        let key = |log: &ArchivedLog| (log.header.incarnation, log.header.sequence, log.header.first_scn);
         let at = self.archived.partition_point(|other| key(other) < key(&log));
         self.archived.insert(at, log);
     }

@@ -30,7 +30,7 @@ mod repair;
 mod unreachable;
 
 pub use alter::{NewGroup, NewMember};
-pub use archive::{archive_group, remove_archived};
+pub use archive::{archive_group, keep_beginning, remove_archived};
 pub use archived_logs::{ArchivedLog, archived_logs};
 pub use buffer::{LogBuffer, RedoChunk};
 pub use config::LogConfig;

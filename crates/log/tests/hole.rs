@@ -7,7 +7,7 @@ use standfast_format::{LogKind, StreamCrc};
 use standfast_io::Disk;
 use standfast_log::{
     ArchivedLog, Hole, LogConfig, LogError, LogIdentity, LogSwitch, LogWriter, RedoLog, SwitchBlocked,
-    archive_group, archived_logs, remove_archived, verify_archived,
+    archive_group, archived_logs, keep_beginning, remove_archived, verify_archived,
 };
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine};
 use standfast_types::{Hint, IncarnationId, InstanceId, Scn};
@@ -16,6 +16,9 @@ use std::sync::Arc;
 
 const IDENTITY: LogIdentity =
     LogIdentity { instance: InstanceId([1; 16]), incarnation: 1, incarnation_id: IncarnationId([9; 8]) };
+/// The incarnation after [`IDENTITY`].
+const NEXT: LogIdentity =
+    LogIdentity { instance: InstanceId([1; 16]), incarnation: 2, incarnation_id: IncarnationId([2; 8]) };
 const START: LogSwitch = LogSwitch { sequence: 1, first_scn: Scn::START, time_us: 5, first_record: 0 };
 const RECORD: &str = "/standby/hole";
 /// Bytes of redo in a log of the primary.
@@ -343,6 +346,43 @@ fn gap_given_up_at_the_last_moment_leaves_the_log_before_it() {
     assert_eq!(log.chain(hole.from, Some(writer.stream_crc()), &|_| true).end, hole.to);
 }
 
+/// The source has joined the stream within the log in which the redo here ends, so its copy begins later.
+#[test]
+fn beginning_of_a_log_stays_when_a_copy_that_begins_later_takes_its_place() {
+    let stream = stream();
+    let machine = machine(9, &stream);
+    let disk: Arc<dyn Disk> = Arc::new(machine.disk());
+    let standby = || config(LogKind::Standby, "/standby");
+    let (log, mut writer, _) = RedoLog::open(disk.clone(), standby()).unwrap();
+    let mut acknowledged = Scn::START;
+    receive(&log, &mut writer, &stream, Scn::START + 4000, &mut acknowledged).unwrap();
+    let hole = Hole { from: writer.position(), to: begin_of(1) };
+    keep_beginning(&log, hole.from).unwrap();
+    writer.jump(&switch_to(1), IDENTITY, crc_at(&stream, hole.to)).unwrap().unwrap();
+    let joined = Scn::START + 1000;
+    let source = joined_at(&disk, &stream, joined);
+    fetch(disk.as_ref(), &log, &source).unwrap();
+    writer.fill_hole().unwrap();
+    check(&log, &stream, hole.to);
+    drop((log, writer));
+    let (log, _, _) = RedoLog::open(disk, standby()).unwrap();
+    assert_eq!(log.oldest(), Scn::START);
+    check(&log, &stream, hole.to);
+}
+
+/// Returns the archived first log of a standby that joined the stream at `joined`.
+fn joined_at(disk: &Arc<dyn Disk>, stream: &[u8], joined: Scn) -> ArchivedLog {
+    let config = config(LogKind::Standby, "/joined");
+    RedoLog::create_files(disk.as_ref(), &config).unwrap();
+    let start = LogSwitch { first_scn: joined, ..START };
+    let crc = crc_at(stream, joined);
+    let (log, mut writer) = RedoLog::start(disk.clone(), config, IDENTITY, start, crc).unwrap();
+    writer.write(&[slice(stream, joined, begin_of(1))], begin_of(1)).unwrap();
+    writer.switch_to(&switch_to(1), IDENTITY).unwrap().unwrap();
+    archive(&log).unwrap();
+    log.archived().swap_remove(0)
+}
+
 /// An empty log of the incarnation before begins at the same position, in a later group. Its group is free; the other one
 /// holds the redo before the gap.
 #[test]
@@ -357,16 +397,15 @@ fn group_of_an_empty_log_before_a_gap_is_free() {
     receive(&log, &mut writer, &stream, begin_of(2), &mut acknowledged).unwrap();
     writer.switch_to(&switch_to(2), IDENTITY).unwrap().unwrap();
     archive(&log).unwrap();
-    let next = LogIdentity { incarnation: 2, incarnation_id: IncarnationId([2; 8]), ..IDENTITY };
-    writer.switch_to(&LogSwitch { sequence: 1, ..switch_to(2) }, next).unwrap().unwrap();
+    writer.switch_to(&LogSwitch { sequence: 1, ..switch_to(2) }, NEXT).unwrap().unwrap();
     archive(&log).unwrap();
     let end = begin_of(2) + 4000;
     writer.write(&[slice(&stream, begin_of(2), end)], end).unwrap();
-    writer.jump(&switch_to(4), next, crc_at(&stream, begin_of(4))).unwrap().unwrap();
+    writer.jump(&switch_to(4), NEXT, crc_at(&stream, begin_of(4))).unwrap().unwrap();
     writer.write(&[slice(&stream, begin_of(4), begin_of(5))], end).unwrap();
-    writer.switch_to(&switch_to(5), next).unwrap().unwrap();
+    writer.switch_to(&switch_to(5), NEXT).unwrap().unwrap();
     writer.give_up_beyond_hole().unwrap();
-    assert_eq!((writer.position(), writer.identity()), (end, next));
+    assert_eq!((writer.position(), writer.identity()), (end, NEXT));
 }
 
 /// The archiver was late, so the group of the next log, of a later incarnation, was filled again before this one:
@@ -378,11 +417,10 @@ fn log_whose_successor_is_gone_ends_where_its_blocks_end() {
     let disk: Arc<dyn Disk> = Arc::new(machine.disk());
     let standby = || config(LogKind::Standby, "/standby");
     let (log, mut writer, _) = RedoLog::open(disk.clone(), standby()).unwrap();
-    let next = LogIdentity { incarnation: 2, incarnation_id: IncarnationId([2; 8]), ..IDENTITY };
     for number in 0..5 {
         if number > 0 {
             let switch = LogSwitch { sequence: number as u64, ..switch_to(number) };
-            writer.switch_to(&switch, next).unwrap().unwrap();
+            writer.switch_to(&switch, NEXT).unwrap().unwrap();
         }
         let end = begin_of(number + 1);
         writer.write(&[slice(&stream, begin_of(number), end)], end).unwrap();
@@ -408,10 +446,9 @@ fn log_before_a_gap_keeps_its_incarnation_when_the_gap_is_given_up() {
     let mut acknowledged = Scn::START;
     receive(&log, &mut writer, &stream, begin_of(1) + 4000, &mut acknowledged).unwrap();
     let before = (writer.sequence(), writer.identity());
-    let next = LogIdentity { incarnation: 2, incarnation_id: IncarnationId([2; 8]), ..IDENTITY };
     let begins = LogSwitch { sequence: 1, ..switch_to(4) };
-    writer.jump(&begins, next, crc_at(&stream, begin_of(4))).unwrap().unwrap();
-    assert_eq!(writer.identity(), next);
+    writer.jump(&begins, NEXT, crc_at(&stream, begin_of(4))).unwrap().unwrap();
+    assert_eq!(writer.identity(), NEXT);
     writer.give_up_beyond_hole().unwrap();
     assert_eq!((writer.sequence(), writer.identity()), before);
 }

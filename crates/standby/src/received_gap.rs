@@ -16,9 +16,9 @@ use standfast_environment::state::control::GapRecord;
 use standfast_format::{LogFileHeader, StreamCrc, peek_length};
 use standfast_log::{
     Chain, LogBuffer, LogError, LogIdentity, LogSwitch, LogWriter, SwitchBlocked, archive_group,
-    archived_logs,
+    archived_logs, keep_beginning,
 };
-use standfast_transport::{Gap, GivenUp, OpenedGap, StandbyLog};
+use standfast_transport::{Gap, GivenUp, OpenedGap};
 use standfast_types::Scn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -114,6 +114,13 @@ impl ReceivedLog {
             self.writer.write_confirmed(end)?;
             self.shared.confirmed.fetch_max(end.0, SeqCst);
         }
+        if let Some(first) = &first
+            && (first.sequence, first.identity) == (self.writer.sequence(), self.writer.identity())
+            && first.first_scn > self.shared.log.current_first().max(self.shared.log.checkpoint())
+        {
+            // The fetched log takes the place of the one here, and lacks its beginning.
+            keep_beginning(&self.shared.log, end)?;
+        }
         if let Some(FirstLog { identity, sequence, first_scn }) = first
             && first_scn == end
             && (sequence, identity) != (self.writer.sequence(), self.writer.identity())
@@ -124,21 +131,15 @@ impl ReceivedLog {
                 (standfast_environment::state::now::now_us(), self.writer.first_record());
             let switch = LogSwitch { sequence, first_scn, time_us, first_record };
             self.await_group(|writer| writer.switch_to(&switch, identity))?;
-            self.repeat_confirmed()?;
+            // The group that holds the confirmed position may be filled again beyond the gap. If a start found less, the
+            // databases would hold redo that it does not replay.
+            self.writer.write_confirmed(end)?;
         }
         self.archive_full_groups()?;
         self.environment.update_control(|control| control.gap = Some(record))?;
         self.await_group(|writer| writer.jump(switch, identity, stream_crc))?;
         *self.shared.buffer() = Arc::new(LogBuffer::new(switch.first_scn, BUFFER_BYTES));
         Ok(())
-    }
-
-    /// Writes the confirmed position into the log that was just begun: the group that holds it may be filled again
-    /// before anything else is written here. If a start found less, the databases would hold redo that it does not
-    /// replay.
-    pub(crate) fn repeat_confirmed(&mut self) -> Result<(), LogError> {
-        let confirmed = StandbyLog::confirmed(self).min(self.writer.position());
-        self.writer.write_confirmed(confirmed)
     }
 
     /// Repeats `begin` until a group is free.
@@ -184,14 +185,11 @@ impl ReceivedLog {
 
     /// The archived logs fill the gap: redo beyond it counts from now on.
     pub(crate) fn fill(&mut self) -> Result<(), InstanceError> {
+        // A source archives only durable redo.
         let filled_to = self.shared.log.hole().map_or(Scn::ZERO, |hole| hole.to);
         self.writer.fill_hole()?;
-        // The groups that held the confirmed position are void now, and the next one may be empty. A source archives only
-        // durable redo.
-        let confirmed = filled_to.max(self.beyond_gap.unwrap_or_default());
-        self.writer.write_confirmed(confirmed)?;
         self.environment.update_control(|control| control.gap = None)?;
-        self.beyond_gap = None;
+        let confirmed = filled_to.max(self.beyond_gap.take().unwrap_or_default());
         self.shared.confirmed.fetch_max(confirmed.0, SeqCst);
         self.shared.set_hardened(self.writer.position());
         self.shared.wake();

@@ -64,8 +64,6 @@ impl ReceivedLog {
                     gap.low_sequence, gap.high_sequence, gap.to
                 ));
             }
-            // What is known now from the record of the gap must be known without it.
-            writer.write_confirmed(recovered.confirmed.min(recovered.end))?;
             environment.update_control(|control| control.gap = None)?;
         }
         // Redo in synced databases counts as confirmed: it was confirmed before it was applied.
@@ -378,7 +376,6 @@ impl StandbyLog for ReceivedLog {
             }
         }
         drop(wait);
-        self.repeat_confirmed().map_err(stage_error)?;
         (self.archive)();
         Ok(())
     }

@@ -12,7 +12,7 @@ use standfast_simulation::site::{Geometry, SegmentFile, paths};
 use standfast_simulation::standby::{StandbyHost, create};
 use standfast_standby::forwarding::Forwarding;
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine};
-use standfast_transport::{RedoSource, StageError, StandbyLog};
+use standfast_transport::{ArchivedLogInfo, Gap, LogSwitch, RedoSource, StageError, StandbyLog};
 use standfast_types::{DatabaseId, Scn};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -167,6 +167,57 @@ fn group_is_archived_only_with_confirmed_redo() {
     standby.log().confirm(switch.first_scn).unwrap();
     standby.archive().unwrap();
     assert_eq!(redo.archived().len(), 1);
+}
+
+/// The group that holds the confirmed position is filled again beyond a gap, and the gap is given up at the next start:
+/// what remains is the log that was begun before the gap, without redo.
+#[test]
+fn start_finds_what_was_confirmed_when_its_group_is_filled_again() {
+    let (rig, segment) = (Rig::new(), SegmentFile::unique());
+    let standby = rig.open(&rig.machine, &segment);
+    rig.receive(&standby).unwrap();
+    let end = rig.ends[RECEIVED - 1];
+    standby.log().confirm(end).unwrap();
+    let held = standby.log().log_containing(end).unwrap();
+    let identity = standby.log().writer().identity();
+    let log = |number: u64| LogSwitch {
+        sequence: held.sequence + number,
+        first_scn: end + 100 * (number - 1),
+        ..held
+    };
+    let missing = ArchivedLogInfo {
+        sequence: held.sequence + 1,
+        incarnation: identity.incarnation,
+        incarnation_id: identity.incarnation_id,
+        first_scn: end,
+        next_scn: end + 100,
+        crc: 0,
+        bytes: 8192,
+    };
+    let gap = Gap {
+        from: end,
+        to: end + 100,
+        crc: 0,
+        logs: vec![missing],
+        unit_bytes: 1 << 20,
+        per_log: 1,
+        connections: 1,
+    };
+    standby.log().open_gap(&gap, &log(2)).unwrap();
+    // As many logs as there are groups.
+    for number in 3..6 {
+        standby.log().append(&[&[0; 100]], end + 100).unwrap();
+        standby.log().confirm(end + 100 * (number - 1)).unwrap();
+        standby.log().switch(&log(number)).unwrap();
+        standby.archive().unwrap();
+    }
+    drop(standby);
+    rig.machine.power_loss(Loss::DropUnsynced, &mut Rng::new(1));
+    segment.lose();
+    let standby = rig.open(&rig.machine, &segment);
+    let log = standby.log();
+    let found = (log.shared().confirmed(), log.received_end());
+    assert_eq!(found, (end, end));
 }
 
 #[test]
