@@ -9,7 +9,7 @@ use common::family::{self, NOW, authority, identity_at, member};
 use common::*;
 use standfast_tls::{Authority, FixedClock, joining};
 use standfast_transport::*;
-use standfast_types::{DatabaseId, PageNo, Scn};
+use standfast_types::Scn;
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,26 +45,6 @@ fn ways(receiver: &Receiver) -> Vec<SocketAddr> {
         hosts.iter().map(|host| format!("{host}:{port}").parse().unwrap()).collect();
     ways.push(Relay::cutting(ways[0], u64::MAX, 0).address());
     ways
-}
-
-/// Takes a copy up to its first message.
-#[derive(Default)]
-struct Taken(bool);
-
-impl SnapshotSink for Taken {
-    fn manifest(&mut self, _: &Manifest) -> Result<(), StageError> {
-        self.0 = true;
-        Ok(())
-    }
-    fn begin(&mut self, _: &DatabaseInfo) -> Result<(), StageError> {
-        Ok(())
-    }
-    fn pages(&mut self, _: DatabaseId, _: PageNo, _: &[u8]) -> Result<(), StageError> {
-        Ok(())
-    }
-    fn end(&mut self, _: &SnapshotInfo) -> Result<(), StageError> {
-        Ok(())
-    }
 }
 
 fn primary(security: Security) -> (Arc<Service>, Receiver) {

@@ -215,23 +215,6 @@ fn source_is_disconnected_when_it_loses_its_right() {
     assert!(ends.standby.read(|state| state.end() == before));
 }
 
-struct Nothing;
-
-impl SnapshotSink for Nothing {
-    fn manifest(&mut self, _: &Manifest) -> Result<(), StageError> {
-        Ok(())
-    }
-    fn begin(&mut self, _: &DatabaseInfo) -> Result<(), StageError> {
-        Ok(())
-    }
-    fn pages(&mut self, _: DatabaseId, _: PageNo, _: &[u8]) -> Result<(), StageError> {
-        Ok(())
-    }
-    fn end(&mut self, _: &SnapshotInfo) -> Result<(), StageError> {
-        Ok(())
-    }
-}
-
 /// Copies a database of paris for oslo; `revoking`: oslo loses the right meanwhile.
 fn copy(security: Security, revoking: bool) -> Result<SnapshotStart, TransportError> {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
@@ -248,7 +231,7 @@ fn copy(security: Security, revoking: bool) -> Result<SnapshotStart, TransportEr
         ..ReceiverConfig::default()
     };
     let receiver = Receiver::start(config, service, None).unwrap();
-    fetch_snapshot(&receiver.local_addr().to_string(), &security, "oslo", &mut Nothing)
+    fetch_snapshot(&receiver.local_addr().to_string(), &security, "oslo", &mut Taken::default())
 }
 
 #[test]
