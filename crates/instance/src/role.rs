@@ -19,4 +19,5 @@ pub mod running;
 pub(crate) mod standby_observations;
 pub(crate) mod step_down;
 pub mod switchover;
+pub(crate) mod take_over;
 pub mod verification;

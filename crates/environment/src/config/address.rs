@@ -1,5 +1,7 @@
 //! Syntax of names and addresses.
 
+use std::net::SocketAddr;
+
 /// Rule for names, for error messages.
 pub const NAME_RULE: &str = "1 to 64 letters, digits, dots, underscores or hyphens";
 /// Rule for addresses, for error messages.
@@ -25,9 +27,26 @@ pub fn is_address(text: &str) -> bool {
     split_address(text).is_some()
 }
 
+/// Completes an address without a host (`:PORT`) by the host that the connection comes from.
+pub fn completed(address: &str, from: Option<SocketAddr>) -> Option<String> {
+    match address.strip_prefix(':') {
+        None => Some(address.to_owned()),
+        Some(port) => Some(SocketAddr::new(from?.ip(), port.parse().ok()?).to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn address_without_a_host_is_completed() {
+        let from = |text: &str| Some(text.parse().unwrap());
+        assert_eq!(completed("h:1", None), Some("h:1".into()));
+        assert_eq!(completed(":7", from("10.0.0.2:99")), Some("10.0.0.2:7".into()));
+        assert_eq!(completed(":7", from("[::1]:99")), Some("[::1]:7".into()));
+        assert_eq!((completed(":7", None), completed(":x", from("10.0.0.2:99"))), (None, None));
+    }
 
     #[test]
     fn malformed_addresses_and_names_are_rejected() {

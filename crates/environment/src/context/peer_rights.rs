@@ -1,5 +1,6 @@
 //! Rights of peers at an instance: checks against the allow-list, and messages to the operator.
 
+use crate::config::address::completed;
 use crate::config::error::InstanceError;
 use crate::context::environment::Environment;
 use crate::security::clocks;
@@ -178,11 +179,9 @@ impl Environment {
     pub fn note_endorsed(&self, hello: &SenderHello, from: Option<SocketAddr>) {
         let reported = as_reported(&hello.members, &hello.peers, &hello.source.name);
         self.note_members(&hello.source.name, &reported);
-        let issuer = hello.issuer.clone().and_then(|mut issuer| {
-            if issuer.address.starts_with(':') {
-                issuer.address = SocketAddr::new(from?.ip(), issuer.address[1..].parse().ok()?).to_string();
-            }
-            Some(issuer)
+        let issuer = hello.issuer.clone().and_then(|issuer| {
+            let address = completed(&issuer.address, from)?;
+            Some(IssuerAt { address, ..issuer })
         });
         if let Some(Err(error)) = issuer.map(|issuer| self.keeper.note_issuer(issuer)) {
             self.alert.say(format!("who renews certificates cannot be kept: {}", error.in_one_line()));

@@ -120,7 +120,8 @@ pub fn note_synchronised(environment: &Environment, name: &str, event: &SenderEv
     }
 }
 
-fn transport_mode(destination: &DestinationConfig) -> transport::TransportMode {
+/// Returns the mode as the transport names it.
+pub fn transport_mode(destination: &DestinationConfig) -> transport::TransportMode {
     match destination.transport_mode() {
         TransportMode::SyncAffirm => transport::TransportMode::SyncAffirm,
         TransportMode::Fastsync => transport::TransportMode::FastSync,

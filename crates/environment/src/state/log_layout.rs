@@ -13,6 +13,16 @@ pub fn configured(config: &Config) -> (usize, u64, Vec<PathBuf>) {
     (config.redo.groups, config.redo.group_bytes, config.redo.members.clone())
 }
 
+/// Returns `layout` as the control file records it: paths within the instance directory are relative to it.
+pub fn recorded(config: &Config, paths: &Paths, layout: &Layout) -> RedoLayout {
+    let relative = |path: &PathBuf| path.strip_prefix(&paths.directory).unwrap_or(path).to_owned();
+    RedoLayout {
+        groups: layout.groups.clone(),
+        members: layout.members.iter().map(|(letter, path)| (*letter, relative(path))).collect(),
+        configured: configured(config),
+    }
+}
+
 /// Returns the log configuration of an instance from its settings and its control file.
 pub fn log_config(config: &Config, paths: &Paths, control: &Control, kind: LogKind) -> LogConfig {
     let redo = &config.redo;

@@ -8,8 +8,7 @@ use crate::role::running::{Mode, Running};
 use serde::{Deserialize, Serialize};
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
-use standfast_environment::state::control::RedoLayout;
-use standfast_environment::state::log_layout::configured;
+use standfast_environment::state::log_layout::recorded;
 use standfast_environment::state::modes::PRIVATE_DIRECTORY;
 use standfast_log::{Layout, LogError, LogWriter, NewGroup, RedoLog};
 use std::os::unix::fs::DirBuilderExt;
@@ -263,12 +262,7 @@ impl Site<'_> {
         move |layout: &Layout, not_stale: &[PathBuf]| {
             let directory = &environment.paths.directory;
             let relative = |path: &PathBuf| path.strip_prefix(directory).unwrap_or(path).to_owned();
-            let members = layout.members.iter().map(|(letter, path)| (*letter, relative(path))).collect();
-            let layout = RedoLayout {
-                groups: layout.groups.clone(),
-                members,
-                configured: configured(&environment.config),
-            };
+            let layout = recorded(&environment.config, &environment.paths, layout);
             let not_stale: Vec<PathBuf> = not_stale.iter().map(relative).collect();
             environment.update_control(|control| {
                 control.redo_layouts.set(kind, layout);

@@ -8,17 +8,23 @@
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
 use standfast_environment::ship::members::note_members;
-use standfast_environment::state::control::{Control, RedoLayout, RestingFile, Role};
-use standfast_environment::state::log_layout::configured;
+use standfast_environment::state::control::{Control, RestingFile, Role};
+use standfast_environment::state::log_layout::recorded;
 use standfast_environment::state::now::now_us;
 use standfast_format::LogKind;
-use standfast_log::{LogSwitch, RedoLog};
-use standfast_primary::commit::database::Database;
+use standfast_log::{Layout, LogSwitch, RedoLog};
+use standfast_primary::commit::database::{Database, Rest};
+use standfast_primary::commit::primary::PrimaryShared;
 use standfast_primary::open::primary_threads::RedoEnd;
+use standfast_session::DatabaseState;
 use standfast_transport::LogGeometry;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long read transactions may keep frames from being backfilled.
+const READERS_TIMEOUT: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Creates the standby log for the redo of a primary with the online logs `online`. This takes a while, so it is done
 /// while this primary still serves. A log that is large enough already stays.
@@ -34,10 +40,8 @@ pub fn prepare(environment: &Environment, online: LogGeometry) -> Result<(), Ins
         ));
     }
     if let Some(groups) = large_enough(&log.layout().groups, online) {
-        let relative =
-            |path: &PathBuf| path.strip_prefix(&environment.paths.directory).unwrap_or(path).to_owned();
-        let members = log.layout().members.iter().map(|(letter, path)| (*letter, relative(path))).collect();
-        let layout = RedoLayout { groups, members, configured: configured(&environment.config) };
+        let layout = Layout { groups, ..log.layout() };
+        let layout = recorded(&environment.config, &environment.paths, &layout);
         environment.update_control(|control| control.redo_layouts.set(LogKind::Standby, layout))?;
     }
     Ok(RedoLog::create_files(environment.disk.as_ref(), &environment.log_config(LogKind::Standby))?)
@@ -55,27 +59,46 @@ fn large_enough(groups: &BTreeMap<usize, u64>, online: LogGeometry) -> Option<BT
     (needed != *groups).then_some(needed)
 }
 
-/// Returns the state in which the files of all databases are. No process may write any more, and everything captured
-/// is backfilled.
+/// Refuses writers from now on, those that wait included, and brings the files of all databases to rest: a writer that
+/// waits holds the snapshot that it began with, and no frame beyond it can be backfilled. The threads of the primary have
+/// ended.
 ///
 /// # Errors
-/// `Refused` when a WAL holds frames that are not in its database.
-pub fn files_at_rest(
+/// `Refused` when a read transaction is open on frames that are not in the database, and stays open.
+pub fn come_to_rest(
     environment: &Environment,
-    databases: &[Arc<Database>],
+    shared: &PrimaryShared,
 ) -> Result<Vec<RestingFile>, InstanceError> {
-    let rest = |database: &Arc<Database>| {
-        database.at_rest(environment.disk.as_ref())?.ok_or_else(|| {
-            InstanceError::refused(
-                format!(
-                    "a read transaction keeps the write-ahead log of database {} in use",
-                    database.record().name
-                ),
-                "let it end, or end its process, and try again",
-            )
-        })
-    };
-    databases.iter().map(rest).collect()
+    let databases = shared.all_databases();
+    for database in &databases {
+        shared.segment.set_state(database.id().0, DatabaseState::Standby);
+        shared.segment.wake_all(database.id().0);
+    }
+    let until = Instant::now() + READERS_TIMEOUT;
+    let rests = databases.iter().map(|database| rest_of(environment, database, until));
+    Ok(rests.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+fn rest_of(
+    environment: &Environment,
+    database: &Database,
+    until: Instant,
+) -> Result<Option<RestingFile>, InstanceError> {
+    loop {
+        match database.come_to_rest(environment.disk.as_ref())? {
+            Rest::Resting(file) => return Ok(file),
+            Rest::Backfilling if Instant::now() < until => std::thread::park_timeout(LOOK_EVERY),
+            Rest::Backfilling => {
+                return Err(InstanceError::refused(
+                    format!(
+                        "a read transaction keeps the write-ahead log of database {} in use",
+                        database.record().name
+                    ),
+                    "let it end, or end its process, and try again",
+                ));
+            }
+        }
+    }
 }
 
 /// Makes the directory of this primary, whose threads have ended, that of a standby.

@@ -17,25 +17,22 @@
 use crate::role::running::{Mode, Running, RunningPrimary};
 use crate::role::step_down;
 use standfast_documents::Status;
-use standfast_environment::config::destination_config::{
-    TransportMode as Configured, ValidFor, ValidLogs, ValidRole,
-};
+use standfast_environment::config::destination_config::{ValidFor, ValidLogs, ValidRole};
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::DestinationConfig;
 use standfast_environment::ship::archiving::archive_all;
 use standfast_environment::ship::destination_groups::Ships;
 use standfast_environment::ship::identity::peer_identity;
-use standfast_environment::state::control::{Role, Upstream};
-use standfast_environment::state::descriptors;
-use standfast_format::LogKind;
+use standfast_environment::ship::sender_settings::transport_mode;
+use standfast_environment::state::control::Role;
+use standfast_primary::commit::primary::PrimaryShared;
 use standfast_primary::open::primary_threads::RedoEnd;
 use standfast_primary::ship::destinations::Destinations;
 use standfast_transport::{
-    Bystander, LogGeometry, NotTakenOver, PositionSum, Refusal, RefuseCode, Right, Security, StandbyLog,
-    TakeOver, TakeOverAnswer, TransportMode, ask_to_take_over, fetch_status,
+    Bystander, LogGeometry, NotTakenOver, PositionSum, Right, Security, TakeOver, TakeOverAnswer,
+    ask_to_take_over, fetch_status,
 };
 use standfast_types::{Hint, Scn};
-use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -136,14 +133,14 @@ impl Running {
         let bystander = |at: &DestinationConfig| Bystander {
             name: at.name.clone(),
             address: at.address.clone(),
-            mode: mode_of(at),
+            mode: transport_mode(at),
             net_timeout_ms: at.net_timeout_ms,
         };
         let wish = TakeOver {
             source: peer_identity(environment, Role::Primary.of_peer()),
             end: None,
             address: own_address(&environment.config.instance.listen),
-            mode: mode_of(destination),
+            mode: transport_mode(destination),
             net_timeout_ms: destination.net_timeout_ms,
             protection_mode: environment.control().protection_mode,
             bystanders: configured
@@ -202,9 +199,10 @@ impl Running {
         primary.destinations().stop();
         let stopped = primary.threads.stop(false);
         self.archive_the_rest(primary);
-        let databases = primary.threads.shared().all_databases();
-        let rests = stopped.and_then(|()| step_down::files_at_rest(&self.environment, &databases));
-        drop(databases);
+        let shared = primary.threads.shared();
+        let rests = stopped
+            .and_then(|()| has_ended(shared, end.scn))
+            .and_then(|()| step_down::come_to_rest(&self.environment, shared));
         let rests = match rests {
             Ok(rests) => rests,
             Err(error) => return Err(self.primary_again(primary, &error)),
@@ -366,7 +364,17 @@ impl Running {
     }
 }
 
-const AS_PRIMARY: ValidFor = ValidFor(ValidLogs::AllLogfiles, ValidRole::PrimaryRole);
+pub(super) const AS_PRIMARY: ValidFor = ValidFor(ValidLogs::AllLogfiles, ValidRole::PrimaryRole);
+
+/// Checks that no redo was written after its end: a session may have begun a transaction at the moment at which sessions
+/// had to wait, and its commit would be here alone.
+fn has_ended(shared: &PrimaryShared, end: Scn) -> Result<(), InstanceError> {
+    if shared.buffer.captured() == end {
+        return Ok(());
+    }
+    let hint = "nothing has been changed; try again";
+    Err(InstanceError::refused("a commit came after the end of the redo", hint))
+}
 
 /// Waits until nothing in this process has the databases of the primary open any more.
 fn closed(primary: &RunningPrimary) -> Result<(), InstanceError> {
@@ -383,150 +391,10 @@ fn closed(primary: &RunningPrimary) -> Result<(), InstanceError> {
     Ok(())
 }
 
-fn mode_of(destination: &DestinationConfig) -> TransportMode {
-    match destination.transport_mode() {
-        Configured::SyncAffirm => TransportMode::SyncAffirm,
-        Configured::Fastsync => TransportMode::FastSync,
-        Configured::Async => TransportMode::Async,
-    }
-}
-
 /// Returns the address for others of an instance that listens on `listen`: without a host when it listens on all.
 fn own_address(listen: &str) -> String {
     match listen.rsplit_once(':') {
         Some((host, port)) if ["", "0.0.0.0", "[::]", "*"].contains(&host) => format!(":{port}"),
         _ => listen.to_owned(),
-    }
-}
-
-/// Completes an address without a host by that of the connection.
-fn completed(address: &str, from: Option<SocketAddr>) -> Option<String> {
-    match address.strip_prefix(':') {
-        None => Some(address.to_owned()),
-        Some(port) => Some(SocketAddr::new(from?.ip(), port.parse().ok()?).to_string()),
-    }
-}
-
-/// The standby's side.
-impl Running {
-    /// Takes over from the primary that this standby follows, or says whether it is ready to.
-    ///
-    /// # Errors
-    /// Why not; this instance is still a standby then.
-    pub(crate) fn take_over_from(
-        &self,
-        wish: &TakeOver,
-        from: Option<SocketAddr>,
-    ) -> Result<TakeOverAnswer, Refusal> {
-        let refused = |error: InstanceError| Refusal::new(RefuseCode::NotStandby, error.in_one_line());
-        self.may_take_over_from(wish)?;
-        let mut answer = TakeOverAnswer { branch: None, logs: Some(self.online_logs()), failed: None };
-        let Some(end) = wish.end else { return Ok(answer) };
-        self.has_everything(end)?;
-        self.follow_with(wish, from).map_err(refused)?;
-        match self.promote(false, true) {
-            Ok(done) => answer.branch = Some(done.branch),
-            Err(error) if matches!(*self.mode(), Mode::Standby(_)) => return Err(refused(error)),
-            // It may be a primary after a restart: the other one must not take the role back.
-            Err(error) => answer.failed = Some(error.in_one_line()),
-        }
-        Ok(answer)
-    }
-
-    /// The online logs that this standby begins as primary.
-    fn online_logs(&self) -> LogGeometry {
-        let log = self.environment.log_config(LogKind::Online);
-        let groups = log.layout().groups;
-        let group_bytes = groups.values().max().copied().unwrap_or(0);
-        LogGeometry { groups: groups.len(), group_bytes, block_bytes: log.block_bytes }
-    }
-
-    fn may_take_over_from(&self, wish: &TakeOver) -> Result<(), Refusal> {
-        let environment = &self.environment;
-        let refused = |text: String| Err(Refusal::new(RefuseCode::NotStandby, text));
-        let upstream = environment.control().upstream;
-        let is_from = |at: Upstream| at.instance == wish.source.instance && at.name == wish.source.name;
-        if !upstream.is_some_and(is_from) {
-            return refused(format!("this standby gets no redo from `{}`", wish.source.name));
-        }
-        self.check_right()
-            .and_then(|()| descriptors::check_failover(environment.control().databases.len()))
-            .map_err(|error| Refusal::new(RefuseCode::NotAllowed, error.in_one_line()))?;
-        if self.gap().is_some() {
-            return refused("archived logs of a gap are still missing".into());
-        }
-        match &*self.mode() {
-            Mode::Standby(standby) => match standby.standby.shared().stopped().databases.first() {
-                Some(stopped) => refused(format!(
-                    "redo is not applied to database {}: {}",
-                    stopped.database, stopped.reason
-                )),
-                None => Ok(()),
-            },
-            _ => refused("this instance is not open as a standby".into()),
-        }
-    }
-
-    /// Checks that the redo here ends where that of the primary does.
-    fn has_everything(&self, end: PositionSum) -> Result<(), Refusal> {
-        let failed = |text: String| Refusal::new(RefuseCode::Behind, text);
-        let mode = self.mode();
-        let Mode::Standby(standby) = &*mode else {
-            return Err(failed("this instance is not open as a standby".into()));
-        };
-        let received = standby.received().lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let here = received.received_end();
-        let known = received.stream_crc(here).map_err(|error| failed(error.to_string()))?;
-        if here == end.scn && end.matches(known) {
-            return Ok(());
-        }
-        Err(failed(format!("the redo here ends at SCN {here}, or is another one than up to SCN {}", end.scn)))
-    }
-
-    /// Configures what the new primary ships to: the old one and the bystanders, each as before. A destination that is
-    /// configured here already keeps its attributes. Commits wait for the synchronous ones from the start.
-    fn follow_with(&self, wish: &TakeOver, from: Option<SocketAddr>) -> Result<(), InstanceError> {
-        let old = Bystander {
-            name: wish.source.name.clone(),
-            address: completed(&wish.address, from).ok_or_else(|| {
-                let what = format!("`{}` is not an address for redo", wish.address);
-                InstanceError::refused(what, "set [instance] listen of the primary to HOST:PORT")
-            })?,
-            mode: wish.mode,
-            net_timeout_ms: wish.net_timeout_ms,
-        };
-        let own = &self.environment.config.instance.name;
-        let others = wish.bystanders.iter().filter(|at| at.name != *own);
-        let all: Vec<&Bystander> = std::iter::once(&old).chain(others).collect();
-        self.change_destinations(|configured| {
-            for at in &all {
-                match configured.iter_mut().find(|known| known.name == at.name) {
-                    Some(known) if known.valid_for.of_a_primary() => {}
-                    Some(known) => known.valid_for = ValidFor::default(),
-                    None => configured.push(destination(at)),
-                }
-            }
-            Ok(())
-        })?;
-        self.environment.update_control(|control| {
-            control.protection_mode = wish.protection_mode;
-            for at in all.iter().filter(|at| at.mode != TransportMode::Async) {
-                control.note_synchronised(&at.name);
-            }
-        })
-    }
-}
-
-fn destination(of: &Bystander) -> DestinationConfig {
-    let mode = match of.mode {
-        TransportMode::SyncAffirm => Configured::SyncAffirm,
-        TransportMode::FastSync => Configured::Fastsync,
-        TransportMode::Async => Configured::Async,
-    };
-    DestinationConfig {
-        mode: Some(mode),
-        net_timeout_ms: of.net_timeout_ms,
-        valid_for: AS_PRIMARY,
-        ..DestinationConfig::new(of.name.clone(), of.address.clone())
     }
 }

@@ -1,5 +1,9 @@
 //! One protected database as the primary serves it.
 
+mod at_rest;
+
+pub use at_rest::Rest;
+
 use crate::commit::foreign_processes::ForeignProcess;
 use rusqlite::Connection;
 use standfast_environment::config::error::InstanceError;
@@ -7,8 +11,7 @@ use standfast_environment::context::places::{self, Place};
 use standfast_environment::ship::open_database::{
     CHECKPOINT_LOCK_TIMEOUT, OPEN_TIMEOUT, hold_checkpoint_lock, open_guarded, open_guarded_within,
 };
-use standfast_environment::state::control::{DatabaseRecord, FileStamp, RestingFile, RestingWal};
-use standfast_io::Disk;
+use standfast_environment::state::control::DatabaseRecord;
 use standfast_session::{FileId, Segment};
 use standfast_sqlite_wal::capture::{Capture, check_index};
 use standfast_sqlite_wal::first_pages::FirstPages;
@@ -396,6 +399,26 @@ impl Database {
         Ok(checked?)
     }
 
+    /// Returns the connection with the write lock held, once no other one has it.
+    ///
+    /// # Errors
+    /// `Busy` when others had it all the time until `limit`.
+    fn without_writers(&self, limit: Duration) -> Result<MutexGuard<'_, Connection>, GuardError> {
+        let end = Instant::now() + limit;
+        loop {
+            // Released while waiting: the checkpointer needs it, and serves all databases.
+            let connection = self.connection();
+            match Guard::of(&connection)?.hold_write_lock() {
+                Ok(()) => return Ok(connection),
+                Err(GuardError::Busy { .. }) if Instant::now() < end => {}
+                Err(error) => return Err(error),
+            }
+            drop(connection);
+            // Waiting for fcntl locks of other processes would risk a deadlock with them, so poll.
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
     fn begin_snapshot<T>(
         &self,
         limit: Duration,
@@ -403,19 +426,7 @@ impl Database {
     ) -> Result<(Connection, T), InstanceError> {
         let reader = open_guarded(&self.record.path, self.vfs_base.as_deref())?;
         let mut wal = self.wal_file()?;
-        let end = Instant::now() + limit;
-        // The connection is released while waiting for a writer: the checkpointer needs it, and serves all databases.
-        let connection = loop {
-            let connection = self.connection();
-            match Guard::of(&connection)?.hold_write_lock() {
-                Ok(()) => break connection,
-                Err(GuardError::Busy { .. }) if Instant::now() < end => {}
-                Err(error) => return Err(error.into()),
-            }
-            drop(connection);
-            // Waiting for fcntl locks of other processes would risk a deadlock with them, so poll.
-            std::thread::sleep(Duration::from_micros(100));
-        };
+        let connection = self.without_writers(limit)?;
         let guard = Guard::of(&connection)?;
         let begun = reader
             .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")
@@ -540,77 +551,6 @@ impl Database {
                 .is_ok();
         guard.release_write_lock();
         is_cut
-    }
-
-    /// Waits until no transaction has the write lock.
-    ///
-    /// # Errors
-    /// `Refused` when one still has it after `limit`.
-    pub fn await_writers(&self, limit: Duration) -> Result<(), InstanceError> {
-        let end = Instant::now() + limit;
-        loop {
-            // The connection is released while waiting: the checkpointer needs it.
-            let connection = self.connection();
-            let guard = Guard::of(&connection)?;
-            match guard.hold_write_lock() {
-                Ok(()) => {
-                    guard.release_write_lock();
-                    return Ok(());
-                }
-                Err(GuardError::Busy { .. }) if Instant::now() < end => {}
-                Err(GuardError::Busy { .. }) => {
-                    return Err(InstanceError::refused(
-                        format!("a write transaction is open on database {}", self.record.name),
-                        "let it end, or end its process, and try again",
-                    ));
-                }
-                Err(error) => return Err(error.into()),
-            }
-            drop(connection);
-            // Waiting for fcntl locks of other processes would risk a deadlock with them, so poll.
-            std::thread::sleep(Duration::from_micros(100));
-        }
-    }
-
-    /// Returns the state of the files once everything captured is backfilled and no process writes: the file holds
-    /// everything, and what is left of the WAL, which readers use. `None`: the WAL has frames that are not backfilled.
-    /// The files are durable.
-    ///
-    /// # Errors
-    /// When a file cannot be read, cut or synced.
-    pub fn at_rest(&self, disk: &dyn Disk) -> Result<Option<RestingFile>, InstanceError> {
-        let connection = self.connection();
-        // Without readers this resets the WAL; where there are some, all frames are backfilled already.
-        let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        let guard = Guard::of(&connection)?;
-        guard.hold_write_lock()?;
-        let rest = self.files_at_rest(disk, &guard);
-        guard.release_write_lock();
-        rest
-    }
-
-    fn files_at_rest(
-        &self,
-        disk: &dyn Disk,
-        guard: &Guard<'_>,
-    ) -> Result<Option<RestingFile>, InstanceError> {
-        let (header, backfilled) = (guard.wal_header()?, guard.wal_index()?.backfilled());
-        if backfilled < header.frames() {
-            return Ok(None);
-        }
-        let wal = (header.frames() > 0).then(|| RestingWal {
-            position: header.position(),
-            checksum: header.last_checksum(),
-            is_in_file: true,
-        });
-        self.with_wal(|file| {
-            let cut = if wal.is_none() { file.truncate(0) } else { Ok(()) };
-            cut.and_then(|()| file.sync())
-                .map_err(InstanceError::io("cut and sync the write-ahead log of", &self.record.path))
-        })?;
-        self.sync_file()?;
-        let stamp = FileStamp::of(disk, &self.record.path);
-        Ok(stamp.map(|stamp| RestingFile { database: self.id(), stamp, wal }))
     }
 
     /// Whether the database file alone durably holds everything before `scn`, up to which redo was captured. What is
