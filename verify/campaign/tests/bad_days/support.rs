@@ -151,9 +151,15 @@ pub fn await_status(instance: &Instance, what: &str, condition: impl FnMut(&Stat
 /// Waits until the alert log contains `words`.
 #[track_caller]
 pub fn await_alert(instance: &Instance, words: &str) {
+    await_another_alert(instance, words, 0);
+}
+
+/// Waits until the alert log contains `words` more than `before` times.
+#[track_caller]
+pub fn await_another_alert(instance: &Instance, words: &str, before: usize) {
     await_condition(&format!("`{words}` in the alert log"), TIMEOUT, || {
         let alerts = instance.alerts();
-        Ok(if alerts.contains(words) { Ok(()) } else { Err(alerts) })
+        Ok(if alerts.matches(words).count() > before { Ok(()) } else { Err(alerts) })
     })
     .unwrap_or_else(|error| panic!("{error}"));
 }

@@ -1,15 +1,16 @@
 //! Switchover: the roles of two instances are exchanged, with nothing lost or copied, or nothing has changed.
 
 use crate::support::{
-    A_WHILE, INSERT, Place, QUICK, SQLITE_READONLY, TIMEOUT, add_destination, assert_same, assert_same_files,
-    await_alert, await_rows, await_status, must, refuses, rows, start,
+    Client, INSERT, Place, QUICK, SQLITE_READONLY, TIMEOUT, add_destination, assert_same, assert_same_files,
+    await_alert, await_another_alert, await_rows, await_status, must, refuses, rows, start,
 };
+use standfast_campaign::application::client::Answer;
 use standfast_campaign::instance::Instance;
-use standfast_campaign::process::await_condition;
+use standfast_campaign::process::{Process, await_condition};
 use standfast_campaign::status::Status;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 const SHIP: [&str; 4] = ["--mode", "sync-affirm", "--net-timeout-ms", "3000"];
 
@@ -24,6 +25,16 @@ fn inode(path: &Path) -> u64 {
 #[track_caller]
 fn await_streaming(primary: &Instance) {
     await_status(primary, "its standby follows", |status| status.streams() && status.settled());
+}
+
+/// Begins a switchover, and returns once the standby has reported that it is ready.
+#[track_caller]
+fn begin(primary: &Instance, to: &str) -> Process {
+    let begins = format!("switchover to `{to}` begins");
+    let before = primary.alerts().matches(&begins).count();
+    let switching = primary.begin(&["switchover", to, "--drain", "60"]).unwrap();
+    await_another_alert(primary, &begins, before);
+    switching
 }
 
 #[test]
@@ -115,10 +126,8 @@ fn open_write_transaction_is_waited_for_and_then_nothing_has_changed() {
     // One that ends in time is in the redo of both.
     slow.run("BEGIN IMMEDIATE");
     slow.run(INSERT);
-    let switching = south.begin(&["switchover", "north", "--drain", "30"]).unwrap();
-    std::thread::sleep(A_WHILE);
+    let _switching = begin(&south, "north");
     slow.run("COMMIT");
-    drop(switching);
     let copy = north.standby_database("app.db");
     await_status(&north, "it is the primary", is("primary"));
     await_rows(&copy, 4);
@@ -137,16 +146,11 @@ fn standby_that_cannot_take_over_leaves_the_primary_as_it_was() {
 }
 
 /// Begins a switchover that waits for a transaction of `slow`: the standby has reported that it is ready.
-fn begun_while_draining(
-    place: &Place,
-    south: &Instance,
-    database: &Path,
-) -> (crate::support::Client, standfast_campaign::process::Process) {
+fn begun_while_draining(place: &Place, south: &Instance, database: &Path) -> (Client, Process) {
     let mut slow = place.application(database);
     slow.run("BEGIN IMMEDIATE");
     slow.run(INSERT);
-    let switching = south.begin(&["switchover", "north", "--drain", "60"]).unwrap();
-    await_alert(south, "switchover to `north` begins");
+    let switching = begin(south, "north");
     (slow, switching)
 }
 
@@ -206,68 +210,116 @@ fn ended(alerts: &str) -> usize {
     ends.iter().map(|end| alerts.matches(end).count()).sum()
 }
 
-/// Kills the old primary, the new one or both, each at another moment of a switchover. Afterwards at most one of them is
-/// the primary. If both are standbys, either has all the redo.
+/// Steps of a switchover by the alert log of the old primary (0) or of the new one (1).
+const STEPS: [(usize, &str); 6] = [
+    (0, "begins"),
+    (0, "log switch to sequence"),
+    (0, "the sender is stopped"),
+    (0, "standby opened"),
+    (1, "taking over"),
+    (1, "primary opened"),
+];
+
+/// Kills the old primary, the new one or both after each step of a switchover. Afterwards at most one of them is the
+/// primary. If both are standbys, either has all the redo.
 #[test]
-fn kill_at_any_moment_of_a_switchover_leaves_one_primary_and_every_commit() {
-    let place = Place::new("switchover-moments");
+fn kill_after_any_step_of_a_switchover_leaves_one_primary_and_every_commit() {
+    let place = Place::new("switchover-steps");
     let (south, north, database) = place.pair(&SHIP[2..]);
     let copy = north.standby_database("app.db");
+    // The first one is the primary.
     let mut sides = [(south, database), (north, copy)];
     let mut committed = 1;
-    for moment in 0..9_u64 {
-        // The first one is the primary.
-        let name = sides[1].0.directory.file_name().unwrap().to_string_lossy().into_owned();
-        place.insert(&sides[0].1, 2);
-        committed += 2;
-        let begun = sides[0].0.alerts().matches("switchover to").count();
-        let ended_before = ended(&sides[0].0.alerts());
-        let switching = sides[0].0.begin(&["switchover", &name]).unwrap();
-        await_condition("the switchover begins", TIMEOUT, || {
-            let alerts = sides[0].0.alerts();
-            Ok(if alerts.matches("switchover to").count() > begun { Ok(()) } else { Err(alerts) })
-        })
-        .unwrap_or_else(|error| panic!("{error}"));
-        std::thread::sleep(Duration::from_millis(moment / 3 * 40));
-        let killed: &[usize] = [&[0][..], &[1], &[0, 1]][moment as usize % 3];
-        killed.iter().for_each(|side| sides[*side].0.kill());
-        drop(switching);
-        killed.iter().for_each(|side| start(&mut sides[*side].0));
-        if !killed.contains(&0) {
-            // It goes through, fails or is taken back.
-            await_condition("the switchover ends", TIMEOUT, || {
-                let alerts = sides[0].0.alerts();
-                Ok(if ended(&alerts) > ended_before { Ok(()) } else { Err(alerts) })
-            })
-            .unwrap_or_else(|error| panic!("{error}"));
-        }
-        let is_open_primary = |side: usize| {
-            let status = sides[side].0.status().unwrap();
-            status.json()["role"] == "primary" && status.json()["state"] != "fenced"
-        };
-        let settled = |instance: &Instance| {
-            await_status(instance, "its role is settled", |status| {
-                ["open", "applying", "fenced"].contains(&status.json()["state"].as_str().unwrap_or_default())
-            });
-        };
-        sides.iter().for_each(|(instance, _)| settled(instance));
-        let primaries: Vec<usize> = (0..2).filter(|side| is_open_primary(*side)).collect();
-        assert!(primaries.len() < 2, "moment {moment}: two primaries");
-        let primary = primaries.first().copied().unwrap_or_else(|| {
-            must(&sides[1].0, &["failover"]);
-            1
-        });
-        let (instance, database) = &sides[primary];
-        let mut application = place.application(database);
-        application.run(INSERT);
-        application.close();
-        committed += 1;
-        assert_eq!(rows(database), committed, "moment {moment}");
-        if moment < 8 {
+    for (at, words) in STEPS {
+        for killed in [&[0][..], &[1], &[0, 1]] {
+            place.insert(&sides[0].1, 2);
+            committed += 2;
+            let (before, ended_before) =
+                (sides[at].0.alerts().matches(words).count(), ended(&sides[0].0.alerts()));
+            let switching = begin(&sides[0].0, &name_of(&sides[1].0));
+            await_another_alert(&sides[at].0, words, before);
+            killed.iter().for_each(|side| sides[*side].0.kill());
+            drop(switching);
+            killed.iter().for_each(|side| start(&mut sides[*side].0));
+            if !killed.contains(&0) {
+                await_end(&sides[0].0, ended_before);
+            }
+            let primary = the_primary(&sides, &format!("{words}, {killed:?} killed"));
+            let (instance, database) = &sides[primary];
+            place.insert(database, 1);
+            committed += 1;
+            assert_eq!(rows(database), committed, "{words}, {killed:?} killed");
             await_streaming(instance);
-        }
-        if primary == 1 {
-            sides.swap(0, 1);
+            if primary == 1 {
+                sides.swap(0, 1);
+            }
         }
     }
+}
+
+fn name_of(instance: &Instance) -> String {
+    instance.directory.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+/// Waits until the switchover that `primary` has begun goes through, fails or is taken back.
+fn await_end(primary: &Instance, before: usize) {
+    await_condition("the switchover ends", TIMEOUT, || {
+        let alerts = primary.alerts();
+        Ok(if ended(&alerts) > before { Ok(()) } else { Err(alerts) })
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Returns which of the two is the primary, once neither changes its role; makes the second one the primary if both are
+/// standbys.
+fn the_primary(sides: &[(Instance, PathBuf); 2], when: &str) -> usize {
+    let is_primary = |(instance, _): &(Instance, PathBuf)| {
+        let status = await_status(instance, "its role is settled", |status| {
+            ["open", "applying", "fenced"].contains(&status.json()["state"].as_str().unwrap_or_default())
+        });
+        status.json()["role"] == "primary" && status.json()["state"] == "open"
+    };
+    let primaries: Vec<usize> = (0..2).filter(|side| is_primary(&sides[*side])).collect();
+    assert!(primaries.len() < 2, "{when}: two primaries");
+    primaries.first().copied().unwrap_or_else(|| {
+        must(&sides[1].0, &["failover"]);
+        1
+    })
+}
+
+/// Each client writes all the time, so that others wait for the write lock with older snapshots.
+#[test]
+fn switchover_under_load_goes_through_and_keeps_every_commit() {
+    const CLIENTS: usize = 8;
+    let place = Place::new("switchover-load");
+    let (south, north, database) = place.pair(&SHIP[2..]);
+    let copy = north.standby_database("app.db");
+    let acknowledged = AtomicI64::new(1);
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            let mut application = place.application(&database);
+            application.run("PRAGMA busy_timeout = 60000");
+            let acknowledged = &acknowledged;
+            scope.spawn(move || {
+                loop {
+                    match application.try_run(INSERT) {
+                        Answer::Rows(_) => acknowledged.fetch_add(1, SeqCst),
+                        Answer::Failed { code, message } => {
+                            return assert_eq!(code & 0xff, SQLITE_READONLY, "{message}");
+                        }
+                    };
+                }
+            });
+        }
+        await_condition("all write", TIMEOUT, || {
+            let count = acknowledged.load(SeqCst);
+            Ok(if count > 50 * CLIENTS as i64 { Ok(()) } else { Err(format!("{count} commits")) })
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+        must(&south, &["switchover", "north"]);
+    });
+    assert_eq!(rows(&copy), acknowledged.load(SeqCst), "what was acknowledged, and no more");
+    place.insert(&copy, 1);
+    await_streaming(&north);
+    assert_same_files(&north, &south, &copy, &database);
 }
