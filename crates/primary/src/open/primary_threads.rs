@@ -271,10 +271,10 @@ impl PrimaryThreads {
         }
     }
 
-    /// Ends the redo for a role change: sessions begin no more write transactions, running ones end within `drain`, the
-    /// databases get everything, and the redo ends with a record that says so, in a log that is complete. The threads
-    /// continue, so that senders get the end of the redo. The inner error is that of a later step: the primary
-    /// has to be stopped and opened again.
+    /// Ends the redo for a role change: sessions begin no more write transactions, running ones end within `drain`, and
+    /// the redo ends with a record that says so, in a log that is complete. The threads continue, so that senders get
+    /// the end of the redo. The databases may lack some of it: a session that waits keeps its snapshot, and with it the
+    /// frames of its WAL. The inner error is that of a later step: the primary has to be stopped and opened again.
     ///
     /// # Errors
     /// When a transaction is still running after `drain`: the primary serves as before.
@@ -289,21 +289,16 @@ impl PrimaryThreads {
             self.let_writers_in();
             return Err(error);
         }
-        self.hurry.store(true, SeqCst);
-        // The checkpoint writes the positions of the databases into the redo, so it comes first.
-        let captured = self.call(|primary| primary.capture_published(LAST_CAPTURE));
-        let checkpointed = captured.and_then(|()| self.checkpoint());
-        Ok(checkpointed.and_then(|_| {
-            self.call(|primary| {
-                primary.end_of_redo()?;
-                primary.switch_log()?;
-                let writer = primary.writer();
-                Ok(RedoEnd {
-                    scn: writer.position(),
-                    crc: writer.stream_crc(),
-                    identity: writer.identity(),
-                    sequence: writer.sequence(),
-                })
+        Ok(self.call(|primary| {
+            primary.capture_published(LAST_CAPTURE)?;
+            primary.end_of_redo()?;
+            primary.switch_log()?;
+            let writer = primary.writer();
+            Ok(RedoEnd {
+                scn: writer.position(),
+                crc: writer.stream_crc(),
+                identity: writer.identity(),
+                sequence: writer.sequence(),
             })
         }))
     }
