@@ -18,6 +18,10 @@ impl Status {
         })
     }
 
+    pub fn of(document: Value) -> Status {
+        Status(document)
+    }
+
     pub fn json(&self) -> &Value {
         &self.0
     }
