@@ -6,19 +6,23 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// Checksum of a page image that is equal on primary and standby. On page 1 the change counter (bytes 24..28) and the
-/// version fields (92..100) count as zero, because every SQLite writes its own.
-pub fn page_sum(page_no: PageNo, image: &[u8]) -> u32 {
-    if page_no != 1 || image.len() < 100 {
-        return crc32c(image);
-    }
-    let mut head = [0u8; 100];
-    head.copy_from_slice(&image[..100]);
+/// Returns, for a page 1, its first 100 bytes as they are equal on primary and standby, and the rest: the change counter
+/// (bytes 24..28) and the version fields (92..100) count as zero, because every SQLite writes its own. `None` for other
+/// pages, which are equal as they are.
+pub fn comparable_first_page(page_no: PageNo, image: &[u8]) -> Option<([u8; 100], &[u8])> {
+    let (head, rest) = image.split_first_chunk::<100>().filter(|_| page_no == 1)?;
+    let mut head = *head;
     head[24..28].fill(0);
     head[92..100].fill(0);
+    Some((head, rest))
+}
+
+/// Checksum of a page image that is equal on primary and standby, see [`comparable_first_page`].
+pub fn page_sum(page_no: PageNo, image: &[u8]) -> u32 {
+    let Some((head, rest)) = comparable_first_page(page_no, image) else { return crc32c(image) };
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(&head);
-    digest.update(&image[100..]);
+    digest.update(rest);
     digest.finalize() as u32
 }
 

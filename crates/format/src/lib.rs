@@ -14,7 +14,7 @@ mod varint;
 pub use block::{
     BLOCK_HEADER_BYTES, BlockHeader, BlockWriter, NO_RECORD, decode_block, incarnation_tag, payload_capacity,
 };
-pub use crc::{StreamCrc, crc32c, page_sum};
+pub use crc::{StreamCrc, comparable_first_page, crc32c, page_sum};
 pub use diff::{Ranges, apply_ranges, encode_ranges};
 pub use file_header::{FILE_HEADER_BYTES, FILE_VERSION, LogFileHeader, LogKind, encode_void, is_void};
 pub use frame::{FRAME_HEADER_BYTES, Frame, FrameHeader, FrameKind, encode_frame};

@@ -152,6 +152,9 @@ pub enum Request {
         /// before the reported SCN, and possibly later ones.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         only: Option<DatabaseId>,
+        /// The standby has files already: it answers requests for sums of their pages, and gets the pages that differ.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        sums: bool,
     },
     Status {
         /// Whether to include its recorded history, which is long.

@@ -33,6 +33,7 @@ mod identity;
 pub mod link;
 pub mod machine;
 mod packing;
+mod page_sums;
 pub mod protection;
 mod receiver;
 mod redo;

@@ -10,6 +10,8 @@
 //!      <── Data a=4 b=id       JSON SnapshotInfo
 //!      <── Done                JSON SnapshotStart
 //! ```
+//!
+//! With "sums": true only the pages that differ from those of the other end are sent, see [`crate::page_sums`].
 
 use crate::certificate::CertificateRight;
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, StageError, TransportError};
@@ -19,6 +21,7 @@ use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, Request, TakeOver, TakeOverAnswer};
 use crate::identity::PeerIdentity;
 use crate::link::{self, LinkEnd, Security};
+use crate::page_sums::{self, SUMS, TheirSums};
 use crate::receiver::claims::Again;
 use crate::redo::LogSwitch;
 use crate::source::{DatabaseInfo, RedoSource, SnapshotInfo};
@@ -60,6 +63,10 @@ pub trait SnapshotSink {
     fn wants_databases(&self) -> bool {
         true
     }
+    /// Whether it has pages already, and gets only those that differ.
+    fn has_pages(&self) -> bool {
+        false
+    }
     /// Receives the list of the databases that follow.
     ///
     /// # Errors
@@ -70,7 +77,15 @@ pub trait SnapshotSink {
     /// # Errors
     /// Any error ends the copy.
     fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StageError>;
-    /// Receives whole pages, ascending and without gaps; `first` is the number of the first one.
+    /// Fills `page` with a page of the database that has begun, as it was before; false when it ends before that page.
+    ///
+    /// # Errors
+    /// Any error ends the copy.
+    fn page(&mut self, _page_no: PageNo, _page: &mut [u8]) -> Result<bool, StageError> {
+        Ok(false)
+    }
+    /// Receives whole pages, ascending, without gaps unless [`SnapshotSink::has_pages`]; `first` is the number of the
+    /// first one.
     ///
     /// # Errors
     /// Any error ends the copy.
@@ -105,14 +120,17 @@ pub(crate) fn answer(
             let answer = service.take_over(wish, stream.peer_addr())?;
             writer.write_json(FrameKind::Done, 0, &answer).map_err(TransportError::io("answering"))
         }
-        Request::Snapshot { name, without_databases, only } => {
+        Request::Snapshot { name, without_databases, only, sums } => {
             let standby = || only.and_then(|_| service.copies());
             let Some(source) = service.source().or_else(standby) else {
                 let text = "this instance is not a primary; ask the primary for a copy";
                 return Err(TransportError::Refused(Refusal::new(RefuseCode::Source, text)));
             };
             service.event(&ReceiverEvent::SnapshotStarted { standby: name.clone() });
-            let start = send_copies(&*source, *without_databases, *only, again, &mut writer)?;
+            let preparing = TransportError::io("preparing a copy");
+            stream.set_read_timeout(Some(COPY_SILENCE)).map_err(&preparing)?;
+            let sums = sums.then(|| FrameReader::new(stream.clone()));
+            let start = send_copies(&*source, *without_databases, *only, sums, again, &mut writer)?;
             service.event(&ReceiverEvent::SnapshotDone { standby: name.clone(), start });
             Ok(())
         }
@@ -123,6 +141,7 @@ fn send_copies(
     source: &dyn RedoSource,
     without_databases: bool,
     only: Option<DatabaseId>,
+    mut sums: Option<FrameReader<LinkEnd>>,
     again: &Again<'_>,
     writer: &mut FrameWriter<LinkEnd>,
 ) -> Result<Scn, TransportError> {
@@ -140,18 +159,21 @@ fn send_copies(
         let id = u64::from(database.id.0);
         let header = FrameHeader::new(FrameKind::Data, BEGIN, id, 0, 0);
         writer.write(header, &json(database)?).map_err(&copying)?;
-        let mut pages = PageFrames { writer, database, first: 1, waiting: Vec::new() };
-        let mut taken_away = None;
+        let theirs = sums.as_mut().map(|reader| TheirSums::of(database.id, reader, writer)).transpose();
+        let theirs = theirs.map_err(&copying)?;
+        let mut pages = PageFrames { writer, database, theirs, first: 1, waiting: Vec::new() };
+        let mut ended_by = None;
         let copied = source.snapshot(database.id, &mut |first, bytes| {
-            again.check().map_err(|refusal| std::io::Error::other(taken_away.insert(refusal).to_string()))?;
-            pages.add(first, bytes)
+            let checked = again.check().map_err(TransportError::Refused);
+            let added = checked.and_then(|()| pages.add(first, bytes));
+            added.map_err(|error| std::io::Error::other(ended_by.insert(error).to_string()))
         });
         // The right to the copy may be revoked while it is made, which for a large database takes long.
-        if let Some(refusal) = taken_away {
-            return Err(TransportError::Refused(refusal));
+        if let Some(error) = ended_by {
+            return Err(error);
         }
         let info = copied.map_err(refused)?;
-        pages.flush().map_err(&copying)?;
+        pages.end()?;
         writer.write(FrameHeader::new(FrameKind::Data, END, id, 0, 0), &json(&info)?).map_err(&copying)?;
         start = start.min(info.scn);
     }
@@ -169,12 +191,27 @@ fn send_copies(
 struct PageFrames<'a> {
     writer: &'a mut FrameWriter<LinkEnd>,
     database: &'a DatabaseInfo,
+    /// Pages that the other end has, if only the others are sent.
+    theirs: Option<TheirSums<'a, LinkEnd>>,
     first: PageNo,
     waiting: Vec<u8>,
 }
 
 impl PageFrames<'_> {
-    fn add(&mut self, first: PageNo, bytes: &[u8]) -> std::io::Result<()> {
+    fn add(&mut self, first: PageNo, bytes: &[u8]) -> Result<(), TransportError> {
+        if self.theirs.is_none() {
+            return self.gather(first, bytes);
+        }
+        for (page_no, page) in (first..).zip(bytes.chunks_exact(self.database.page_size.bytes())) {
+            let have =
+                self.theirs.as_mut().map(|theirs| theirs.have(page_no, page, self.writer)).transpose()?;
+            if have == Some(true) { self.flush()? } else { self.gather(page_no, page)? }
+        }
+        Ok(())
+    }
+
+    /// Takes pages that follow those that wait, if any do.
+    fn gather(&mut self, first: PageNo, bytes: &[u8]) -> Result<(), TransportError> {
         if self.waiting.len() + bytes.len() > PAGE_BYTES_PER_FRAME {
             self.flush()?;
         }
@@ -185,16 +222,21 @@ impl PageFrames<'_> {
         Ok(())
     }
 
-    fn flush(&mut self) -> std::io::Result<()> {
+    fn flush(&mut self) -> Result<(), TransportError> {
         let page_bytes = self.database.page_size.bytes();
         let mut page = u64::from(self.first);
         for bytes in self.waiting.chunks(PAGE_BYTES_PER_FRAME / page_bytes * page_bytes) {
             let header = FrameHeader::new(FrameKind::Data, PAGES, u64::from(self.database.id.0), page, 0);
-            self.writer.write(header, bytes)?;
+            self.writer.write(header, bytes).map_err(TransportError::io("sending a copy"))?;
             page += (bytes.len() / page_bytes) as u64;
         }
         self.waiting.clear();
         Ok(())
+    }
+
+    fn end(mut self) -> Result<(), TransportError> {
+        self.flush()?;
+        self.theirs.take().map_or(Ok(()), TheirSums::end)
     }
 }
 
@@ -206,8 +248,9 @@ fn refused(error: SourceError) -> TransportError {
     TransportError::Refused(Refusal::new(RefuseCode::Source, format!("the copy failed: {error}")))
 }
 
-/// Fetches copies of all databases of the primary at `address` for the new standby `name`. Returns where its redo
-/// begins. The standby should connect soon: the primary keeps that redo only for a limited time.
+/// Fetches copies of all databases of the primary at `address` for the standby `name`, of the pages that differ if `sink`
+/// has others. Returns where its redo begins. The standby should connect soon: the primary keeps that redo only for a
+/// limited time.
 ///
 /// # Errors
 /// When the primary cannot be reached or refuses, the copy is incomplete, or `sink` fails. The data that `sink` has
@@ -218,8 +261,13 @@ pub fn fetch_snapshot(
     name: &str,
     sink: &mut dyn SnapshotSink,
 ) -> Result<SnapshotStart, TransportError> {
-    let without_databases = !sink.wants_databases();
-    fetch(address, security, &Request::Snapshot { name: name.into(), without_databases, only: None }, sink)
+    let request = Request::Snapshot {
+        name: name.into(),
+        without_databases: !sink.wants_databases(),
+        only: None,
+        sums: sink.has_pages(),
+    };
+    fetch(address, security, &request, sink)
 }
 
 /// Fetches a copy of one database of the instance at `address`, a primary or a standby, for the instance `name`. The
@@ -234,7 +282,8 @@ pub fn fetch_database(
     database: DatabaseId,
     sink: &mut dyn SnapshotSink,
 ) -> Result<SnapshotStart, TransportError> {
-    let request = Request::Snapshot { name: name.into(), without_databases: false, only: Some(database) };
+    let (name, only) = (name.into(), Some(database));
+    let request = Request::Snapshot { name, without_databases: false, only, sums: sink.has_pages() };
     fetch(address, security, &request, sink)
 }
 
@@ -247,11 +296,13 @@ fn fetch(
     let mut reader = ask(address, security, request, COPY_SILENCE)?;
     reader.allow_redo();
     reader.inner().allow_large_reads();
+    let mut writer = FrameWriter::new(reader.inner().clone());
     let mut fetch = Fetch { sink, current: None, left: Vec::new(), manifest_seen: false };
     loop {
         let frame = reader.read()?;
         match frame.header.kind {
             FrameKind::Done if fetch.is_complete() => return hello::decode(&frame),
+            FrameKind::Data if frame.header.a == SUMS => fetch.answer_sums(&frame, &mut writer)?,
             FrameKind::Data => fetch.take(&frame)?,
             _ => hello::expect(&frame, FrameKind::Data)?,
         }
@@ -375,6 +426,27 @@ impl Fetch<'_> {
         self.manifest_seen && self.left.is_empty() && self.current.is_none()
     }
 
+    /// Sends the sums of the pages here that the other end asks for.
+    fn answer_sums(
+        &mut self,
+        frame: &standfast_format::Frame<'_>,
+        writer: &mut FrameWriter<LinkEnd>,
+    ) -> Result<(), TransportError> {
+        let header = frame.header;
+        let database = self
+            .current
+            .as_ref()
+            .filter(|(database, _)| self.sink.has_pages() && header.b == u64::from(database.id.0));
+        let Some((database, _)) = database else {
+            return Err(TransportError::Protocol("sums of pages were not to be expected".into()));
+        };
+        let sink = &mut *self.sink;
+        let page_bytes = database.page_size.bytes();
+        let sums = page_sums::answer(header.c, page_bytes, |page_no, page| sink.page(page_no, page));
+        let answer = FrameHeader::new(FrameKind::Data, SUMS, header.b, header.c, 0);
+        writer.write(answer, &sums.map_err(sink_failed)?).map_err(TransportError::io("sending sums of pages"))
+    }
+
     fn take(&mut self, frame: &standfast_format::Frame<'_>) -> Result<(), TransportError> {
         let protocol = |text: &str| TransportError::Protocol(format!("copy of a database: {text}"));
         match (frame.header.a, self.current.take()) {
@@ -398,16 +470,21 @@ impl Fetch<'_> {
                 let whole = !frame.payload.is_empty() && frame.payload.len().is_multiple_of(page_bytes);
                 let first =
                     PageNo::try_from(frame.header.c).map_err(|_| protocol("page number too large"))?;
-                if !whole || frame.header.c != next || frame.header.b != u64::from(database.id.0) {
+                let follows =
+                    if self.sink.has_pages() { frame.header.c >= next } else { frame.header.c == next };
+                if !whole || !follows || frame.header.b != u64::from(database.id.0) {
                     return Err(protocol("pages out of order"));
                 }
                 self.sink.pages(database.id, first, frame.payload).map_err(sink_failed)?;
-                self.current = Some((database, next + (frame.payload.len() / page_bytes) as u64));
+                let next = frame.header.c + (frame.payload.len() / page_bytes) as u64;
+                self.current = Some((database, next));
                 Ok(())
             }
             (END, Some((database, next))) => {
                 let info: SnapshotInfo = hello::decode(frame)?;
-                if info.database != database.id || u64::from(info.pages) + 1 != next {
+                let end = u64::from(info.pages) + 1;
+                let is_all = if self.sink.has_pages() { next <= end } else { next == end };
+                if info.database != database.id || !is_all {
                     return Err(protocol("fewer or more pages than announced"));
                 }
                 self.sink.end(&info).map_err(sink_failed)
