@@ -8,8 +8,9 @@
 //! After a crash there is no such record. Then redo must account for every frame after the last position in the
 //! journal, see [`crate::database::Database`], and where the WAL is gone, the replay begins at the file SCN.
 
-use crate::database::{Condition, Database};
+use crate::database::Condition;
 use crate::history::Fact;
+use crate::standby_file::StandbyFile;
 use crate::{Apply, ApplyError, ApplyReport};
 use standfast_io::outside;
 use standfast_types::{DatabaseId, WalPosition};
@@ -83,7 +84,7 @@ impl Apply {
         self.sync(report)?;
         let mut rests = Vec::new();
         for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {
-            match database.rest() {
+            match database.file.rest() {
                 Ok(rest) => rests.extend(rest.map(|rest| (database.id, rest))),
                 Err(error) => report.errors.push((database.id, error)),
             }
@@ -120,19 +121,23 @@ impl Apply {
     }
 }
 
-impl Database {
-    /// Returns `None` when the file system has no modification time.
-    fn rest(&mut self) -> Result<Option<AtRest>, ApplyError> {
-        self.file.reset_wal()?;
-        let checkpointed = self.file.checkpointed()?;
+impl StandbyFile {
+    /// Backfills the WAL as far as readers allow. Returns the state of the files, durable but for the time of the last
+    /// write; `None` when the file system has no modification time.
+    ///
+    /// # Errors
+    /// `Sqlite`, `SyncFailed`.
+    pub(crate) fn rest(&mut self) -> Result<Option<AtRest>, ApplyError> {
+        self.reset_wal()?;
+        let checkpointed = self.checkpointed()?;
         let wal = if checkpointed.frames == 0 {
-            self.file.cut_empty_wal()?;
+            self.cut_empty_wal()?;
             None
         } else {
-            let (position, checksum) = self.file.wal_state()?;
+            let (position, checksum) = self.wal_state()?;
             Some(WalAtRest { position, checksum, is_in_file: checkpointed.backfilled == checkpointed.frames })
         };
-        Ok(Stamp::of(&self.file.plan().path).map(|file| AtRest { file, wal }))
+        Ok(Stamp::of(&self.plan().path).map(|file| AtRest { file, wal }))
     }
 }
 
