@@ -63,7 +63,7 @@ cargo_tests() {
   local all=("${build[@]}" --no-fail-fast)
   {
     cargo test "${all[@]}" --lib --bins --examples --test '[!b]*' \
-      && cargo test "${all[@]}" --test 'b*' -- --test-threads $((2 * $(nproc))) \
+      && cargo test "${all[@]}" --test 'b*' -- --test-threads $((3 * $(nproc))) \
       && cargo test "${all[@]}" --doc
   } 2>&1 | tee "$output"
 }
