@@ -102,8 +102,8 @@ impl Hint for ApplyError {
                 "the file was not written by this version of standfast; create the standby again"
             }
             ApplyError::Redo { .. } => {
-                "the standby log holds bytes that the primary did not write; make the standby again with \
-                 `standfast standby create`"
+                "the standby log holds bytes that the primary did not write; stop the standby and run \
+                 `standfast reinstate`"
             }
             ApplyError::Gap { .. } => {
                 "register the archived logs in between with `standfast register logfile`; where they are gone, \

@@ -266,6 +266,12 @@ pub enum Command {
         #[command(subcommand)]
         command: CertCommand,
     },
+    /// Make a primary that another one has replaced a standby of it, without a full copy.
+    ///
+    /// Run it on the host of the old primary, which must be stopped. Only pages that differ are fetched from the new primary.
+    /// A standby that needs redo which exists no more is brought up to date in the same way.
+    #[command(after_help = crate::reinstate::EXAMPLES)]
+    Reinstate(crate::reinstate::ReinstateArgs),
     /// Let a primary continue that was fenced because another one had taken over.
     Fence {
         #[command(subcommand)]

@@ -19,6 +19,7 @@ mod hints;
 mod live;
 mod log_groups;
 mod printable;
+mod reinstate;
 mod reports;
 mod service_user;
 mod show;
@@ -185,6 +186,10 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             certificates::issue(&directory, name, uses, &ttl)?;
         }
         Command::Cert { command } => certificates::run(&directory, command)?,
+        Command::Reinstate(args) => {
+            service_user::refuse_root(&directory, false)?;
+            return reinstate::run(&directory, &args);
+        }
         Command::Fence { command: FenceCommand::Lift { yes } } => {
             service_user::refuse_root(&directory, false)?;
             let lines = standfast_instance::role::fence::lift(&directory, yes)?;

@@ -14,6 +14,7 @@ pub mod local_archive;
 pub mod log_changes;
 pub mod protection;
 pub mod register;
+pub mod reinstate;
 pub mod resolve;
 pub mod running;
 pub(crate) mod standby_observations;

@@ -50,6 +50,8 @@ pub enum Fault {
     DatabaseWrite,
     /// Before each step that replaces a database file by one that was built again.
     SetAside,
+    /// Before each step that makes an old primary a standby.
+    Reinstate,
 }
 
 #[cfg(not(feature = "faults"))]

@@ -213,8 +213,8 @@ impl fmt::Display for SenderEvent {
             Fenced { incarnation, peer } => write!(
                 f,
                 "FENCED: `{peer}` follows incarnation {}, which left this stream at {}; another instance is primary \
-                 now. No commit is accepted here; move this directory away and make a standby of the new primary with `standfast \
-                 standby create`",
+                 now. No commit is accepted here; stop this instance and run `standfast reinstate`, which makes it a standby of \
+                 the new primary",
                 incarnation.number, incarnation.branch
             ),
             GaveUp { failures } => {

@@ -94,8 +94,8 @@ fn branch_limit(view: &View, peer: &ReceiverHello) -> Result<Scn, Verdict> {
     if standby.role == Role::Primary {
         let text = if meeting == Meeting::Older {
             format!(
-                "`{}` was the primary before this one, and has been told that it is replaced; move its directory away and \
-                 make it a standby with `standfast standby create`",
+                "`{}` was the primary before this one, and has been told that it is replaced; stop it and run \
+                 `standfast reinstate` there, which makes it a standby",
                 standby.name
             )
         } else {
@@ -124,7 +124,7 @@ fn start(view: &View, name: &str, held: &StandbyPositions, limit: Scn) -> Result
     if confirmed > limit.min(view.durable) {
         let text = format!(
             "`{name}` was told that redo up to {confirmed} is durable, and may have applied it, but this stream \
-             {}; create the standby again with `standfast standby create`",
+             {}; stop it and run `standfast reinstate` there",
             if confirmed > limit {
                 format!("left it at {limit}")
             } else {
@@ -138,8 +138,8 @@ fn start(view: &View, name: &str, held: &StandbyPositions, limit: Scn) -> Result
     }
     if !held.confirmed.matches(view.crc_at_confirmed) {
         let text = format!(
-            "`{name}` holds other redo than this primary before {confirmed}, which it may have applied; create the \
-             standby again with `standfast standby create`"
+            "`{name}` holds other redo than this primary before {confirmed}, which it may have applied; stop it and \
+             run `standfast reinstate` there"
         );
         return refuse(RefuseCode::Diverged, text);
     }
@@ -160,7 +160,7 @@ fn refuse<T>(code: RefuseCode, message: impl Into<String>) -> Result<T, Verdict>
 fn gap<T>(view: &View, name: &str, at: Scn) -> Result<T, Verdict> {
     let text = format!(
         "`{name}` needs redo from {at} on, and the oldest log here begins at {}; restore the archived logs in \
-         between, or create the standby again with `standfast standby create`",
+         between, or stop it and run `standfast reinstate` there",
         view.oldest
     );
     refuse(RefuseCode::Gap, text)

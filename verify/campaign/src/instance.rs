@@ -233,6 +233,17 @@ impl Instance {
         run(self.command(words))
     }
 
+    /// Runs `standfast WORDS -D DIRECTORY` with armed fault points, as the value of `STANDFAST_FAULT`.
+    ///
+    /// # Errors
+    /// When it cannot be started or hangs, or the program has no fault points.
+    pub fn run_with_faults(&self, words: &[&str], faults: &str) -> Result<Finished> {
+        self.programs.check_fault_points()?;
+        let mut command = self.command(words);
+        command.env("STANDFAST_FAULT", faults);
+        run(command)
+    }
+
     /// Starts `standfast WORDS -D DIRECTORY` without waiting for its end.
     ///
     /// # Errors

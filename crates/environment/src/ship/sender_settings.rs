@@ -33,7 +33,7 @@ pub fn report_left_behind(
                 "destination {}: LEFT BEHIND: archived logs before {oldest} are removed (archive_bytes_max), and {lacks}",
                 sender.status().name
             );
-            let remedy = "put the removed logs back from a backup, or create the standby again with `standfast standby create`";
+            let remedy = "put the removed logs back from a backup, or stop the standby and run `standfast reinstate` there";
             environment.alert.say(hint::in_one_line(what, Some(remedy)));
         }
         *reported = lacks.is_some();

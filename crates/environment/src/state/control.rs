@@ -13,7 +13,7 @@ pub use files::{
     FileStamp, FileSwap, KeptFile, KnownFile, LastingIdentity, OwedImage, RestingFile, RestingWal, WholeFile,
 };
 pub use layouts::{RedoLayout, RedoLayouts};
-pub use stream::{GapRecord, Incarnation, LostRecord, Superseding, Upstream};
+pub use stream::{GapRecord, Incarnation, LostRecord, Reinstating, Superseding, Upstream};
 pub use trust::{FencedBy, Trust};
 
 use crate::config::error::InstanceError;
@@ -153,6 +153,9 @@ pub struct Control {
     /// On a standby: redo that it had and can no longer read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<LostRecord>,
+    /// Set while the databases are being made those of another primary: until then the instance may not open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reinstating: Option<Reinstating>,
     /// Set while this instance may not open because another instance has taken over; the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fenced: Option<String>,
@@ -219,6 +222,7 @@ impl Control {
             synchronised: Some(Default::default()),
             gap: None,
             lost: None,
+            reinstating: None,
             fenced: None,
             superseded_by: None,
             trust: Default::default(),
@@ -457,6 +461,7 @@ mod tests {
             synchronised: Some(["oslo".to_owned()].into()),
             gap: None,
             lost: None,
+            reinstating: None,
             fenced: None,
             superseded_by: None,
             trust: Trust::default(),

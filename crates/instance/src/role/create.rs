@@ -43,7 +43,7 @@ fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
     }
 }
 
-fn make_directory(path: &Path, mode: u32) -> Result<(), InstanceError> {
+pub(crate) fn make_directory(path: &Path, mode: u32) -> Result<(), InstanceError> {
     DirBuilder::new()
         .recursive(true)
         .mode(mode)

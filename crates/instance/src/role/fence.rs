@@ -18,11 +18,11 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long an instance may be silent when it is asked whether it is the primary.
-const SILENCE: Duration = Duration::from_secs(5);
+pub(crate) const SILENCE: Duration = Duration::from_secs(5);
 
 /// What another instance reports about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Other {
+pub(crate) enum Other {
     /// It is open as primary, in this incarnation.
     Primary(u64),
     /// It is not open as primary; the text is its state.
@@ -52,6 +52,9 @@ pub fn lift(directory: &Path, sure: bool) -> Result<Vec<String>, InstanceError> 
         error => error,
     })?;
     let mut control = Control::load(&DirectDisk, &paths.control)?;
+    if let Some(reinstating) = &control.reinstating {
+        return Err(reinstating.unfinished(directory));
+    }
     let by = fence_of(&control)?;
     let keeper = keeper_of(&config, &paths);
     let (security, members) = (security_of(&config, &keeper), keeper.members()?);
@@ -121,7 +124,7 @@ fn fence_of(control: &Control) -> Result<Option<FencedBy>, InstanceError> {
     })
 }
 
-fn judge(answer: Result<String, String>) -> Other {
+pub(crate) fn judge(answer: Result<String, String>) -> Other {
     let text = match answer {
         Ok(text) => text,
         Err(why) => return Other::Silent(why),

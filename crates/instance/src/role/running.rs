@@ -134,7 +134,11 @@ impl Running {
         environment: Arc<Environment>,
         observe: ObserveForOthers,
     ) -> Result<Arc<Running>, InstanceError> {
-        if let Some(why) = &environment.control().fenced {
+        let control = environment.control();
+        if let Some(reinstating) = &control.reinstating {
+            return Err(reinstating.unfinished(&environment.paths.directory));
+        }
+        if let Some(why) = &control.fenced {
             return Err(fenced_error(why));
         }
         let configured = environment.config.destinations.clone();
@@ -447,8 +451,8 @@ fn note_files_at_rest(control: &mut Control, disk: &dyn Disk, databases: &[Arc<D
 fn fenced_error(why: &str) -> InstanceError {
     InstanceError::refused(
         format!("this instance may not open: another one has taken over ({why})"),
-        "make it a standby of the new primary: move the directory away and run `standfast standby create --from HOST:PORT`; if the \
-         other one became primary by mistake and has been stopped, `standfast fence lift`",
+        "stop it and run `standfast reinstate`, which makes it a standby of the new primary; if the other one became primary by \
+         mistake and has been stopped, `standfast fence lift`",
     )
 }
 

@@ -112,18 +112,26 @@ pub fn step_down(
     rests: Vec<RestingFile>,
 ) -> Result<(), InstanceError> {
     let disk = &environment.disk;
-    let journal = &environment.paths.apply_journal;
-    match disk.remove(journal) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(InstanceError::io("remove the old apply journal", journal)(error));
-        }
-        _ => {}
-    }
+    remove_apply_journal(environment)?;
     let config = environment.log_config(LogKind::Standby);
     let start = LogSwitch { sequence: end.sequence, first_scn: end.scn, time_us: now_us(), first_record: 0 };
     let (log, _writer) = RedoLog::start(disk.clone(), config, end.identity, start, end.crc)?;
     note_members(environment, &log)?;
     environment.update_control(|control| become_standby(control, end, rests))
+}
+
+/// Removes the apply journal of an earlier time as a standby.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove_apply_journal(environment: &Environment) -> Result<(), InstanceError> {
+    let journal = &environment.paths.apply_journal;
+    match environment.disk.remove(journal) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(InstanceError::io("remove the old apply journal", journal)(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Everything of the databases is in their files at the end of the redo, as if they had been copied there.

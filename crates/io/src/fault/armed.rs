@@ -29,7 +29,7 @@ pub fn acknowledgement_delay() -> Duration {
     Duration::from_micros(text.and_then(|text| text.parse().ok()).unwrap_or(0))
 }
 
-const POINTS: [(&str, Fault); 20] = [
+const POINTS: [(&str, Fault); 21] = [
     ("log-write", Fault::LogWrite),
     ("log-written", Fault::LogWritten),
     ("copy", Fault::Copy),
@@ -50,6 +50,7 @@ const POINTS: [(&str, Fault); 20] = [
     ("database-sync", Fault::DatabaseSync),
     ("database-write", Fault::DatabaseWrite),
     ("set-aside", Fault::SetAside),
+    ("reinstate", Fault::Reinstate),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -198,7 +198,7 @@ fn decide(
 
 fn no_log(from: Scn) -> Failure {
     let message = format!(
-        "the log that contains {from} exists no more; create the standby again with `standfast standby create`"
+        "the log that contains {from} exists no more; stop the standby and run `standfast reinstate` there"
     );
     Failure::Refused(Refusal::new(RefuseCode::Gap, message))
 }

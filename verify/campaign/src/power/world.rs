@@ -277,7 +277,8 @@ impl World {
     }
 
     /// Ends a standby that cannot follow the primary. Only the failover to another one can be the cause: this one has
-    /// applied redo that the other had not, or lacks redo that the other had no more.
+    /// applied redo that the other had not, or lacks redo that the other had no more. Or it has confirmed a part of the
+    /// transaction that the failover has dropped, because its commit record came to no standby.
     fn replace(&mut self, at: usize, code: RefuseCode) -> Outcome<()> {
         let oldest = self.host()?.source.oldest();
         let held = lock(&self.standbys[at].host).as_ref().map(|host| {
@@ -285,7 +286,7 @@ impl World {
             (log.confirmed(), log.received_end())
         });
         let is_due = held.is_some_and(|(confirmed, end)| match code {
-            RefuseCode::Diverged => confirmed > self.certain,
+            RefuseCode::Diverged => confirmed > self.certain.min(self.branch),
             // What is not confirmed has to be compared from there on.
             _ => confirmed.min(end) < oldest && oldest <= self.branch,
         });

@@ -50,6 +50,7 @@ mod protection;
 mod readers;
 mod refused;
 mod register;
+mod reinstate;
 mod renewal;
 mod resolve;
 mod rights;

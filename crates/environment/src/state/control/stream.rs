@@ -1,10 +1,11 @@
 //! What the control file records about the redo stream: its incarnations, where it comes from, and redo that is
 //! missing.
 
+use crate::config::error::InstanceError;
 use serde::{Deserialize, Serialize};
 use standfast_transport as transport;
 use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One opening of a standby as primary, or the very first opening.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +49,26 @@ impl Superseding {
     /// Returns the number of its newest incarnation; 0 without one.
     pub fn number(&self) -> IncarnationNo {
         self.incarnations.last().map_or(0, |incarnation| incarnation.number)
+    }
+}
+
+/// The databases are being made those of another primary, and count for nothing until that is done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reinstating {
+    /// Name of that primary.
+    pub primary: String,
+}
+
+impl Reinstating {
+    /// Returns the error of a command that needs the databases.
+    pub fn unfinished(&self, directory: &Path) -> InstanceError {
+        let primary = &self.primary;
+        InstanceError::refused(
+            format!(
+                "the databases are on the way to be those of `{primary}`: the reinstatement has not come to its end"
+            ),
+            format!("run it again: standfast reinstate -D {} --yes", directory.display()),
+        )
     }
 }
 
