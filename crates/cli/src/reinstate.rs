@@ -56,8 +56,9 @@ pub fn run(directory: &Path, args: &ReinstateArgs) -> Result<bool, InstanceError
         println!("{}", text(&done))
     }
     eprintln!("next: standfast start -D {}", directory.display());
-    if !done.is_destination {
+    if let Some(why) = &done.not_shipped {
         let Config { instance, .. } = Config::load(directory)?;
+        eprintln!("`{}` does not ship redo to this instance yet: {why}", done.primary);
         eprintln!(
             "then, at `{}`: standfast destination add -D DIR {} {}",
             done.primary, instance.name, instance.listen
@@ -70,7 +71,7 @@ fn document(done: &Reinstated) -> serde_json::Value {
     json!({
         "primary": done.primary,
         "address": done.address,
-        "is_destination": done.is_destination,
+        "not_shipped": done.not_shipped,
         "start": done.start.0,
         "pages": done.pages,
         "fetched": done.fetched,

@@ -164,6 +164,8 @@ pub enum Request {
     Certificate(CertificateRequest),
     /// The primary hands its role to this standby (switchover).
     TakeOver(Box<TakeOver>),
+    /// A reinstated instance asks its primary to ship redo to it.
+    Follow(Bystander),
 }
 
 /// What a primary that ends its redo tells the standby that is to take over.
@@ -185,11 +187,12 @@ pub struct TakeOver {
     pub bystanders: Vec<Bystander>,
 }
 
-/// A standby that gets its redo from the new primary after a switchover.
+/// A standby that gets its redo from the new primary after a role change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bystander {
     #[serde(deserialize_with = "foreign_name")]
     pub name: String,
+    /// HOST:PORT on which it listens. Without a host (`:PORT`): the address that its own request comes from.
     pub address: String,
     pub mode: TransportMode,
     pub net_timeout_ms: u64,

@@ -18,7 +18,7 @@ use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, StageErro
 use crate::event::ReceiverEvent;
 use crate::foreign::one_line;
 use crate::framing::{FrameReader, FrameWriter};
-use crate::hello::{self, Request, TakeOver, TakeOverAnswer};
+use crate::hello::{self, Bystander, Request, TakeOver, TakeOverAnswer};
 use crate::identity::PeerIdentity;
 use crate::link::{self, LinkEnd, Security};
 use crate::page_sums::{self, SUMS, TheirSums};
@@ -119,6 +119,10 @@ pub(crate) fn answer(
         Request::TakeOver(wish) => {
             let answer = service.take_over(wish, stream.peer_addr())?;
             writer.write_json(FrameKind::Done, 0, &answer).map_err(TransportError::io("answering"))
+        }
+        Request::Follow(standby) => {
+            service.follow(standby, stream.peer_addr())?;
+            writer.write_json(FrameKind::Done, 0, &()).map_err(TransportError::io("answering"))
         }
         Request::Snapshot { name, without_databases, only, sums } => {
             let standby = || only.and_then(|_| service.copies());
@@ -363,6 +367,20 @@ pub fn ask_to_take_over(
         TransportError::Refused(_) => NotTakenOver::Certain(error),
         error => NotTakenOver::Unknown(error),
     })
+}
+
+/// Asks the primary at `address` to ship redo to this instance, its `standby`. Gives up after a silence of `silence`.
+///
+/// # Errors
+/// When it cannot be reached or refuses.
+pub fn ask_to_follow(
+    address: &str,
+    security: &Security,
+    standby: &Bystander,
+    silence: Duration,
+) -> Result<(), TransportError> {
+    let mut reader = ask(address, security, &Request::Follow(standby.clone()), silence)?;
+    hello::expect(&reader.read()?, FrameKind::Done)
 }
 
 /// Makes every text in the state of another instance printable, for terminals and pages. Returns whether anything was

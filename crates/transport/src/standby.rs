@@ -5,7 +5,7 @@ use crate::channel::CertificateChannel;
 use crate::error::{Refusal, RefuseCode, StageError};
 use crate::event::ReceiverEvent;
 use crate::gap::{ArchivedLogInfo, Gap, GivenUp};
-use crate::hello::{SenderHello, TakeOver, TakeOverAnswer};
+use crate::hello::{Bystander, SenderHello, TakeOver, TakeOverAnswer};
 use crate::identity::{Incarnation, PeerIdentity};
 use crate::redo::LogSwitch;
 use crate::rights::{MemberRights, Right};
@@ -307,6 +307,14 @@ pub trait ReceiverService: Send + Sync {
     /// Why it does not take over: it is then still a standby, or fails as after a failover that failed.
     fn take_over(&self, _wish: &TakeOver, _from: Option<SocketAddr>) -> Result<TakeOverAnswer, Refusal> {
         Err(Refusal::new(RefuseCode::NotAllowed, "this instance takes over from no other"))
+    }
+
+    /// Ships redo to an instance that was reinstated as a standby of this one. `from`: where its request comes from.
+    ///
+    /// # Errors
+    /// Why not; nothing has changed then.
+    fn follow(&self, _standby: &Bystander, _from: Option<SocketAddr>) -> Result<(), Refusal> {
+        Err(Refusal::new(RefuseCode::NotAllowed, "this instance ships no redo"))
     }
 
     /// Grants or refuses a certificate.

@@ -18,18 +18,19 @@ mod copy;
 use crate::role::create::make_directory;
 use crate::role::fence::{self, Other};
 use crate::role::step_down;
-use crate::role::switchover::AS_PRIMARY;
+use crate::role::switchover::{AS_PRIMARY, own_address};
 use branch::{Relation, is_lost, relation};
 use copy::Differences;
 pub use copy::Progress;
 use standfast_documents::Status;
 use standfast_environment::config::destination_config::ValidFor;
 use standfast_environment::config::error::InstanceError;
-use standfast_environment::config::settings::{CONFIG_FILE, Config};
+use standfast_environment::config::settings::{CONFIG_FILE, Config, DestinationConfig};
 use standfast_environment::context::environment::Environment;
 use standfast_environment::ship::archiving::archive_all;
 use standfast_environment::ship::identity::peer_identity;
 use standfast_environment::ship::members::note_members;
+use standfast_environment::ship::sender_settings::transport_mode;
 use standfast_environment::state::alert::AlertLog;
 use standfast_environment::state::control::{Control, Incarnation, Reinstating, Role};
 use standfast_environment::state::lock::lock_directory;
@@ -42,8 +43,8 @@ use standfast_io::fault::{self, Fault};
 use standfast_log::{LogIdentity, LogSwitch, RecordReader, RedoLog, archived_logs};
 use standfast_transport as transport;
 use standfast_transport::{
-    LogGeometry, Manifest, PeerIdentity, Security, SnapshotInfo, SnapshotSink, SnapshotStart, StageError,
-    fetch_snapshot, fetch_status,
+    Bystander, LogGeometry, Manifest, PeerIdentity, Security, SnapshotInfo, SnapshotSink, SnapshotStart,
+    StageError, ask_to_follow, fetch_snapshot, fetch_status,
 };
 use standfast_types::{DatabaseId, Hint, PageNo, Scn, hint};
 use std::path::{Path, PathBuf};
@@ -55,8 +56,8 @@ pub struct Reinstated {
     /// The primary, and HOST:PORT of it.
     pub primary: String,
     pub address: String,
-    /// Whether the primary is configured to ship redo to this instance.
-    pub is_destination: bool,
+    /// Why the primary does not ship redo to this instance; `None`: it does.
+    pub not_shipped: Option<String>,
     /// From where on redo is needed.
     pub start: Scn,
     /// Pages of all databases, and how many of them were fetched.
@@ -83,7 +84,6 @@ struct Source {
     security: Security,
     identity: PeerIdentity,
     logs: LogGeometry,
-    is_destination: bool,
 }
 
 /// Reinstates the instance in `directory`, which is stopped, as a standby of the primary at `from`, by default of the
@@ -197,7 +197,6 @@ fn find_source(environment: &Environment, from: Option<&str>) -> Result<Source, 
     };
     let status = Status::in_observation(&observation)
         .map_err(|_| InstanceError::Failed(format!("the answer of {address} cannot be read")))?;
-    let is_destination = status.destinations().iter().any(|at| at.name.as_deref() == Some(own));
     let no_logs = || InstanceError::Failed(format!("{address} does not say which redo logs it has"));
     let logs = status.log.and_then(|log| {
         let (group_bytes, block_bytes) = (log.group_bytes?, log.block_bytes? as usize);
@@ -207,7 +206,7 @@ fn find_source(environment: &Environment, from: Option<&str>) -> Result<Source, 
     let mut sink = OnlyManifest(None);
     fetch_snapshot(&address, &security, own, &mut sink).map_err(|error| not_copied(&address, &error))?;
     let identity = sink.0.map(|manifest| manifest.source).ok_or_else(no_logs)?;
-    Ok(Source { name: identity.name.clone(), address, security, identity, logs, is_destination })
+    Ok(Source { name: identity.name.clone(), address, security, identity, logs })
 }
 
 fn not_copied(address: &str, error: &transport::TransportError) -> InstanceError {
@@ -340,7 +339,7 @@ fn carry_out(
     Ok(Reinstated {
         primary: source.name.clone(),
         address: source.address.clone(),
-        is_destination: source.is_destination,
+        not_shipped: ask_for_redo(environment, source).err(),
         start: start.start,
         pages,
         fetched,
@@ -348,6 +347,25 @@ fn carry_out(
         lost_logs,
         unprotected: unprotected.into_iter().map(|record| record.path).collect(),
     })
+}
+
+/// Asks the primary to ship redo, as this instance shipped to it before. Returns why it does not.
+fn ask_for_redo(environment: &Environment, source: &Source) -> Result<(), String> {
+    let config = &environment.config;
+    if config.instance.listen.is_empty() {
+        return Err("this instance does not listen".into());
+    }
+    let before = config.destinations.iter().find(|at| at.name == source.name);
+    let before =
+        before.cloned().unwrap_or_else(|| DestinationConfig::new(source.name.clone(), String::new()));
+    let standby = Bystander {
+        name: config.instance.name.clone(),
+        address: own_address(&config.instance.listen),
+        mode: transport_mode(&before),
+        net_timeout_ms: before.net_timeout_ms,
+    };
+    let asked = ask_to_follow(&source.address, &source.security, &standby, fence::SILENCE);
+    asked.map_err(|error| error.to_string())
 }
 
 /// Archives the redo of a primary to its end. A standby's redo is the old primary's.

@@ -392,7 +392,7 @@ fn closed(primary: &RunningPrimary) -> Result<(), InstanceError> {
 }
 
 /// Returns the address for others of an instance that listens on `listen`: without a host when it listens on all.
-fn own_address(listen: &str) -> String {
+pub(super) fn own_address(listen: &str) -> String {
     match listen.rsplit_once(':') {
         Some((host, port)) if ["", "0.0.0.0", "[::]", "*"].contains(&host) => format!(":{port}"),
         _ => listen.to_owned(),

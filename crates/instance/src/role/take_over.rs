@@ -91,29 +91,41 @@ impl Running {
         Err(failed(format!("the redo here ends at SCN {here}, or is another one than up to SCN {}", end.scn)))
     }
 
+    /// Ships redo to an instance that was reinstated as a standby of this primary. A destination that is configured keeps
+    /// its attributes.
+    ///
+    /// # Errors
+    /// Why not; nothing has changed then.
+    pub(crate) fn ship_to(&self, standby: &Bystander, from: Option<SocketAddr>) -> Result<(), Refusal> {
+        let refused = |error: InstanceError| Refusal::new(RefuseCode::Source, error.in_one_line());
+        if self.open_primary().is_err() {
+            return Err(Refusal::new(RefuseCode::Source, "this instance is not a primary that is open"));
+        }
+        let standby = at_its_address(standby, from).map_err(refused)?;
+        let added = self.change_destinations(|configured| {
+            configure(configured, &standby);
+            Ok(())
+        });
+        added.map_err(refused)?;
+        self.environment.alert.say(format!("redo is shipped to `{}`, which was reinstated", standby.name));
+        Ok(())
+    }
+
     /// Configures what the new primary ships to: the old one and the bystanders, each as before. A destination that is
     /// configured here already keeps its attributes. Commits wait for the synchronous ones from the start.
     fn follow_with(&self, wish: &TakeOver, from: Option<SocketAddr>) -> Result<(), InstanceError> {
         let old = Bystander {
             name: wish.source.name.clone(),
-            address: completed(&wish.address, from).ok_or_else(|| {
-                let what = format!("`{}` is not an address for redo", wish.address);
-                InstanceError::refused(what, "set [instance] listen of the primary to HOST:PORT")
-            })?,
+            address: wish.address.clone(),
             mode: wish.mode,
             net_timeout_ms: wish.net_timeout_ms,
         };
+        let old = at_its_address(&old, from)?;
         let own = &self.environment.config.instance.name;
         let others = wish.bystanders.iter().filter(|at| at.name != *own);
         let all: Vec<&Bystander> = std::iter::once(&old).chain(others).collect();
         self.change_destinations(|configured| {
-            for at in &all {
-                match configured.iter_mut().find(|known| known.name == at.name) {
-                    Some(known) if known.valid_for.of_a_primary() => {}
-                    Some(known) => known.valid_for = ValidFor::default(),
-                    None => configured.push(destination(at)),
-                }
-            }
+            all.iter().for_each(|at| configure(configured, at));
             Ok(())
         })?;
         self.environment.update_control(|control| {
@@ -122,6 +134,24 @@ impl Running {
                 control.note_synchronised(&at.name);
             }
         })
+    }
+}
+
+/// Completes an address that names no host.
+fn at_its_address(standby: &Bystander, from: Option<SocketAddr>) -> Result<Bystander, InstanceError> {
+    let address = completed(&standby.address, from).ok_or_else(|| {
+        let what = format!("`{}` of `{}` is not an address for redo", standby.address, standby.name);
+        InstanceError::refused(what, "set [instance] listen there to HOST:PORT")
+    })?;
+    Ok(Bystander { address, ..standby.clone() })
+}
+
+/// Makes an instance a destination that is in use while this one is a primary.
+fn configure(configured: &mut Vec<DestinationConfig>, standby: &Bystander) {
+    match configured.iter_mut().find(|known| known.name == standby.name) {
+        Some(known) if known.valid_for.of_a_primary() => {}
+        Some(known) => known.valid_for = ValidFor::default(),
+        None => configured.push(destination(standby)),
     }
 }
 

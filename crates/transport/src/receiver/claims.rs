@@ -79,6 +79,7 @@ pub(super) fn may_ask(
         match request {
             Request::Snapshot { name, .. } => is_called(link, name)?,
             Request::TakeOver(wish) => is_called(link, &wish.source.name)?,
+            Request::Follow(standby) => is_called(link, &standby.name)?,
             Request::Status { .. } | Request::Certificate(_) => {}
         }
         service.authorise(name, needed(request))?;
@@ -117,8 +118,8 @@ fn needed(request: &Request) -> Right {
     match request {
         Request::Snapshot { without_databases: true, only: None, .. } => Right::Receive,
         Request::Snapshot { .. } => Right::Read,
-        // Only an instance that may be the primary can hand that role over.
-        Request::TakeOver(_) => Right::Candidate,
+        // Only an instance that may be the primary can hand that role over, or was one that is to follow.
+        Request::TakeOver(_) | Request::Follow(_) => Right::Candidate,
         Request::Status { .. } | Request::Certificate(_) => Right::Status,
     }
 }

@@ -9,7 +9,6 @@ use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
 use std::path::{Path, PathBuf};
 
-const SHIP: [&str; 4] = ["--mode", "sync-affirm", "--net-timeout-ms", "3000"];
 const REINSTATE: [&str; 2] = ["reinstate", "--yes"];
 
 /// A primary `south`, dead, which `north` has replaced: `lost` rows are only in `database` of south, `kept` only in
@@ -56,10 +55,9 @@ fn replace(place: Place, mut south: Instance, mut north: Instance, database: Pat
 }
 
 impl Replaced {
-    /// Starts the reinstated instance as a destination of the new primary.
+    /// Starts the reinstated instance, which has become a destination of the new primary.
     fn follow(&mut self) {
         start(&mut self.south);
-        add_destination(&self.north, &self.south, &SHIP);
         await_status(&self.north, "it follows", |status| status.streams() && status.settled());
     }
 

@@ -110,6 +110,13 @@ impl ReceiverService for Service {
         running.take_over_from(wish, from)
     }
 
+    fn follow(&self, standby: &transport::Bystander, from: Option<SocketAddr>) -> Result<(), Refusal> {
+        let Some(running) = self.running.upgrade() else {
+            return Err(Refusal::new(RefuseCode::Stopping, "this instance is stopping"));
+        };
+        running.ship_to(standby, from)
+    }
+
     fn certify(
         &self,
         wish: &CertificateRequest,

@@ -17,7 +17,8 @@ use standfast_tls::{Request, Token};
 use standfast_transport::hello;
 use standfast_transport::{
     DatabaseInfo, Manifest, NotTakenOver, Security, SnapshotInfo, SnapshotSink, StageError, TakeOver,
-    TransportError, ask_to_take_over, fetch_certificate, fetch_database, fetch_snapshot, fetch_status,
+    TransportError, ask_to_follow, ask_to_take_over, fetch_certificate, fetch_database, fetch_snapshot,
+    fetch_status,
 };
 use standfast_types::{DatabaseId, PageNo};
 use std::path::Path;
@@ -152,6 +153,12 @@ fn ask_everything(family: &Family, actor: Actor, tried: &mut Tried) {
     tried.note("snapshot of one database", actor, one);
     tried.note("status", actor, outcome(|| fetch_status(address, &security, false, WITHIN)));
     tried.note("take_over", actor, asked_to_take_over(family, address, &security, name));
+    let standby = serde_json::from_value(json!({
+        "name": name, "address": ":1", "mode": "async", "net_timeout_ms": 1000,
+    }));
+    let standby = standby.unwrap();
+    let followed = outcome(|| ask_to_follow(address, &security, &standby, WITHIN));
+    tried.note("follow", actor, followed);
     // Only the primary issues certificates.
     let address = family.south.address.as_str();
     for (row, wanted) in [("certificate", name), ("certificate of another name", "north")] {
