@@ -29,7 +29,7 @@ bench: ## speed beside stock SQLite, Litestream and PostgreSQL; results in targe
 	@scripts/setup.sh bench
 	@scripts/bench.sh
 
-figures: ## the table of bars and aims [GROUP=commit,apply,log,kill,power,promise,idle,net,transport,instruments,trust] [COUNT=n]; results in target/figures.json
+figures: ## the table of bars and aims [GROUP=commit,apply,log,kill,power,promise,idle,net,transport,instruments,trust,roles] [COUNT=n]; results in target/figures.json
 	@scripts/setup.sh bench
 	@GROUP="$(GROUP)" COUNT="$(COUNT)" scripts/figures.sh
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the table of bars and aims. GROUP names groups
-# (commit,apply,log,kill,power,promise,idle,net,transport,instruments,trust; all when empty). COUNT sets the runs per
+# (commit,apply,log,kill,power,promise,idle,net,transport,instruments,trust,roles; all when empty). COUNT sets the runs per
 # speed, the cycles of `kill`, the seeds of `power` and the programs of `promise` with each SQLite; the faults of
 # `promise` take another half hour. Results: target/figures.json. Exit code 1 when a bar is missed. Arguments go to
 # `standfast-bench figures`. Group net takes ten minutes and needs root: it emulates links, and runs latency tests with

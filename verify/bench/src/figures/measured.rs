@@ -9,6 +9,7 @@ use super::idle::{IdleResult, idle};
 use super::instruments::{InstrumentsResult, instruments};
 use super::isolation::{self, IsolationReport};
 use super::net::{NetResult, net};
+use super::roles::{RolesResult, roles};
 use super::table::{
     APPLY_DATABASES, EIGHT, EIGHT_EACH, FORTY, FORTY_EACH, KILL_CYCLES, ONE, POWER_SEEDS, PROGRAMS_EACH,
 };
@@ -69,6 +70,7 @@ pub struct Measured {
     pub transport: Outcome<TransportResult>,
     pub instruments: Outcome<InstrumentsResult>,
     pub trust: Outcome<TrustResult>,
+    pub roles: Outcome<RolesResult>,
 }
 
 impl Default for Measured {
@@ -93,6 +95,7 @@ impl Default for Measured {
             transport: not_asked(),
             instruments: not_asked(),
             trust: not_asked(),
+            roles: not_asked(),
         }
     }
 }
@@ -146,6 +149,7 @@ impl Measured {
             Group::Transport => self.transport = outcome(transport(context, rounds))?,
             Group::Instruments => self.instruments = outcome(instruments(context, rounds))?,
             Group::Trust => self.trust = outcome(trust(context, rounds))?,
+            Group::Roles => self.roles = outcome(roles(context, rounds))?,
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ mod instruments;
 mod isolation;
 mod measured;
 mod net;
+mod roles;
 mod table;
 mod transport;
 mod trust;
@@ -52,6 +53,8 @@ pub enum Group {
     Instruments,
     /// Cost of authentication and encryption.
     Trust,
+    /// Changes of roles.
+    Roles,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

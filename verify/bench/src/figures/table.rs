@@ -1,9 +1,12 @@
 //! The table of figures: measurement, bar and aim. Speeds are ratios of medians within one run.
 
 use super::Better::{Higher, Lower};
-use super::Group::{Apply, Commit, Idle, Instruments, Kill, Log, Net, Power, Promise, Transport, Trust};
+use super::Group::{
+    Apply, Commit, Idle, Instruments, Kill, Log, Net, Power, Promise, Roles, Transport, Trust,
+};
 use super::instruments::InstrumentsResult;
 use super::net::{LEAST_LINKS, NetResult};
+use super::roles::RolesResult;
 use super::transport::TransportResult;
 use super::{Better, Figure, Group, Measured};
 use crate::run::RunResult;
@@ -57,6 +60,9 @@ const fn limits(bar: f64, aim: f64) -> (Option<f64>, Option<f64>) {
 /// Unit of a latency compared with that of a tool that only measures latency. A signed difference, not a distance: a
 /// program that is faster than its peer reports no wrong latency, and is no worse when its peer has a bad minute.
 const SLOWER: &str = "% slower (< 0 faster)";
+
+/// Unit of the longest time in which no client can write.
+const UNAVAILABLE: &str = "s without writes";
 
 /// Unit for applications that run as separate users in separate namespaces.
 const CONTAINERS: &str = "x the same namespaces, SYNC AFFIRM";
@@ -325,7 +331,36 @@ pub const FIGURES: &[Figure] = &[
     figure(Trust, "containers_1", CONTAINERS, 3, limits(0.95, 0.99), Higher, |m| containers(m, ONE)),
     figure(Trust, "containers_8", CONTAINERS, 3, limits(0.95, 0.99), Higher, |m| containers(m, EIGHT)),
     figure(Trust, "containers_40", CONTAINERS, 3, limits(0.95, 0.99), Higher, |m| containers(m, FORTY)),
+    figure(Roles, "switchover_1_database", UNAVAILABLE, 2, limits(2.0, 0.3), Lower, |m| {
+        roles(m, |found| slowest(&found.switchover_one))
+    }),
+    figure(Roles, "switchover_100_databases", UNAVAILABLE, 2, limits(2.0, 0.3), Lower, |m| {
+        roles(m, |found| slowest(&found.switchover_many))
+    }),
+    figure(Roles, "lost_in_switchovers", "writes", 0, limits(0.0, 0.0), Lower, |m| {
+        roles(m, |found| found.lost as f64)
+    }),
+    figure(Roles, "failover_100_databases", UNAVAILABLE, 2, limits(2.0, 0.5), Lower, |m| {
+        roles(m, |found| slowest(&found.failover))
+    }),
+    figure(Roles, "reinstate_copied", "% of 5 GB", 2, (Some(2.0), None), Lower, |m| {
+        roles(m, |found| found.reinstated.fetched as f64 / found.reinstated.pages as f64 * 100.0)
+    }),
+    figure(Roles, "reinstate_5_gb", "s", 1, (None, Some(10.0)), Lower, |m| {
+        roles(m, |found| found.reinstated.seconds)
+    }),
+    figure(Roles, "reinstate_identical", "files", 0, limits(1.0, 1.0), Higher, |m| {
+        roles(m, |found| f64::from(u8::from(found.reinstated.is_identical)))
+    }),
 ];
+
+fn roles(measured: &Measured, number: fn(&RolesResult) -> f64) -> Value {
+    measured.roles.as_ref().map(number).map_err(Clone::clone)
+}
+
+fn slowest(seconds: &[f64]) -> f64 {
+    seconds.iter().copied().fold(0.0, f64::max)
+}
 
 fn flood(measured: &Measured, system: SystemKind) -> Value {
     measured.trust.as_ref().map_err(Clone::clone)?.flood_ratio(system)

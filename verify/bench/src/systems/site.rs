@@ -103,9 +103,14 @@ impl<'a> Site<'a> {
     }
 
     /// Returns a site on the loopback, without any delay.
-    pub(super) fn here() -> Result<Site<'static>> {
+    pub(crate) fn here() -> Result<Site<'static>> {
         let listen = format!("127.0.0.1:{}", free_port()?);
         Ok(Site::at(listen, None))
+    }
+
+    /// Returns a site on the loopback where an instance listens already.
+    pub(crate) fn listening_at(listen: String) -> Site<'static> {
+        Site::at(listen, None)
     }
 
     /// A host at the end of an emulated link.

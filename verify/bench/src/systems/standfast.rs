@@ -27,7 +27,8 @@ use crate::{BenchError, Context, Result, interrupt};
 /// Limit for starting, copying a standby, or catching up.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Remedy when Standfast's own programs are missing.
-const BUILD: &str = "Standfast is not built beside this program: run `cargo build --release --workspace`";
+pub(crate) const BUILD: &str =
+    "Standfast is not built beside this program: run `cargo build --release --workspace`";
 /// Name of the standby at the primary.
 const STANDBY: &str = "bench_standby";
 
@@ -435,8 +436,31 @@ impl Instance {
         run(&mut self.command(&["apply", "start"])).map(|_| ())
     }
 
+    /// Exit code 6: it is not known what the primary acknowledged at the end.
     pub(crate) fn failover(&self) -> Result<()> {
-        run(&mut self.command(&["failover"])).map(|_| ())
+        run_accepting(&mut self.command(&["failover"]), &[0, 6]).map(|_| ())
+    }
+
+    pub(crate) fn switchover(&self, to: &Instance) -> Result<()> {
+        run(&mut self.command(&["switchover", &to.name])).map(|_| ())
+    }
+
+    /// Makes this instance, which does not run, a standby of `primary`. Returns the number of pages of its databases, and
+    /// how many of them were copied.
+    pub(crate) fn reinstate(&self, primary: &Instance) -> Result<(u64, u64)> {
+        let mut command = self.command(&["reinstate", "--yes", "--json", "--from", &primary.listen]);
+        let what = "the output of `standfast reinstate --json`";
+        let done: Value = parsed(what, &run(&mut command)?)?;
+        done["pages"]
+            .as_u64()
+            .zip(done["fetched"].as_u64())
+            .ok_or_else(|| BenchError::Unreadable { what: what.into(), detail: "no numbers of pages".into() })
+    }
+
+    /// Starts the instance, which was killed, again.
+    pub(crate) fn start_again(self, scratch: &Scratch) -> Result<Instance> {
+        let site = Site::listening_at(self.listen.clone());
+        Instance::launch(&site, &self.program, scratch, self.directory.clone(), None)
     }
 
     /// Path of the standby's copy of a database.
