@@ -185,6 +185,8 @@ pub struct HttpConfig {
     /// File with a token of 16 or more letters, digits, - _ . ~, relative to the instance directory: a client that has
     /// the token may read. Empty: `http.token`, which the instance creates for its own user.
     pub token_file: PathBuf,
+    /// `/primary`, `/standby`, `/livez` and `/readyz` need no token: anyone who reaches the port learns the role.
+    pub open_probes: bool,
     /// No token is required: anyone who reaches the port may read, including every user of this machine. On loopback
     /// only.
     pub anonymous: bool,

@@ -63,7 +63,12 @@ impl HttpServer {
         lengthen_queue(&listener).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         let ending = Arc::new(AtomicBool::new(false));
-        let site = Arc::new(Site { access, running: running.clone(), latest: latest.clone() });
+        let site = Arc::new(Site {
+            access,
+            open_probes: config.open_probes,
+            running: running.clone(),
+            latest: latest.clone(),
+        });
         let thread = Builder::new().name("http".into()).spawn({
             let ending = ending.clone();
             let running = running.clone();

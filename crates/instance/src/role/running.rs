@@ -8,6 +8,7 @@ mod open;
 mod protection_mode;
 pub mod role_change;
 mod service;
+mod serving;
 mod superseded;
 
 use crate::role::create;
@@ -457,3 +458,4 @@ fn fenced_error(why: &str) -> InstanceError {
 }
 
 pub use create::{create_standby, init};
+pub use serving::Serving;

@@ -46,6 +46,7 @@ mod offline;
 mod other_local_users;
 mod permissions;
 mod places;
+mod probes;
 mod protection;
 mod readers;
 mod refused;

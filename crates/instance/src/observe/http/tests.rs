@@ -49,6 +49,27 @@ fn endpoints_return_503_before_the_first_observation() {
 }
 
 #[test]
+fn probes_need_no_token_where_that_is_configured_and_nothing_else_does() {
+    let directory = standfast_testkit::TempDir::new("http-probes").unwrap();
+    let server = |open_probes| {
+        let config = HttpConfig { listen: "127.0.0.1:0".into(), open_probes, ..HttpConfig::default() };
+        HttpServer::start(&config, directory.path(), &Weak::new(), &Arc::default()).unwrap().unwrap()
+    };
+    let status = |server: &HttpServer, path: &str| page(server, path)[9..12].to_owned();
+    let open = server(true);
+    // An instance that is stopping lives, and serves nothing.
+    for (path, expected) in [("/livez", "200"), ("/readyz", "503"), ("/primary", "503"), ("/standby", "503")]
+    {
+        assert_eq!(status(&open, path), expected, "{path}");
+    }
+    for path in ["/", "/metrics", "/healthz", "/api/observation", "/livez/x"] {
+        assert_eq!(status(&open, path), "401", "{path}");
+    }
+    assert!(get(&open, "POST /livez HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 401 "));
+    assert_eq!(status(&server(false), "/livez"), "401");
+}
+
+#[test]
 fn only_get_and_head_requests_are_answered() {
     let server = server();
     let post = get(&server, "POST / HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -128,7 +149,12 @@ fn nothing_is_served_without_the_token_even_on_loopback() {
     let directory = std::env::temp_dir().join(format!("standfast-http-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let start = |listen: &str, token_file: &str, anonymous: bool| {
-        let config = HttpConfig { listen: listen.into(), token_file: token_file.into(), anonymous };
+        let config = HttpConfig {
+            listen: listen.into(),
+            token_file: token_file.into(),
+            anonymous,
+            ..HttpConfig::default()
+        };
         HttpServer::start(&config, &directory, &Weak::new(), &Arc::default())
     };
     let error = start("0.0.0.0:0", "", true).err().unwrap().for_terminal();

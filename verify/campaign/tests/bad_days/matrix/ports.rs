@@ -17,7 +17,17 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The pages that the `[http]` port serves.
-const PAGES: [&str; 5] = ["/", "/metrics", "/healthz", "/api/dashboard", "/api/observation"];
+const PAGES: [&str; 9] = [
+    "/",
+    "/metrics",
+    "/healthz",
+    "/api/dashboard",
+    "/api/observation",
+    "/primary",
+    "/standby",
+    "/livez",
+    "/readyz",
+];
 
 /// Returns the outcome of a request for a page.
 fn page(address: &str, path: &str, token: Option<&str>) -> &'static str {
