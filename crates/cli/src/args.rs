@@ -266,6 +266,9 @@ pub enum Command {
         #[command(subcommand)]
         command: CertCommand,
     },
+    /// Run a program while the instance is the primary: start it when it becomes that, end it when it is that no longer.
+    #[command(after_help = crate::exec::EXAMPLES)]
+    Exec(crate::exec::ExecArgs),
     /// Make a primary that another one has replaced a standby of it, without a full copy.
     ///
     /// Run it on the host of the old primary, which must be stopped. Only pages that differ are fetched from the new primary.

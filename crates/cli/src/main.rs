@@ -12,6 +12,7 @@ mod destination;
 mod destination_args;
 mod doctor;
 mod dump;
+mod exec;
 mod generated;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         Command::Diagnose(diagnose) => reports::diagnose(&args.directory, &diagnose),
         Command::Doctor(args) => doctor::doctor(args)
             .map(|well| if well { ExitCode::SUCCESS } else { ExitCode::from(NOT_PROTECTED) }),
+        Command::Exec(exec) => exec::run(&args.directory, &exec).map(ExitCode::from),
         Command::Failover { wait, force, json } => failover(&args.directory, wait, force, json),
         _ => run(args).map(|good| if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
     };
@@ -288,6 +290,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         | Command::Net { .. }
         | Command::Wan { .. }
         | Command::Diagnose(_)
+        | Command::Exec(_)
         | Command::Doctor(_)
         | Command::Failover { .. } => {}
         Command::Bench { command } => {

@@ -17,6 +17,7 @@ pub mod register;
 pub mod reinstate;
 pub mod resolve;
 pub mod running;
+pub mod serving;
 pub(crate) mod standby_observations;
 pub(crate) mod step_down;
 pub mod switchover;

@@ -252,6 +252,26 @@ impl Instance {
         Process::start(self.command(words), &self.output_path())
     }
 
+    /// Runs `standfast WORDS`, which name the directory, to its end.
+    ///
+    /// # Errors
+    /// When it cannot be started or hangs.
+    pub fn run_as_given(&self, words: &[&str]) -> Result<Finished> {
+        let mut command = Command::new(&self.programs.standfast);
+        command.args(words).env_remove("STANDFAST_FAULT");
+        run(command)
+    }
+
+    /// Starts `standfast WORDS`, which name the directory, without waiting for its end.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn begin_as_given(&self, words: &[String]) -> Result<Process> {
+        let mut command = Command::new(&self.programs.standfast);
+        command.args(words).env_remove("STANDFAST_FAULT");
+        Process::start(command, &self.output_path())
+    }
+
     /// Runs `standfast WORDS -D DIRECTORY`, which must succeed, and returns its output. A failover may exit with code 6
     /// because it does not know what its primary acknowledged afterwards: the test that destroyed the primary knows
     /// that.

@@ -8,7 +8,6 @@ mod open;
 mod protection_mode;
 pub mod role_change;
 mod service;
-mod serving;
 mod superseded;
 
 use crate::role::create;
@@ -16,6 +15,7 @@ use crate::role::failover;
 use crate::role::far_sync::{self, FarSync};
 use crate::role::history::SharedNotes;
 use crate::role::lag::EndSamples;
+use crate::role::serving::{Announced, HasFailed, Serving};
 use crate::role::verification::Verification;
 use standfast_documents::status::LocalDestination;
 use standfast_environment::config::error::InstanceError;
@@ -36,8 +36,10 @@ use standfast_standby::received_log::ReceivedLog;
 use standfast_standby::standby::Standby;
 use standfast_transport::{GapStatus, Receiver};
 use standfast_types::{Hint, Scn};
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::Duration;
 
 /// Returns an observation of the instance for a peer, as JSON; `true`: with its history.
 pub type ObserveForOthers = fn(&Running, bool) -> String;
@@ -100,10 +102,61 @@ pub enum Mode {
     Stuck(String),
 }
 
+impl Mode {
+    fn serving(&self) -> (Serving, HasFailed) {
+        let serving = match self {
+            Mode::Primary(primary) => {
+                let primary = Arc::downgrade(primary);
+                let has_failed =
+                    move || primary.upgrade().is_some_and(|primary| primary.threads.failure().is_some());
+                return (Serving::Primary, Box::new(has_failed));
+            }
+            Mode::Standby(_) => Serving::Standby,
+            Mode::FarSync(_) => Serving::FarSync,
+            Mode::Fenced(_) => Serving::Nothing("fenced: another instance is the primary"),
+            Mode::Changing => Serving::NotYet,
+            Mode::Stuck(_) => Serving::Nothing("between two roles: restart it"),
+        };
+        (serving, Box::new(|| false))
+    }
+}
+
+/// The locked mode. A change of it is announced when the lock is released.
+pub struct ModeGuard<'a> {
+    mode: MutexGuard<'a, Mode>,
+    announced: &'a Announced,
+    is_changed: bool,
+}
+
+impl Deref for ModeGuard<'_> {
+    type Target = Mode;
+
+    fn deref(&self) -> &Mode {
+        &self.mode
+    }
+}
+
+impl DerefMut for ModeGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Mode {
+        self.is_changed = true;
+        &mut self.mode
+    }
+}
+
+impl Drop for ModeGuard<'_> {
+    fn drop(&mut self) {
+        if self.is_changed {
+            let (serving, has_failed) = self.mode.serving();
+            self.announced.announce(serving, has_failed);
+        }
+    }
+}
+
 pub struct Running {
     pub environment: Arc<Environment>,
     /// Held only briefly: a status request must not wait for a command.
     mode: Mutex<Mode>,
+    announced: Announced,
     /// Commands run one at a time.
     commands: Mutex<()>,
     receiver: Mutex<Option<Receiver>>,
@@ -154,6 +207,7 @@ impl Running {
         let running = Arc::new_cyclic(|me| Running {
             environment,
             mode: Mutex::new(Mode::Changing),
+            announced: Announced::default(),
             commands: Mutex::default(),
             receiver: Mutex::default(),
             configured: Mutex::new(configured),
@@ -214,8 +268,19 @@ impl Running {
         self.stops_for.get().map(String::as_str)
     }
 
-    pub fn mode(&self) -> MutexGuard<'_, Mode> {
-        self.mode.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    pub fn mode(&self) -> ModeGuard<'_> {
+        let mode = self.mode.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        ModeGuard { mode, announced: &self.announced, is_changed: false }
+    }
+
+    /// Never waits for a command that has the mode locked.
+    pub fn serving(&self) -> Serving {
+        self.announced.serving()
+    }
+
+    /// Waits until something else is served than `known`, at most for `limit`. Returns what is served.
+    pub fn await_serving(&self, known: &str, limit: Duration) -> Serving {
+        self.announced.await_other(known, limit)
     }
 
     /// Returns the running primary; `None` in any other role.
@@ -458,4 +523,3 @@ fn fenced_error(why: &str) -> InstanceError {
 }
 
 pub use create::{create_standby, init};
-pub use serving::Serving;

@@ -32,6 +32,14 @@ pub struct SnapshotTaken {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Served {
+    /// `primary`, `standby`, `far sync`, or why nothing is served.
+    pub serving: String,
+    /// The role is being changed, or the instance starts or stops.
+    pub changing: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Protected {
     /// Names of the databases.
     pub protected: Vec<String>,

@@ -5,12 +5,13 @@ use crate::observe::snapshots::Snapshots;
 use crate::observe::status::{status, word};
 use crate::role::drain;
 use crate::role::running::Running;
+use crate::role::serving::Serving;
 use crate::role::switchover;
 use crate::role::verification::Wanted;
 use crate::server::answer::{
     CertificateRenewed, Checkpointed, DestinationCleared, DestinationListed, DestinationSet, FailedOver,
-    KeptFiles, KeptRemoved, LogRegistered, LogSwitched, MemberListed, Protected, Removed, SnapshotTaken,
-    SwitchedOver, TokenIssued, Unprotected, VerificationBegun,
+    KeptFiles, KeptRemoved, LogRegistered, LogSwitched, MemberListed, Protected, Removed, Served,
+    SnapshotTaken, SwitchedOver, TokenIssued, Unprotected, VerificationBegun,
 };
 use crate::server::request::Request;
 use serde_json::{Value, json};
@@ -23,6 +24,9 @@ use standfast_environment::security::Ask;
 use standfast_environment::state::process::stop_this_process;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How long a client that waits for a change of the role waits at a time.
+const SERVING_WAIT: Duration = Duration::from_secs(10);
 
 /// The instance to which commands are given.
 #[derive(Clone)]
@@ -40,6 +44,14 @@ impl Instance {
         let running = &self.running;
         Ok(match request {
             Request::Status => json!(status(running)),
+            Request::Serving { unless } => {
+                let serving = match unless {
+                    Some(known) => running.await_serving(&known, SERVING_WAIT),
+                    None => running.serving(),
+                };
+                let changing = serving == Serving::NotYet;
+                json!(Served { serving: serving.text().to_owned(), changing })
+            }
             Request::Observe { history, standbys } => json!(observe(running, history, standbys)),
             // The rows are not JSON; `answer` sends them.
             Request::View { .. } => json!("rows"),

@@ -14,6 +14,12 @@ use std::path::PathBuf;
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum Request {
     Status,
+    /// What applications can do here: the role, or why nothing.
+    Serving {
+        /// Wait, for at most ten seconds, until it is something else than this.
+        #[serde(default)]
+        unless: Option<String>,
+    },
     /// Everything observable, optionally including the standbys, as JSON.
     Observe {
         #[serde(default)]
@@ -151,6 +157,7 @@ impl Request {
     pub fn needs(&self) -> ControlRight {
         match self {
             Request::Status
+            | Request::Serving { .. }
             | Request::Observe { .. }
             | Request::View { .. }
             | Request::Kept

@@ -6,7 +6,7 @@ use super::members::Strike;
 use super::sites::{Policy, Site};
 use super::truth::inspect;
 use super::world::World;
-use standfast_environment::state::control::Role;
+use standfast_environment::state::control::{Incarnation, Role};
 use standfast_instance::role::failover::take_over;
 use standfast_io::Disk;
 use standfast_simulation::databases::open_plain;
@@ -386,7 +386,7 @@ impl World {
             arm(&machine, &mut self.rng, 40);
         }
         let mut standby = lock(&self.standbys[taker].host).take();
-        self.certain = standby.as_ref().map_or(Scn::ZERO, |host| host.log().shared().confirmed());
+        let confirmed = standby.as_ref().map_or(Scn::ZERO, |host| host.log().shared().confirmed());
         let mut attempt = 0;
         let host = loop {
             let opened = open_as_primary(&self.standbys[taker], standby.take());
@@ -407,7 +407,9 @@ impl World {
             self.shape.policy = Policy::Continue;
         }
         let control = host.environment.control();
-        self.branch = control.incarnations.last().map_or(Scn::ZERO, |incarnation| incarnation.branch);
+        let Incarnation { number: incarnation, branch, .. } = control.incarnation();
+        self.branch = branch;
+        self.failovers.push((incarnation, confirmed.min(branch)));
         self.standbys.retain(|site| {
             let follows = site.has_entered_only(&control.incarnations);
             self.report.cannot_follow += u64::from(!follows);

@@ -17,7 +17,7 @@ use standfast_simulation::{Held, Outcome, lock, trace};
 use standfast_testkit::{Rng, SimMachine};
 use standfast_transport::protection::ProtectionMode;
 use standfast_transport::{RedoSource, RefuseCode, StandbyLog};
-use standfast_types::{ReleasePosition, Scn};
+use standfast_types::{IncarnationNo, ReleasePosition, Scn};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -41,9 +41,10 @@ pub struct World {
     pub(super) primary_segment: SegmentFile,
     /// Where the redo of the newest incarnation begins.
     pub(super) branch: Scn,
-    /// What the new primary knew to be confirmed when it took over. Beyond it, up to the branch, it may have redo that the
-    /// old primary has replaced, and that the other standbys have applied otherwise.
-    pub(super) certain: Scn,
+    /// Of each failover the incarnation that began, and how far a standby may have been that must be able to follow: what
+    /// the new primary knew to be confirmed. Beyond it, up to the branch, it may have redo that the old primary has
+    /// replaced, and that the other standbys have applied otherwise; beyond the branch it has dropped a record.
+    pub(super) failovers: Vec<(IncarnationNo, Scn)>,
     /// The history ended because a database correctly went offline.
     pub(super) ended_offline: bool,
     instances: u8,
@@ -76,7 +77,7 @@ impl World {
             databases: Vec::new(),
             primary_segment,
             branch: Scn::ZERO,
-            certain: Scn::ZERO,
+            failovers: Vec::new(),
             ended_offline: false,
             instances: 1,
             names: 0,
@@ -282,11 +283,13 @@ impl World {
     fn replace(&mut self, at: usize, code: RefuseCode) -> Outcome<()> {
         let oldest = self.host()?.source.oldest();
         let held = lock(&self.standbys[at].host).as_ref().map(|host| {
-            let log = host.log();
-            (log.confirmed(), log.received_end())
+            let (log, entered) = (host.log(), host.environment.control().incarnation().number);
+            // Each failover since the one that the standby has followed may have left it behind.
+            let since = self.failovers.iter().filter(|(number, _)| *number > entered);
+            (log.confirmed(), log.received_end(), since.map(|(_, certain)| *certain).min())
         });
-        let is_due = held.is_some_and(|(confirmed, end)| match code {
-            RefuseCode::Diverged => confirmed > self.certain.min(self.branch),
+        let is_due = held.is_some_and(|(confirmed, end, certain)| match code {
+            RefuseCode::Diverged => certain.is_some_and(|certain| confirmed > certain),
             // What is not confirmed has to be compared from there on.
             _ => confirmed.min(end) < oldest && oldest <= self.branch,
         });

@@ -129,6 +129,7 @@ pub fn administering() -> Vec<Value> {
 pub fn looking() -> Vec<Value> {
     vec![
         json!({ "op": "status" }),
+        json!({ "op": "serving" }),
         json!({ "op": "observe" }),
         json!({ "op": "view", "name": "v$database" }),
         json!({ "op": "list-destinations" }),

@@ -21,6 +21,7 @@ mod destinations;
 mod doctor;
 mod double_faults;
 mod down;
+mod exec;
 mod failed_sync;
 mod far_sync;
 mod foreign;

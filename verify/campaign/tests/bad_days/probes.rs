@@ -54,6 +54,13 @@ fn probes_follow_the_role_through_switchover_and_failover() {
     await_status(&south, "it follows", |status| status.streams() && status.settled());
     await_role(&alpha, "primary");
     await_role(&beta, "standby");
+    // A command that looks at the role at the same time is no change of it.
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| (0..300).for_each(|_| _ = south.status().unwrap()));
+        while !looks.is_finished() {
+            assert_eq!(probe(&alpha, "/primary"), (200, "primary".into()));
+        }
+    });
     must(&south, &["switchover", "north"]);
     await_role(&alpha, "standby");
     await_role(&beta, "primary");

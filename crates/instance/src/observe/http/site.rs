@@ -3,7 +3,8 @@
 use super::request::{Access, Answer, Decision, Request};
 use crate::observe::latest::Latest;
 use crate::observe::observation::observe;
-use crate::role::running::{Running, Serving};
+use crate::role::running::Running;
+use crate::role::serving::Serving;
 use standfast_live::{Severity, metrics};
 use std::sync::{Arc, Weak};
 
@@ -75,22 +76,15 @@ impl Site {
     /// Answers load balancers, supervisors and Kubernetes: 200 when the instance is that at this moment, else 503. `None`
     /// for other paths.
     fn probe(&self, path: &str) -> Option<Answer> {
-        let serving =
-            self.running.upgrade().map_or(Serving::Nothing("stopping"), |running| running.serving());
+        let serving = self.running.upgrade().map_or(Serving::NotYet, |running| running.serving());
         let holds = match path {
             "/livez" => true,
             "/primary" => serving == Serving::Primary,
             "/standby" => serving == Serving::Standby,
-            "/readyz" => !matches!(serving, Serving::Nothing(_)),
+            "/readyz" => !matches!(serving, Serving::NotYet | Serving::Nothing(_)),
             _ => return None,
         };
-        let what = match serving {
-            Serving::Primary => "primary",
-            Serving::Standby => "standby",
-            Serving::FarSync => "far sync",
-            Serving::Nothing(why) => why,
-        };
-        Some(Answer::text(if holds { "200 OK" } else { UNAVAILABLE }, what))
+        Some(Answer::text(if holds { "200 OK" } else { UNAVAILABLE }, serving.text()))
     }
 }
 

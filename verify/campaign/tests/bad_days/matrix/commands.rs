@@ -87,7 +87,9 @@ fn every_command_is_carried_out_or_refused_as_the_matrix_says() {
         let mut tried = Tried::default();
         for row in &table.rows {
             let mut command = Command::new(&host.place.programs.standfast);
-            command.args(words(&host, actor, row)).arg("-D").arg(host.directory(actor));
+            let words = words(&host, actor, row);
+            let program = words.iter().position(|word| word == "--").unwrap_or(words.len());
+            command.args(&words[..program]).arg("-D").arg(host.directory(actor)).args(&words[program..]);
             command.uid(actor.uid).gid(actor.gid).current_dir(host.home(actor));
             command.env_remove("STANDFAST_TOKEN").env_remove("STANDFAST_DIR");
             let finished = run(command).unwrap();
