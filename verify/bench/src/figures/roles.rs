@@ -178,6 +178,7 @@ fn switchovers(context: &Context, databases: usize, rounds: usize) -> Result<(Ve
     }
     let found = sides[0].iter().map(|path| rows(path, "hist")).sum::<Result<u64>>()?;
     standby.stop().and(primary.stop())?;
+    eprintln!("  longest waits, s: {waits:.2?}; {acknowledged} writes acknowledged, {found} found");
     Ok((waits, acknowledged.saturating_sub(found)))
 }
 
@@ -238,6 +239,7 @@ fn failover(context: &Context) -> Result<f64> {
         failed_over.and(written).and(loaded.collect::<Result<()>>()).map(|()| seconds)
     })?;
     standby.stop()?;
+    eprintln!("  first writes of all clients after {seconds:.2} s");
     Ok(seconds)
 }
 

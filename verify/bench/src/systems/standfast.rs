@@ -459,6 +459,8 @@ impl Instance {
 
     /// Starts the instance, which was killed, again.
     pub(crate) fn start_again(self, scratch: &Scratch) -> Result<Instance> {
+        let ready = self.directory.join("ready");
+        std::fs::remove_file(&ready).during(|| format!("remove {}", ready.display()))?;
         let site = Site::listening_at(self.listen.clone());
         Instance::launch(&site, &self.program, scratch, self.directory.clone(), None)
     }

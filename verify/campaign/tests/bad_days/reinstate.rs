@@ -251,7 +251,14 @@ fn standby_whose_redo_exists_no_more_is_brought_up_to_date() {
     let (south, mut north, database) = pair(&place);
     place.insert(&database, 3);
     await_status(&south, "the standby has the first rows", Status::settled);
+    // A second one gets another number meanwhile, and keeps its name.
+    let second = place.database("second.db");
+    protect(&south, &[&second]);
+    await_status(&south, "the standby has both", |status| status.settled());
     north.stop().unwrap();
+    must(&south, &["unprotect", "second.db"]);
+    protect(&south, &[&second]);
+    place.insert(&second, 4);
     place.insert(&database, 5);
     must(&south, &["switch-logfile"]);
     await_status(&south, "the log is archived", |status| {
@@ -259,7 +266,8 @@ fn standby_whose_redo_exists_no_more_is_brought_up_to_date() {
         groups.iter().all(|group| group["state"] != "active" || group["archived"] == true)
     });
     let done = must(&north, &["reinstate", "--yes", "--json", "--from", &south.address]);
-    assert!(number(&done, "fetched") < 5, "{done}");
+    assert!(number(&done, "fetched") < 8, "{done}");
+    assert_eq!(rows(&north.standby_database("second.db")), 5);
     assert_eq!(rows(&north.standby_database("app.db")), 9);
     start(&mut north);
     place.insert(&database, 2);

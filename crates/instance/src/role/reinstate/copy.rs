@@ -145,11 +145,12 @@ impl SnapshotSink for Differences<'_> {
     }
 }
 
-/// Returns where a database that is not here is put.
+/// Returns where a database that is not here is put: in the place of a copy of an earlier one of that name, if this was a
+/// standby.
 fn new_path(environment: &Environment, before: &Control, name: &str) -> Result<PathBuf, StageError> {
     let path = environment.paths.databases.join(name);
-    let is_there = before.reinstating.is_none() && outside::look(&path).is_ok();
-    if is_there {
+    let is_copy = before.databases.iter().any(|record| record.path == path);
+    if !is_copy && before.reinstating.is_none() && outside::look(&path).is_ok() {
         let what = format!("{} exists, and is no database of the primary", path.display());
         return Err(stage_error(InstanceError::refused(what, "move it away, then run this again")));
     }
