@@ -8,7 +8,7 @@ use crate::upstream::upstream;
 use crate::verified::Verified;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
-use standfast_environment::ship::archiving::{archive_all, event_of, wait_for};
+use standfast_environment::ship::archiving::{archive_at_once, event_of, wait_for};
 use standfast_environment::ship::members::note_members;
 use standfast_environment::state::control::{GapRecord, Incarnation, Upstream};
 use standfast_format::{LogKind, StreamCrc};
@@ -129,22 +129,21 @@ impl ReceivedLog {
         self.remove_archived_beyond(end)?;
         let crc = self.writer.stream_crc();
         let log = self.shared.log.clone();
-        let keep = log.checkpoint();
-        self.archive_what_can_be_read(keep)?;
+        self.archive_what_can_be_read()?;
         // Everything is applied and synced: any group may be reused.
         log.set_checkpoint(end);
         if !self.writer.group_is_empty()
             && self.writer.switch(standfast_environment::state::now::now_us())?.is_ok()
         {
-            self.archive_what_can_be_read(keep)?;
+            self.archive_what_can_be_read()?;
         }
         Ok(crc)
     }
 
     /// Archives the logs that can be read, for a failover: all redo is in the databases, so only a standby that lacks
     /// it needs the logs.
-    fn archive_what_can_be_read(&self, keep: Scn) -> Result<(), InstanceError> {
-        match archive_all(&self.shared.log, u64::MAX, keep) {
+    fn archive_what_can_be_read(&self) -> Result<(), InstanceError> {
+        match archive_at_once(&self.shared.log) {
             Err(error @ LogError::Lost { .. }) => {
                 self.environment
                     .alert

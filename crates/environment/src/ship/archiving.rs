@@ -8,17 +8,30 @@ use std::time::Duration;
 /// Pause after reading or writing 256 KiB, which takes a device about as long.
 const ARCHIVE_PAUSE: Duration = Duration::from_millis(1);
 
-/// Archives all full groups and removes archived logs beyond the size limit.
+/// Archives all full groups, slowly, and removes archived logs beyond the size limit.
 ///
 /// # Errors
 /// When a copy cannot be written.
 pub fn archive_all(log: &RedoLog, bytes_max: u64, needed_from: Scn) -> Result<(), LogError> {
+    archive_with(log, &mut || leave_the_device(log))?;
+    remove_archived(log, bytes_max, needed_from)?;
+    Ok(())
+}
+
+/// Archives all full groups without a pause: a change of the role waits for it, and no commit uses the device.
+///
+/// # Errors
+/// When a copy cannot be written.
+pub fn archive_at_once(log: &RedoLog) -> Result<(), LogError> {
+    archive_with(log, &mut || ())
+}
+
+fn archive_with(log: &RedoLog, pause: &mut dyn FnMut()) -> Result<(), LogError> {
     for (group, _) in log.to_archive() {
         let wait = waiting(Event::LogArchiveIo);
-        archive_group(log, group, &mut || leave_the_device(log))?;
+        archive_group(log, group, pause)?;
         drop(wait);
     }
-    remove_archived(log, bytes_max, needed_from)?;
     Ok(())
 }
 

@@ -27,7 +27,7 @@ use standfast_environment::config::destination_config::ValidFor;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::{CONFIG_FILE, Config, DestinationConfig};
 use standfast_environment::context::environment::Environment;
-use standfast_environment::ship::archiving::archive_all;
+use standfast_environment::ship::archiving::archive_at_once;
 use standfast_environment::ship::identity::peer_identity;
 use standfast_environment::ship::members::note_members;
 use standfast_environment::ship::sender_settings::transport_mode;
@@ -377,7 +377,7 @@ fn archive_to_the_end(environment: &Environment) -> Result<(), InstanceError> {
         RedoLog::open(environment.disk.clone(), environment.log_config(LogKind::Online))?;
     // The databases here will not be recovered from it.
     log.set_checkpoint(recovered.end);
-    archive_all(&log, u64::MAX, Scn::ZERO)?;
+    archive_at_once(&log)?;
     if let Err(blocked) = writer.switch(now_us())? {
         let what = format!("the last redo log cannot be archived: {blocked:?}");
         return Err(InstanceError::refused(
@@ -385,7 +385,7 @@ fn archive_to_the_end(environment: &Environment) -> Result<(), InstanceError> {
             "make room on the volume of the archived logs, then run this again",
         ));
     }
-    Ok(archive_all(&log, u64::MAX, Scn::ZERO)?)
+    Ok(archive_at_once(&log)?)
 }
 
 /// Moves archived logs with redo that is not the primary's out of the way of those of the new incarnation.

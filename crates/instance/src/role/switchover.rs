@@ -20,7 +20,7 @@ use standfast_documents::Status;
 use standfast_environment::config::destination_config::{ValidFor, ValidLogs, ValidRole};
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::DestinationConfig;
-use standfast_environment::ship::archiving::archive_all;
+use standfast_environment::ship::archiving::archive_at_once;
 use standfast_environment::ship::destination_groups::Ships;
 use standfast_environment::ship::identity::peer_identity;
 use standfast_environment::ship::sender_settings::transport_mode;
@@ -254,7 +254,7 @@ impl Running {
     /// it must have all logs for standbys that lack some.
     fn archive_the_rest(&self, primary: &RunningPrimary) {
         let log = primary.source.redo_log();
-        if let Err(error) = archive_all(log, u64::MAX, log.checkpoint()) {
+        if let Err(error) = archive_at_once(log) {
             self.environment.alert.say(format!("switchover: a log is not archived: {}", error.in_one_line()));
         }
     }

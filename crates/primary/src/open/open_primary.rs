@@ -12,9 +12,9 @@ use crate::open::recovery::{Recovery, check_identity};
 use crate::open::swap;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
-use standfast_environment::ship::archiving::archive_all;
+use standfast_environment::ship::archiving::archive_at_once;
 use standfast_environment::ship::members::note_members;
-use standfast_environment::state::control::{DatabaseRecord, LastingIdentity, WholeFile};
+use standfast_environment::state::control::{Control, DatabaseRecord, LastingIdentity, OwedImage, WholeFile};
 use standfast_format::LogKind;
 use standfast_log::{LogBuffer, LogError, LostRedo, RedoLog};
 use standfast_session::{DatabaseState, Segment};
@@ -72,6 +72,27 @@ struct Reconciled {
     database: Arc<Database>,
     capture: Capture,
     image_reason: Option<&'static str>,
+    found: FoundFile,
+}
+
+/// What was found out about the file of a database. Durable before the database is served.
+struct FoundFile {
+    database: DatabaseId,
+    identity: Option<LastingIdentity>,
+    whole: Option<WholeFile>,
+    owed: Option<OwedImage>,
+}
+
+impl FoundFile {
+    fn note(&self, control: &mut Control) {
+        control.know_file(self.database, self.identity);
+        if let Some(whole) = self.whole {
+            control.note_whole(whole);
+        }
+        if let Some(owed) = self.owed {
+            control.owe_image(owed);
+        }
+    }
 }
 
 /// Recovers and opens everything. Sessions are let in when the caller sets the databases' states.
@@ -139,6 +160,10 @@ pub fn open_primary(
             Err(error) => take_offline(environment, &segment, record, control.checkpoint, &error)?,
         }
     }
+    // One replacement of the control file for all: it lists all databases.
+    environment.update_control(|control| {
+        reconciled.iter().for_each(|database| database.found.note(control));
+    })?;
     free_groups(environment, &log, &scan, &reconciled)?;
     for database in reconciled {
         let record = database.database.record().clone();
@@ -285,7 +310,8 @@ pub fn open_offline(
     let scan = Scan { begin: control.checkpoint, end: shared.buffer.durable(), ..Scan::default() };
     let reconciled =
         reconcile_database(environment, log, &shared.segment, sessions_confirm, record, &scan, LATE_TIMEOUT)?;
-    let Reconciled { database, capture, image_reason } = reconciled;
+    let Reconciled { database, capture, image_reason, found } = reconciled;
+    environment.update_control(|control| found.note(control))?;
     install_hooks(environment, shared, &database, scan.end, Duration::from_secs(10))?;
     let served = database.clone();
     threads.call(move |primary| {
@@ -336,7 +362,7 @@ fn free_groups(
         }
     })?;
     log.set_checkpoint(checkpoint);
-    if let Err(error) = archive_all(log, u64::MAX, Scn::ZERO) {
+    if let Err(error) = archive_at_once(log) {
         environment.alert.say(format!("archiving failed and will be tried again: {}", error.in_one_line()));
     }
     Ok(())
@@ -345,7 +371,7 @@ fn free_groups(
 fn begin_serving(
     environment: &Arc<Environment>,
     primary: &mut Primary,
-    Reconciled { database, capture, image_reason }: Reconciled,
+    Reconciled { database, capture, image_reason, .. }: Reconciled,
     redo_end: Scn,
     limit: Duration,
 ) -> Result<(), InstanceError> {
@@ -480,17 +506,13 @@ fn reconcile_database(
         Some(_) => Some(owed_image(environment, &database, position, scan.end)?),
         None => None,
     };
-    let identity = LastingIdentity::of(&record.path).ok();
-    environment.update_control(|control| {
-        control.know_file(record.id, identity);
-        if let Some(stamp) = stamp {
-            control.note_whole(WholeFile { database: record.id, scn: scan.end, stamp });
-        }
-        if let Some(owed) = owed {
-            control.owe_image(owed);
-        }
-    })?;
-    Ok(Reconciled { database, capture, image_reason })
+    let found = FoundFile {
+        database: record.id,
+        identity: LastingIdentity::of(&record.path).ok(),
+        whole: stamp.map(|stamp| WholeFile { database: record.id, scn: scan.end, stamp }),
+        owed,
+    };
+    Ok(Reconciled { database, capture, image_reason, found })
 }
 
 /// Completes the WAL, whatever else this start decides: processes that can see the current state continue to read, and
