@@ -110,6 +110,10 @@ pub struct InstanceConfig {
     /// counted, but wait for no standby; "refuse": they get `database is locked`, as on a standby, while the instance
     /// runs.
     pub foreign_writers: ForeignWriters,
+    /// A primary that another one has replaced becomes its standby by itself, as with `standfast reinstate`: commits that
+    /// only this instance has are discarded in the databases, and stay in archived logs. The new primary must be one of its
+    /// destinations.
+    pub auto_reinstate: bool,
     /// Overrides `foreign_writers` for single databases, by name: `"orders.db" = "refuse"`.
     pub foreign_writers_of: BTreeMap<String, ForeignWriters>,
 }
@@ -149,6 +153,7 @@ impl Default for InstanceConfig {
             group: String::new(),
             runtime_directory: PathBuf::new(),
             foreign_writers: ForeignWriters::Count,
+            auto_reinstate: false,
             foreign_writers_of: BTreeMap::new(),
         }
     }

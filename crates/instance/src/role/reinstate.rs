@@ -113,14 +113,41 @@ pub fn reinstate(
         return Err(crate::role::far_sync::has_no_databases());
     }
     let alert = AlertLog::new(&paths.alert, &config)?;
-    let environment = Arc::new(Environment::new(config, paths, Arc::new(DirectDisk), alert.clone(), control));
-    let source = find_source(&environment, from)?;
-    let parted = parted_at(&environment, &source)?;
+    let environment = Environment::new(config, paths, Arc::new(DirectDisk), alert.clone(), control);
+    let done = in_locked(&Arc::new(environment), from, sure, progress);
+    alert.flush();
+    done
+}
+
+/// Whether an instance with this control file cannot open unless it is reinstated.
+pub fn is_due(control: &Control) -> bool {
+    control.reinstating.is_some() || control.role == Role::Primary && control.fenced.is_some()
+}
+
+/// Reinstates the instance as its configuration says, before it is opened; the caller has locked its directory.
+///
+/// # Errors
+/// As [`reinstate`].
+pub fn before_start(environment: Environment) -> Result<(), InstanceError> {
+    in_locked(&Arc::new(environment), None, true, &mut |_, _| ()).map(drop)
+}
+
+fn in_locked(
+    environment: &Arc<Environment>,
+    from: Option<&str>,
+    sure: bool,
+    progress: Progress<'_>,
+) -> Result<Outcome, InstanceError> {
+    let source = find_source(environment, from)?;
+    let parted = parted_at(environment, &source)?;
     if !sure {
-        return Ok(Outcome::Plan(plan(&environment, &source, parted)));
+        return Ok(Outcome::Plan(plan(environment, &source, parted)));
     }
-    alert.say(format!("reinstatement as a standby of `{}` at {} begins", source.name, source.address));
-    let done = carry_out(&environment, &source, progress);
+    let alert = &environment.alert;
+    for line in plan(environment, &source, parted) {
+        alert.say(format!("reinstatement: {line}"));
+    }
+    let done = carry_out(environment, &source, progress);
     match &done {
         Ok(done) => alert.say(format!(
             "reinstated as a standby of `{}` from SCN {}: {} of {} pages were fetched",
@@ -128,7 +155,6 @@ pub fn reinstate(
         )),
         Err(error) => alert.say(format!("not reinstated: {}", error.in_one_line())),
     }
-    alert.flush();
     done.map(|done| Outcome::Done(Box::new(done)))
 }
 

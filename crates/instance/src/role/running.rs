@@ -39,10 +39,14 @@ use standfast_types::{Hint, Scn};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Returns an observation of the instance for a peer, as JSON; `true`: with its history.
 pub type ObserveForOthers = fn(&Running, bool) -> String;
+
+/// How long databases may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// A running primary with its threads, redo source and destinations.
 pub struct RunningPrimary {
@@ -63,6 +67,26 @@ impl RunningPrimary {
             shared.segment.set_state(database.id().0, DatabaseState::Fenced);
             shared.segment.wake_all(database.id().0);
         }
+    }
+
+    /// Waits until nothing in this process has the databases open any more; the threads have ended.
+    ///
+    /// # Errors
+    /// When one is still in use after ten seconds.
+    pub(crate) fn close_databases(&self) -> Result<(), InstanceError> {
+        let open: Vec<Weak<_>> = self.threads.shared().let_go().iter().map(Arc::downgrade).collect();
+        let until = Instant::now() + CLOSE_TIMEOUT;
+        while let Some(database) = open.iter().find_map(Weak::upgrade) {
+            if Instant::now() >= until {
+                let name = &database.record().name;
+                return Err(InstanceError::Failed(format!(
+                    "database {name} is still in use by this process"
+                )));
+            }
+            drop(database);
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+        Ok(())
     }
 
     /// Ends this primary because another instance has taken over.
@@ -168,6 +192,7 @@ pub struct Running {
     notes: SharedNotes,
     samples: Mutex<EndSamples>,
     stopping: AtomicBool,
+    starts_again: AtomicBool,
     /// Held while this instance is being fenced: a stop waits until the fence is recorded.
     fencing: Mutex<()>,
     /// Names of local destinations to be retried immediately.
@@ -217,6 +242,7 @@ impl Running {
             notes: SharedNotes::default(),
             samples: Mutex::default(),
             stopping: AtomicBool::new(false),
+            starts_again: AtomicBool::new(false),
             fencing: Mutex::default(),
             local_retries: Mutex::default(),
             watched: Mutex::default(),
@@ -360,8 +386,25 @@ impl Running {
         }
         self.environment.alert.say(format!("FENCED: {why}"));
         if let Mode::Primary(primary) = before {
-            primary.end_fenced();
+            self.end_replaced(&primary);
         }
+    }
+
+    /// Ends a primary that is fenced. Where that is configured the instance starts again, as a standby.
+    fn end_replaced(&self, primary: &RunningPrimary) {
+        primary.end_fenced();
+        if self.environment.config.instance.auto_reinstate {
+            if let Err(error) = primary.close_databases() {
+                self.environment.alert.say(error.in_one_line());
+            }
+            self.starts_again.store(true, SeqCst);
+            process::stop_this_process();
+        }
+    }
+
+    /// Whether this process stops serving in order to be reinstated.
+    pub fn starts_again(&self) -> bool {
+        self.starts_again.load(SeqCst)
     }
 
     /// Runs `work` on the primary while it holds the command lock.

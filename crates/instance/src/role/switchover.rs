@@ -33,7 +33,6 @@ use standfast_transport::{
     ask_to_take_over, fetch_status,
 };
 use standfast_types::{Hint, Scn};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// How long running write transactions may take to end by default (DrainTimeout).
@@ -207,7 +206,8 @@ impl Running {
             Ok(rests) => rests,
             Err(error) => return Err(self.primary_again(primary, &error)),
         };
-        let stepped_down = closed(primary).and_then(|()| step_down::step_down(&self.environment, end, rests));
+        let stepped_down =
+            primary.close_databases().and_then(|()| step_down::step_down(&self.environment, end, rests));
         if let Err(error) = stepped_down {
             return Err(self.reopen(&error));
         }
@@ -325,7 +325,7 @@ impl Running {
         primary.destinations().stop();
         // What could not be written now is recovered by the start.
         let _ = primary.threads.stop(false);
-        match closed(primary) {
+        match primary.close_databases() {
             Ok(()) => self.reopen(error),
             Err(open) => self.stuck(&open),
         }
@@ -374,21 +374,6 @@ fn has_ended(shared: &PrimaryShared, end: Scn) -> Result<(), InstanceError> {
     }
     let hint = "nothing has been changed; try again";
     Err(InstanceError::refused("a commit came after the end of the redo", hint))
-}
-
-/// Waits until nothing in this process has the databases of the primary open any more.
-fn closed(primary: &RunningPrimary) -> Result<(), InstanceError> {
-    let open: Vec<Weak<_>> = primary.threads.shared().let_go().iter().map(Arc::downgrade).collect();
-    let until = Instant::now() + ANSWER;
-    while let Some(database) = open.iter().find_map(Weak::upgrade) {
-        if Instant::now() >= until {
-            let name = &database.record().name;
-            return Err(InstanceError::Failed(format!("database {name} is still in use by this process")));
-        }
-        drop(database);
-        std::thread::park_timeout(LOOK_EVERY);
-    }
-    Ok(())
 }
 
 /// Returns the address for others of an instance that listens on `listen`: without a host when it listens on all.

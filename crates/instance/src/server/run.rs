@@ -6,6 +6,7 @@ use crate::observe::observation;
 use crate::observe::snapshots::Snapshots;
 use crate::observe::watchers::Watchers;
 use crate::observe::watching;
+use crate::role::reinstate;
 use crate::role::running::Running;
 use crate::server::commands::Instance;
 use crate::server::control_server::serve_sockets;
@@ -52,7 +53,7 @@ pub fn run(directory: &Path, until_scn: Option<Scn>, adopt: bool) -> Result<(), 
     if let Some((owner, _)) = modes::service_user(directory)? {
         alert.say(format!("RUNS AS ROOT in a directory of uid {owner}, as --allow-root says: what this instance makes is root's"));
     }
-    let outcome = serve(config, &paths, control, &signals, until_scn, &alert);
+    let outcome = serve_in_turn(config, &paths, control, &signals, until_scn, &alert);
     if let Err(error) = &outcome {
         alert.print(&format!("error: {}", error.for_terminal()));
     }
@@ -60,7 +61,41 @@ pub fn run(directory: &Path, until_scn: Option<Scn>, adopt: bool) -> Result<(), 
     outcome.map_err(|error| InstanceError::Reported { code: error.exit_code() })
 }
 
-/// Runs the instance whose directory is locked.
+/// Why an instance serves no longer.
+enum Ended {
+    Stopped,
+    /// Another instance is the primary, and this one is to become its standby.
+    Replaced,
+}
+
+/// Runs the instance whose directory is locked; where it is configured, reinstates it whenever another one has replaced it.
+fn serve_in_turn(
+    mut config: Config,
+    paths: &Paths,
+    mut control: Control,
+    signals: &libc::sigset_t,
+    until_scn: Option<Scn>,
+    alert: &AlertLog,
+) -> Result<(), InstanceError> {
+    loop {
+        if config.instance.auto_reinstate && reinstate::is_due(&control) {
+            let disk = Arc::new(DirectDisk);
+            let environment = Environment::new(config, paths.clone(), disk, alert.clone(), control);
+            reinstate::before_start(environment)
+                .inspect_err(|error| alert.say(format!("cannot start: {}", error.in_one_line())))?;
+            config = Config::load(&paths.directory)?;
+            control = Control::load(&DirectDisk, &paths.control)?;
+        }
+        if let Ended::Stopped = serve(config, paths, control, signals, until_scn, alert)? {
+            return Ok(());
+        }
+        // Destinations may have been changed meanwhile.
+        config = Config::load(&paths.directory)?;
+        control = Control::load(&DirectDisk, &paths.control)?;
+    }
+}
+
+/// Runs the instance until it is stopped or replaced.
 fn serve(
     config: Config,
     paths: &Paths,
@@ -68,7 +103,7 @@ fn serve(
     signals: &libc::sigset_t,
     until_scn: Option<Scn>,
     alert: &AlertLog,
-) -> Result<(), InstanceError> {
+) -> Result<Ended, InstanceError> {
     alert.say(format!(
         "starting {} {} as {}",
         env!("CARGO_PKG_NAME"),
@@ -114,7 +149,10 @@ fn serve(
     while wait_for_signal(signals) == libc::SIGHUP {
         alert.say("SIGHUP: the alert log is opened again for every line; the instance continues");
     }
-    notify_service_manager("STOPPING=1");
+    // A service manager that hears of a stop would kill an instance that continues.
+    if !running.starts_again() {
+        notify_service_manager("STOPPING=1");
+    }
     let _ = std::fs::remove_file(&paths.ready);
     let _ = std::fs::remove_file(&paths.socket);
     drop(server);
@@ -128,7 +166,8 @@ fn serve(
                         protection-mode` as soon as it runs";
             Err(InstanceError::refused(format!("stopped for the safety of the data: {why}"), hint))
         }
-        None => Ok(()),
+        None if running.starts_again() => Ok(Ended::Replaced),
+        None => Ok(Ended::Stopped),
     }
 }
 

@@ -275,6 +275,36 @@ fn standby_whose_redo_exists_no_more_is_brought_up_to_date() {
 }
 
 #[test]
+fn replaced_primary_becomes_a_standby_by_itself_where_that_is_configured() {
+    let place = Place::new("reinstate-auto");
+    let (mut south, mut north, database) = pair(&place);
+    south.stop().unwrap();
+    south.configure("instance", "auto_reinstate", true).unwrap();
+    north.configure("instance", "auto_reinstate", true).unwrap();
+    start(&mut south);
+    place.insert(&database, 3);
+    await_status(&south, "the standby has the first rows", Status::settled);
+    north.kill();
+    place.insert(&database, 2);
+    let mut pair = replace(place, south, north, database, 4);
+    // It has heard nothing of the failover: it opens as the primary that it was, and meets the new one.
+    start(&mut pair.south);
+    let follows = |status: &Status| status.streams() && status.settled();
+    await_status(&pair.north, "the old primary follows", follows);
+    assert!(pair.south.alerts().contains("2 commits after SCN"), "{}", pair.south.alerts());
+    pair.place.insert(&pair.copy, 1);
+    pair.assert_same();
+    await_rows(&pair.database, 9);
+    // A failover while the primary runs: it becomes a standby without a restart.
+    must(&pair.south, &["failover", "--wait", "0"]);
+    await_status(&pair.south, "the old primary follows", follows);
+    assert_eq!(pair.north.status().unwrap().role(), "standby");
+    pair.place.insert(&pair.database, 2);
+    await_rows(&pair.copy, 11);
+    pair.north.stop().unwrap();
+}
+
+#[test]
 fn roles_change_back_and_forth_by_failover_and_reinstatement() {
     let mut pair = replaced("reinstate-again", 2, 2);
     for expected in 6..9 {

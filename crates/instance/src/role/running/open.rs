@@ -137,7 +137,7 @@ impl Running {
         if let Mode::Fenced(why) = &*mode {
             let error = fenced_error(why);
             drop(mode);
-            opened.end_fenced();
+            self.end_replaced(&opened);
             return Err(error);
         }
         *mode = Mode::Primary(Arc::new(opened));
