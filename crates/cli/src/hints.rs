@@ -87,8 +87,8 @@ fn every_command_named_in_a_text_is_valid() {
 
 #[test]
 fn unknown_command_or_option_is_detected() {
-    assert_eq!(commands("run `standfast reinstate -D X` now"), ["reinstate -D X"]);
-    assert!(rejected("reinstate -D X").is_some());
+    assert_eq!(commands("run `standfast enlarge -D X` now"), ["enlarge -D X"]);
+    assert!(rejected("enlarge -D X").is_some());
     assert!(rejected("status --all").is_some());
     assert!(rejected("log group shrink").is_some());
     assert!(rejected("status -D {directory}").is_none());
