@@ -125,7 +125,7 @@ fn missing_redo_is_a_gap_refusal_with_a_remedy() {
     let receiver = listen(&service, &standby);
     let (_sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::Async), &source);
     let SenderEvent::Refused(refusal) = observer.wait_refused(RefuseCode::Gap) else { panic!() };
-    assert!(refusal.message.contains("standby create"), "{refusal}");
+    assert!(refusal.message.contains("standfast reinstate"), "{refusal}");
 }
 
 #[test]
