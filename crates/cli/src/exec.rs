@@ -140,7 +140,7 @@ impl Running<'_> {
                     }
                 }
                 Action::Terminate => {
-                    self.until = Some(Instant::now() + self.stop_timeout);
+                    self.until = Instant::now().checked_add(self.stop_timeout);
                     self.signal(libc::SIGTERM);
                 }
                 Action::Kill => self.signal(libc::SIGKILL),

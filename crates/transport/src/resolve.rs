@@ -365,7 +365,10 @@ mod tests {
             panic!("not refused")
         };
         assert_eq!(refusal.code, RefuseCode::Gap);
-        assert!(refusal.message.contains("4300") && refusal.message.contains("standfast reinstate"), "{refusal}");
+        assert!(
+            refusal.message.contains("4300") && refusal.message.contains("standfast reinstate"),
+            "{refusal}"
+        );
         assert_eq!(code(ask(primary(FIRST), FIRST, 4200, 7000, 5000)), Some(RefuseCode::Gap));
     }
 }

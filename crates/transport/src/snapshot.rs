@@ -132,7 +132,8 @@ pub(crate) fn answer(
             };
             service.event(&ReceiverEvent::SnapshotStarted { standby: name.clone() });
             let preparing = TransportError::io("preparing a copy");
-            stream.set_read_timeout(Some(COPY_SILENCE)).map_err(&preparing)?;
+            // Between two databases the standby makes one durable, which may take long.
+            stream.set_read_timeout(Some(hello::NET_TIMEOUT_MAX)).map_err(&preparing)?;
             let sums = sums.then(|| FrameReader::new(stream.clone()));
             let start = send_copies(&*source, *without_databases, *only, sums, again, &mut writer)?;
             service.event(&ReceiverEvent::SnapshotDone { standby: name.clone(), start });
@@ -490,12 +491,13 @@ impl Fetch<'_> {
                     PageNo::try_from(frame.header.c).map_err(|_| protocol("page number too large"))?;
                 let follows =
                     if self.sink.has_pages() { frame.header.c >= next } else { frame.header.c == next };
-                if !whole || !follows || frame.header.b != u64::from(database.id.0) {
+                let pages = (frame.payload.len() / page_bytes) as u64;
+                let fits = frame.header.c.checked_add(pages).is_some_and(|end| end <= u64::from(PageNo::MAX));
+                if !whole || !follows || !fits || frame.header.b != u64::from(database.id.0) {
                     return Err(protocol("pages out of order"));
                 }
                 self.sink.pages(database.id, first, frame.payload).map_err(sink_failed)?;
-                let next = frame.header.c + (frame.payload.len() / page_bytes) as u64;
-                self.current = Some((database, next));
+                self.current = Some((database, frame.header.c + pages));
                 Ok(())
             }
             (END, Some((database, next))) => {

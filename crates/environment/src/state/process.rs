@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::time::Duration;
 
 /// Signals whose default action would end or stop the process: a reader that closed its pipe, a terminal that accepts
 /// no output of background jobs, a file size limit (the write then fails), and the user-defined signals.
@@ -46,6 +47,14 @@ pub fn wait_for_signal(set: &libc::sigset_t) -> libc::c_int {
     // SAFETY: an initialised set and room for the number.
     unsafe { libc::sigwait(set, &mut signal) };
     signal
+}
+
+/// Waits at most for `limit` for a signal in `set`; whether one came.
+pub fn wait_for_signal_within(set: &libc::sigset_t, limit: Duration) -> bool {
+    let limit =
+        libc::timespec { tv_sec: limit.as_secs() as libc::time_t, tv_nsec: limit.subsec_nanos().into() };
+    // SAFETY: an initialised set and a valid time; no information about the signal is asked for.
+    unsafe { libc::sigtimedwait(set, std::ptr::null_mut(), &limit) > 0 }
 }
 
 /// Starts `command` with no signal blocked.

@@ -249,6 +249,30 @@ fn parted_at(environment: &Environment, source: &Source) -> Result<Option<Scn>, 
     let control = environment.control();
     let own = peer_identity(environment, control.role.of_peer());
     let refused = |what: String, hint: String| Err(InstanceError::refused(what, hint));
+    if control.trust.disowns(&source.identity.incarnations) {
+        return refused(
+            format!(
+                "`{}` follows an incarnation that was disowned here when a fence was lifted",
+                source.name
+            ),
+            "name another primary: --from".into(),
+        );
+    }
+    let fenced_by = control.trust.fenced_by.as_ref().map(|by| (by.incarnation.number, by.incarnation.id));
+    let known = control.known_incarnations().last().map(|known| (known.number, known.id));
+    for (number, id) in fenced_by.into_iter().chain(known) {
+        let newest = source.identity.incarnations.last().map_or(0, |newest| newest.number);
+        let follows = source.identity.incarnations.iter().any(|there| there.id == id);
+        if !follows && newest <= number && own.incarnations.iter().all(|here| here.id != id) {
+            return refused(
+                format!(
+                    "`{}` is itself replaced: incarnation {number}, which this instance has met, is newer",
+                    source.name
+                ),
+                "name the primary of that incarnation: --from".into(),
+            );
+        }
+    }
     if source.identity.family.unwrap_or(source.identity.instance) != control.family {
         let what = format!("{} is no instance of this family", source.address);
         return refused(what, "look at the address; --from names another one".into());
@@ -302,17 +326,47 @@ fn plan(environment: &Environment, source: &Source, parted: Option<Scn>) -> Vec<
 
 /// Counts the commits in the redo here from `branch` on.
 fn only_here(environment: &Environment, branch: Scn) -> Result<u64, InstanceError> {
+    let mut commits = 0;
+    for_each_record(environment, branch, |record| {
+        commits += u64::from(matches!(record, Record::Commit { .. }))
+    })?;
+    Ok(commits)
+}
+
+/// Returns the databases that were protected here after the histories parted, as far as the redo can be read.
+fn protected_since(environment: &Environment, there: &[transport::Incarnation]) -> Vec<DatabaseId> {
+    let own = peer_identity(environment, Role::Standby.of_peer()).incarnations;
+    let mut protected = Vec::new();
+    if let Relation::Parted(branch) = relation(&own, there) {
+        let read = for_each_record(environment, branch, |record| {
+            if let Record::Attach(attach) = record {
+                protected.push(attach.database);
+            }
+        });
+        if let Err(error) = read {
+            environment.alert.say(format!("redo after SCN {branch} cannot be read: {}", error.in_one_line()));
+        }
+    }
+    protected
+}
+
+fn for_each_record(
+    environment: &Environment,
+    from: Scn,
+    mut take: impl FnMut(&Record<'_>),
+) -> Result<(), InstanceError> {
     let kind = kind_of(environment);
     let (log, recovered) = RedoLog::look(environment.disk.clone(), environment.log_config(kind))?;
-    let mut commits = 0;
-    if recovered.end <= branch {
-        return Ok(0);
+    if recovered.end <= from {
+        return Ok(());
     }
-    let mut reader = RecordReader::new(log, branch, recovered.end);
+    let mut reader = RecordReader::new(log, from, recovered.end);
     while let Some((bytes, _)) = reader.next_record()? {
-        commits += u64::from(matches!(decode_record(bytes), Ok((Record::Commit { .. }, _))));
+        if let Ok((record, _)) = decode_record(bytes) {
+            take(&record);
+        }
     }
-    Ok(commits)
+    Ok(())
 }
 
 /// The log in which the newest redo of this instance is.
@@ -336,12 +390,16 @@ fn carry_out(
     let failed = || InstanceError::io("reinstate the instance in", &environment.paths.directory);
     let there = &source.identity.incarnations;
     make_directory(&environment.paths.databases, modes::DATABASES)?;
-    step_down::prepare(environment, source.logs)?;
     archive_to_the_end(environment)?;
+    let protected_since = protected_since(environment, there);
     step().map_err(failed())?;
     environment.update_control(|control| {
-        control.reinstating = Some(Reinstating { primary: source.name.clone() });
+        let new = Reinstating { protected_since, ..Reinstating::default() };
+        let reinstating = control.reinstating.get_or_insert(new);
+        reinstating.primary = source.name.clone();
     })?;
+    // Not before: files that are too small are made again.
+    step_down::prepare(environment, source.logs)?;
     let mut differences = Differences::new(environment, there.clone(), progress);
     let own = &environment.config.instance.name;
     let start = fetch_snapshot(&source.address, &source.security, own, &mut differences);
@@ -349,6 +407,11 @@ fn carry_out(
     step().map_err(failed())?;
     let unprotected = differences.unprotected();
     for record in &unprotected {
+        environment.alert.say(format!(
+            "no longer protected, and not at `{}`: {}",
+            source.name,
+            record.path.display()
+        ));
         environment.remove_marker(record)?;
     }
     let lost_logs = set_lost_logs_aside(environment, there)?;
@@ -394,13 +457,13 @@ fn ask_for_redo(environment: &Environment, source: &Source) -> Result<(), String
     asked.map_err(|error| error.to_string())
 }
 
-/// Archives the redo of a primary to its end. A standby's redo is the old primary's.
+/// Archives the redo to its end. What a standby has beyond a gap is of no use, and void.
 fn archive_to_the_end(environment: &Environment) -> Result<(), InstanceError> {
-    if kind_of(environment) == LogKind::Standby {
+    if environment.of_control(|control| control.gap.is_some()) {
         return Ok(());
     }
-    let (log, mut writer, recovered) =
-        RedoLog::open(environment.disk.clone(), environment.log_config(LogKind::Online))?;
+    let config = environment.log_config(kind_of(environment));
+    let (log, mut writer, recovered) = RedoLog::open(environment.disk.clone(), config)?;
     // The databases here will not be recovered from it.
     log.set_checkpoint(recovered.end);
     archive_at_once(&log)?;
@@ -482,7 +545,8 @@ fn become_standby(control: &mut Control, there: &[transport::Incarnation], start
         .iter()
         .map(|at| Incarnation { number: at.number, id: at.id, branch: at.branch, time_us: time_us(at.id) })
         .collect();
-    control.next_database = control.databases.iter().map(|record| record.id.0 + 1).max().unwrap_or(1);
+    let next = control.databases.iter().map(|record| record.id.0 + 1).max().unwrap_or(1);
+    control.next_database = control.next_database.max(next);
     control.role = Role::Standby;
     control.checkpoint = start;
     (control.upstream, control.gap, control.lost) = (None, None, None);

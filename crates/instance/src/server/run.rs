@@ -19,12 +19,15 @@ use standfast_environment::state::descriptors::raise_limit;
 use standfast_environment::state::lock::{lock_directory, show_alive};
 use standfast_environment::state::modes;
 use standfast_environment::state::paths::Paths;
-use standfast_environment::state::process::{block_signals, notify_service_manager, wait_for_signal};
+use standfast_environment::state::process::{
+    block_signals, notify_service_manager, wait_for_signal, wait_for_signal_within,
+};
 use standfast_environment::state::runtime;
 use standfast_io::{DirectDisk, outside};
 use standfast_types::{Hint, Scn, hint};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Runs the instance in `directory` until SIGTERM, SIGINT or a stop request. `until_scn`: see
 /// [`Environment::until_scn`]. `adopt`: `directory` is a copy that replaces the original.
@@ -79,10 +82,9 @@ fn serve_in_turn(
 ) -> Result<(), InstanceError> {
     loop {
         if config.instance.auto_reinstate && reinstate::is_due(&control) {
-            let disk = Arc::new(DirectDisk);
-            let environment = Environment::new(config, paths.clone(), disk, alert.clone(), control);
-            reinstate::before_start(environment)
-                .inspect_err(|error| alert.say(format!("cannot start: {}", error.in_one_line())))?;
+            if !reinstated(&config, paths, &control, signals, alert) {
+                return Ok(());
+            }
             config = Config::load(&paths.directory)?;
             control = Control::load(&DirectDisk, &paths.control)?;
         }
@@ -92,6 +94,43 @@ fn serve_in_turn(
         // Destinations may have been changed meanwhile.
         config = Config::load(&paths.directory)?;
         control = Control::load(&DirectDisk, &paths.control)?;
+        if !reinstate::is_due(&control) {
+            // Opened again, it would be a second primary.
+            return Err(InstanceError::failed(
+                "another instance is the primary, and the fence of this one could not be recorded",
+                "make room for the control file, then run `standfast reinstate`",
+            ));
+        }
+    }
+}
+
+/// Pause between attempts to be reinstated.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
+
+/// Reinstates the instance, as often as that takes: the new primary may be opening, or out of reach. False: it was stopped
+/// before that.
+fn reinstated(
+    config: &Config,
+    paths: &Paths,
+    control: &Control,
+    signals: &libc::sigset_t,
+    alert: &AlertLog,
+) -> bool {
+    let mut reported = String::new();
+    loop {
+        let disk = Arc::new(DirectDisk);
+        // An earlier attempt may have changed the control file.
+        let control = Control::load(&DirectDisk, &paths.control).unwrap_or_else(|_| control.clone());
+        let environment = Environment::new(config.clone(), paths.clone(), disk, alert.clone(), control);
+        let Err(error) = reinstate::before_start(environment) else { return true };
+        let text = error.in_one_line();
+        if text != reported {
+            alert.say(format!("not reinstated yet, tried again every {} s: {text}", TRY_AGAIN.as_secs()));
+            reported = text;
+        }
+        if wait_for_signal_within(signals, TRY_AGAIN) {
+            return false;
+        }
     }
 }
 

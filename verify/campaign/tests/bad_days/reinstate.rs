@@ -275,6 +275,74 @@ fn standby_whose_redo_exists_no_more_is_brought_up_to_date() {
 }
 
 #[test]
+fn reinstated_instance_keeps_its_files_when_it_is_left_behind_again() {
+    let Replaced { place, mut south, north, database, copy } = replaced("reinstate-twice", 2, 2);
+    let mut west = place.standby_of(&north, "west");
+    add_destination(&north, &west, &["--mode", "async"]);
+    await_status(&north, "it follows", |status| status.streams() && status.settled());
+    west.kill();
+    place.insert(&copy, 3);
+    must(&south, &[&REINSTATE[..], &["--from", &north.address]].concat());
+    // The one that takes over has less than what was copied.
+    let mut north = north;
+    north.kill();
+    start(&mut west);
+    must(&west, &["failover"]);
+    let printed = must(&south, &[&REINSTATE[..], &["--from", &west.address]].concat());
+    assert!(!printed.contains("no longer protected"), "{printed}");
+    start(&mut south);
+    let there = west.standby_database("app.db");
+    place.insert(&there, 1);
+    await_status(&west, "the old one follows", |status| status.streams() && status.settled());
+    assert_same_files(&west, &south, &there, &database);
+}
+
+#[test]
+fn instance_that_has_met_the_newest_primary_follows_no_earlier_one() {
+    let Replaced { place, mut south, mut north, database: _, copy: _ } = replaced("reinstate-stale", 2, 2);
+    let mut west = place.standby_of(&north, "west");
+    add_destination(&north, &west, &["--mode", "async"]);
+    await_status(&north, "it follows", |status| status.streams() && status.settled());
+    // A failover to the third one, of which the second has not heard.
+    north.kill();
+    must(&west, &["failover"]);
+    add_destination(&west, &south, &[]);
+    start(&mut south);
+    await_status(&south, "it has met the newest", |status| status.text("/state") == "fenced");
+    south.stop().unwrap();
+    west.kill();
+    start(&mut north);
+    refuses(&south, &[&REINSTATE[..], &["--from", &north.address]].concat(), 3, &["is itself replaced"]);
+    start(&mut west);
+    must(&south, &[&REINSTATE[..], &["--from", &west.address]].concat());
+}
+
+#[test]
+fn file_in_the_way_is_not_overwritten_by_a_second_run() {
+    let place = Place::new("reinstate-in-the-way");
+    let (south, mut north, database) = pair(&place);
+    north.kill();
+    let pair = replace(place, south, north, database, 1);
+    std::fs::create_dir(pair.place.path("there")).unwrap();
+    let there = pair.place.database("there/new.db");
+    protect(&pair.north, &[&there]);
+    let in_the_way = pair.south.standby_database("new.db");
+    std::fs::copy(pair.place.database("mine.db"), &in_the_way).unwrap();
+    let before = std::fs::read(&in_the_way).unwrap();
+    for _ in 0..2 {
+        refuses(&pair.south, &REINSTATE, 3, &["new.db exists", "move it away"]);
+        assert!(std::fs::read(&in_the_way).unwrap() == before);
+    }
+    std::fs::remove_file(&in_the_way).unwrap();
+    // What a run that was killed has left.
+    std::fs::write(pair.south.standby_database("new.db"), b"").unwrap();
+    refuses(&pair.south, &REINSTATE, 3, &["new.db exists"]);
+    std::fs::remove_file(&in_the_way).unwrap();
+    must(&pair.south, &REINSTATE);
+    assert_eq!(rows(&in_the_way), 1);
+}
+
+#[test]
 fn replaced_primary_becomes_a_standby_by_itself_where_that_is_configured() {
     let place = Place::new("reinstate-auto");
     let (mut south, mut north, database) = pair(&place);

@@ -4,7 +4,7 @@
 use crate::config::error::InstanceError;
 use serde::{Deserialize, Serialize};
 use standfast_transport as transport;
-use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
+use standfast_types::{DatabaseId, IncarnationId, IncarnationNo, InstanceId, Scn};
 use std::path::{Path, PathBuf};
 
 /// One opening of a standby as primary, or the very first opening.
@@ -53,10 +53,16 @@ impl Superseding {
 }
 
 /// The databases are being made those of another primary, and count for nothing until that is done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reinstating {
     /// Name of that primary.
     pub primary: String,
+    /// Databases that were protected here after the histories parted: the primary's of the same number are others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protected_since: Vec<DatabaseId>,
+    /// Databases of the primary whose files were created in the directory of the databases, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub created: Vec<String>,
 }
 
 impl Reinstating {

@@ -1,19 +1,17 @@
 //! Receives the pages in which the databases of the primary differ from those here.
 
-use super::branch::{Relation, relation};
-use standfast_apply::PageUpdate;
+use standfast_apply::{ApplyError, PageUpdate};
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
-use standfast_environment::ship::identity::peer_identity;
-use standfast_environment::state::control::{Control, DatabaseRecord, RestingFile, Role};
+use standfast_environment::state::control::{Control, DatabaseRecord, Reinstating, RestingFile};
 use standfast_environment::state::unfinished::is_plain;
 use standfast_io::fault::{self, Fault};
 use standfast_io::outside;
 use standfast_transport::{
     DatabaseInfo, Incarnation, Manifest, SnapshotInfo, SnapshotSink, StageError, stage_error,
 };
-use standfast_types::{DatabaseId, PageNo, Scn};
-use std::path::PathBuf;
+use standfast_types::{DatabaseId, PageNo, PageSize, Scn};
+use std::path::{Path, PathBuf};
 
 /// How far the copy is: the database, and the pages of it that were compared.
 pub type Progress<'a> = &'a mut dyn FnMut(&str, u64);
@@ -23,6 +21,7 @@ pub struct Differences<'a> {
     environment: &'a Environment,
     /// The databases that this instance had.
     before: Control,
+    reinstating: Reinstating,
     /// The history of the primary, as it was when the databases here were given up.
     there: Vec<Incarnation>,
     progress: Progress<'a>,
@@ -41,6 +40,7 @@ impl<'a> Differences<'a> {
         Differences {
             environment,
             before: environment.control(),
+            reinstating: environment.control().reinstating.unwrap_or_default(),
             there,
             progress,
             current: None,
@@ -53,21 +53,50 @@ impl<'a> Differences<'a> {
         }
     }
 
-    /// Returns the database here of which `there` is another version: it was protected before the histories parted. A
-    /// later one is another database, even if it has the same number.
+    /// Returns the database here of which `there` is another version. One that was protected here after the histories
+    /// parted is another database, even if it has the same number and name.
     fn here(&self, there: &DatabaseInfo) -> Option<&DatabaseRecord> {
-        let own = peer_identity(self.environment, Role::Standby.of_peer()).incarnations;
-        let common = match relation(&own, &self.there) {
-            Relation::Parted(branch) => branch,
-            _ => Scn(u64::MAX),
-        };
         let is_same = |record: &&DatabaseRecord| {
             record.id == there.id
                 && record.name == there.name
                 && record.page_size == there.page_size
-                && record.start_scn < common
+                && !self.reinstating.protected_since.contains(&record.id)
         };
         self.before.databases.iter().find(is_same)
+    }
+
+    /// Returns where a database that is not here is put: in the place of a copy of an earlier one of that name, if this
+    /// was a standby. Durable before the file is created.
+    fn new_path(&mut self, name: &str) -> Result<PathBuf, StageError> {
+        let path = self.environment.paths.databases.join(name);
+        let is_copy = self.before.databases.iter().any(|record| record.path == path);
+        if is_copy || self.reinstating.created.iter().any(|created| created == name) {
+            return Ok(path);
+        }
+        if outside::look(&path).is_ok() {
+            let what = format!("{} exists, and is no database of the primary", path.display());
+            return Err(stage_error(InstanceError::refused(what, "move it away, then run this again")));
+        }
+        self.reinstating.created.push(name.to_owned());
+        let reinstating = Some(self.reinstating.clone());
+        self.environment.update_control(|control| control.reinstating = reinstating).map_err(stage_error)?;
+        Ok(path)
+    }
+
+    fn open(&self, path: &Path, page_size: PageSize) -> Result<PageUpdate, StageError> {
+        // A run that was killed may have left a file of no bytes.
+        let is_missing = match outside::look(path) {
+            Ok(_) => std::fs::metadata(path).is_ok_and(|found| found.len() == 0),
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        };
+        let opened = PageUpdate::open(path, page_size, self.environment.vfs_base.as_deref(), is_missing);
+        opened.map_err(|error| match error {
+            ApplyError::Unusable { .. } => stage_error(InstanceError::refused(
+                error.to_string(),
+                "move that file away, then run this again: the database is copied whole",
+            )),
+            error => stage_error(error),
+        })
     }
 
     /// Returns the databases of this instance that are none of the primary's.
@@ -100,13 +129,9 @@ impl SnapshotSink for Differences<'_> {
         if !is_plain(&database.name) {
             return Err(format!("it names a database `{}`, which is not a file name", database.name).into());
         }
-        let path = match self.here(database) {
-            Some(record) => record.path.clone(),
-            None => new_path(self.environment, &self.before, &database.name)?,
-        };
-        let create = outside::look(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-        let base = self.environment.vfs_base.as_deref();
-        let update = PageUpdate::open(&path, database.page_size, base, create).map_err(stage_error)?;
+        let here = self.here(database).map(|record| record.path.clone());
+        let path = here.map_or_else(|| self.new_path(&database.name), Ok)?;
+        let update = self.open(&path, database.page_size)?;
         let record = DatabaseRecord {
             id: database.id,
             name: database.name.clone(),
@@ -143,16 +168,4 @@ impl SnapshotSink for Differences<'_> {
         self.fetched += fetched;
         Ok(())
     }
-}
-
-/// Returns where a database that is not here is put: in the place of a copy of an earlier one of that name, if this was a
-/// standby.
-fn new_path(environment: &Environment, before: &Control, name: &str) -> Result<PathBuf, StageError> {
-    let path = environment.paths.databases.join(name);
-    let is_copy = before.databases.iter().any(|record| record.path == path);
-    if !is_copy && before.reinstating.is_none() && outside::look(&path).is_ok() {
-        let what = format!("{} exists, and is no database of the primary", path.display());
-        return Err(stage_error(InstanceError::refused(what, "move it away, then run this again")));
-    }
-    Ok(path)
 }
