@@ -390,7 +390,13 @@ fn carry_out(
     let failed = || InstanceError::io("reinstate the instance in", &environment.paths.directory);
     let there = &source.identity.incarnations;
     make_directory(&environment.paths.databases, modes::DATABASES)?;
-    archive_to_the_end(environment)?;
+    match archive_to_the_end(environment) {
+        // Redo that a standby cannot read is a reason to be reinstated.
+        Err(error) if kind_of(environment) == LogKind::Standby => {
+            environment.alert.say(format!("the redo here is not archived: {}", error.in_one_line()));
+        }
+        archived => archived?,
+    }
     let protected_since = protected_since(environment, there);
     step().map_err(failed())?;
     environment.update_control(|control| {
@@ -467,6 +473,9 @@ fn archive_to_the_end(environment: &Environment) -> Result<(), InstanceError> {
     // The databases here will not be recovered from it.
     log.set_checkpoint(recovered.end);
     archive_at_once(&log)?;
+    if writer.group_is_empty() {
+        return Ok(());
+    }
     if let Err(blocked) = writer.switch(now_us())? {
         let what = format!("the last redo log cannot be archived: {blocked:?}");
         return Err(InstanceError::refused(

@@ -373,6 +373,29 @@ fn replaced_primary_becomes_a_standby_by_itself_where_that_is_configured() {
 }
 
 #[test]
+fn standby_whose_redo_log_is_destroyed_is_brought_up_to_date() {
+    let place = Place::new("reinstate-destroyed");
+    let (south, mut north, database) = pair(&place);
+    place.insert(&database, 3);
+    await_status(&south, "the standby has the first rows", Status::settled);
+    north.kill();
+    let files = std::fs::read_dir(north.directory.join("redo")).unwrap().map(|entry| entry.unwrap().path());
+    let logs: Vec<PathBuf> =
+        files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("standby")).collect();
+    assert!(logs.len() > 1, "{logs:?}");
+    for log in &logs {
+        let bytes = std::fs::metadata(log).unwrap().len();
+        std::fs::write(log, vec![0x5a; bytes as usize]).unwrap();
+    }
+    place.insert(&database, 2);
+    must(&north, &["reinstate", "--yes", "--from", &south.address]);
+    assert!(north.alerts().contains("the redo here is not archived"), "{}", north.alerts());
+    start(&mut north);
+    place.insert(&database, 1);
+    crate::support::assert_same(&south, &north, &database);
+}
+
+#[test]
 fn roles_change_back_and_forth_by_failover_and_reinstatement() {
     let mut pair = replaced("reinstate-again", 2, 2);
     for expected in 6..9 {
