@@ -2,11 +2,10 @@
 //!
 //! All pages are written in one transaction: a reader, and a start after a crash, see the old content or the new one.
 
+use crate::ApplyError;
 use crate::at_rest::AtRest;
 use crate::standby_file::{FilePlan, StandbyFile};
-use crate::{ApplyError, Limits};
 use standfast_io::outside;
-use standfast_sqlite_wal::guard::register_guard_vfs;
 use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{PageNo, PageSize};
 use std::path::Path;
@@ -31,19 +30,7 @@ impl PageUpdate {
         vfs_base: Option<&str>,
         create: bool,
     ) -> Result<PageUpdate, ApplyError> {
-        let name = path.display().to_string();
-        let vfs = register_guard_vfs(vfs_base)
-            .map_err(|source| ApplyError::Guard { name: name.clone(), source })?;
-        let plan = FilePlan {
-            name,
-            path: path.to_owned(),
-            page_size,
-            vfs,
-            vfs_base: vfs_base.map(str::to_owned),
-            cache_kib: Limits::default().cache_kib,
-            rewrites_wal: false,
-        };
-        let mut file = StandbyFile::open(plan, create)?;
+        let mut file = StandbyFile::open(FilePlan::alone(path, page_size, vfs_base)?, create)?;
         file.begin()?;
         Ok(PageUpdate { file, first: None, written: 0 })
     }

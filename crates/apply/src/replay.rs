@@ -7,7 +7,6 @@ use crate::dirty_pages::DirtyPages;
 use crate::standby_file::{FilePlan, StandbyFile};
 use crate::{ApplyError, Limits};
 use standfast_format::{Record, decode_record};
-use standfast_sqlite_wal::guard::register_guard_vfs;
 use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{DatabaseId, PageSize, Scn, WalPosition};
 use std::path::Path;
@@ -43,20 +42,8 @@ impl Replay {
         vfs_base: Option<&str>,
         from: Scn,
     ) -> Result<Replay, ApplyError> {
-        let name = path.display().to_string();
-        let limits = Limits::default();
-        let vfs = register_guard_vfs(vfs_base)
-            .map_err(|source| ApplyError::Guard { name: name.clone(), source })?;
-        let plan = FilePlan {
-            name: name.clone(),
-            path: path.to_owned(),
-            page_size,
-            vfs,
-            vfs_base: vfs_base.map(str::to_owned),
-            cache_kib: limits.cache_kib,
-            // A replay backfills nothing.
-            rewrites_wal: false,
-        };
+        let plan = FilePlan::alone(path, page_size, vfs_base)?;
+        let (name, limits) = (plan.name.clone(), Limits::default());
         let file = StandbyFile::open(plan, false)?;
         let directory = path.parent().unwrap_or(Path::new("/"));
         let database = Database::new(id, &name, file, from, from, directory, &limits);

@@ -12,12 +12,12 @@
 //! - SQLite reads the size that `sqlite_dbpage` sees from page 1 at the start of a transaction, and at the release of a
 //!   savepoint.
 
-use crate::ApplyError;
 use crate::never_vacuum::never_vacuum;
+use crate::{ApplyError, Limits};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
 use standfast_io::outside;
-use standfast_sqlite_wal::guard::{Guard, GuardError};
+use standfast_sqlite_wal::guard::{Guard, GuardError, register_guard_vfs};
 use standfast_sqlite_wal::journal::{INTO_WAL_MODE, check_no_journal};
 use standfast_sqlite_wal::lifecycle::{Rhythm, WalLifecycle};
 use standfast_sqlite_wal::write_back::WriteBack;
@@ -53,6 +53,27 @@ pub struct FilePlan {
     pub cache_kib: u32,
     /// The WAL may be rewritten.
     pub rewrites_wal: bool,
+}
+
+impl FilePlan {
+    /// A database that is opened alone, for something other than live apply: its WAL is not rewritten.
+    ///
+    /// # Errors
+    /// When the guard's VFS cannot be registered.
+    pub fn alone(path: &Path, page_size: PageSize, vfs_base: Option<&str>) -> Result<FilePlan, ApplyError> {
+        let name = path.display().to_string();
+        let vfs = register_guard_vfs(vfs_base)
+            .map_err(|source| ApplyError::Guard { name: name.clone(), source })?;
+        Ok(FilePlan {
+            name,
+            path: path.to_owned(),
+            page_size,
+            vfs,
+            vfs_base: vfs_base.map(str::to_owned),
+            cache_kib: Limits::default().cache_kib,
+            rewrites_wal: false,
+        })
+    }
 }
 
 /// How far the WAL is checkpointed.

@@ -6,6 +6,7 @@ use standfast_environment::InstanceError;
 use standfast_environment::state::process::{
     await_end, block_stop_signals, signal_child, wait_for_signal, with_signals,
 };
+use standfast_instance::role::serving::Serving;
 use standfast_instance::server::answer::Served;
 use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
@@ -54,7 +55,7 @@ pub struct ExecArgs {
 pub fn run(directory: &Path, args: &ExecArgs) -> Result<u8, InstanceError> {
     if args.once {
         let Served { serving, .. } = ask(directory, None)?;
-        if serving != PRIMARY {
+        if !is_primary(&serving) {
             return Err(InstanceError::refused(
                 format!("this instance is not the primary: {serving}"),
                 "run it where the primary is",
@@ -70,7 +71,9 @@ pub fn run(directory: &Path, args: &ExecArgs) -> Result<u8, InstanceError> {
         .supervise(&happened))
 }
 
-const PRIMARY: &str = "primary";
+fn is_primary(serving: &str) -> bool {
+    serving == Serving::Primary.text()
+}
 
 fn ask(directory: &Path, unless: Option<String>) -> Result<Served, InstanceError> {
     control_client::ask_for(directory, &Request::Serving { unless })
@@ -83,7 +86,7 @@ fn watch_role(directory: &Path, events: &Sender<Event>) {
         loop {
             let role = match ask(&directory, known.take()) {
                 Ok(Served { serving, changing }) => {
-                    let is_primary = serving == PRIMARY;
+                    let is_primary = is_primary(&serving);
                     known = Some(serving);
                     (!changing).then_some(is_primary)
                 }
@@ -127,10 +130,7 @@ impl Running<'_> {
         let mut supervisor = Supervisor::new();
         loop {
             let event = self.next(happened);
-            let event = match event {
-                Event::Ended(_) => Event::Ended(self.reap()),
-                event => event,
-            };
+            let code = if event == Event::Ended { self.reap() } else { 0 };
             match supervisor.take(event) {
                 Action::Nothing => {}
                 Action::Start => {
@@ -144,7 +144,7 @@ impl Running<'_> {
                     self.signal(libc::SIGTERM);
                 }
                 Action::Kill => self.signal(libc::SIGKILL),
-                Action::Exit(code) => return code,
+                Action::Exit => return code,
             }
         }
     }
@@ -168,7 +168,7 @@ impl Running<'_> {
         self.child = Some(child);
         std::thread::spawn(move || {
             await_end(pid);
-            let _ = events.send(Event::Ended(0));
+            let _ = events.send(Event::Ended);
         });
         Ok(())
     }

@@ -96,7 +96,7 @@ fn text(done: &Reinstated) -> String {
 }
 
 /// Prints a line to stderr at most once a second.
-fn progress() -> impl FnMut(&str, u64) {
+fn progress() -> impl FnMut(&str, u64) -> bool {
     let mut last = Instant::now();
     let end = if std::io::stderr().is_terminal() { "\r" } else { "\n" };
     move |database, page| {
@@ -104,5 +104,6 @@ fn progress() -> impl FnMut(&str, u64) {
             last = Instant::now();
             eprint!("comparing {database}: page {page}{end}");
         }
+        true
     }
 }

@@ -316,13 +316,8 @@ impl StandbyLog for ReceivedLog {
     fn begin(&mut self, start: &StreamStart) -> Result<(), StageError> {
         self.shared.report().begin_stream();
         self.given_up = None;
-        let known = |incarnation: &transport::Incarnation| Incarnation {
-            number: incarnation.number,
-            id: incarnation.id,
-            branch: incarnation.branch,
-            time_us: 0,
-        };
-        let incarnations: Vec<Incarnation> = start.source.incarnations.iter().map(known).collect();
+        let incarnations: Vec<Incarnation> =
+            start.source.incarnations.iter().map(Incarnation::from).collect();
         let control = self.environment.control();
         let same = |a: &Incarnation, b: &Incarnation| a.id == b.id && a.branch == b.branch;
         let newest = incarnations.last().map_or(0, |incarnation| incarnation.number);

@@ -269,11 +269,11 @@ pub enum ReceiverEvent {
     Suppressed {
         count: u64,
     },
-    /// A copy for a new standby begins.
+    /// A copy of databases begins, for a standby that is created or reinstated.
     SnapshotStarted {
         standby: String,
     },
-    /// The copy for a new standby is complete.
+    /// That copy is complete.
     SnapshotDone {
         standby: String,
         start: Scn,
@@ -318,9 +318,9 @@ impl fmt::Display for ReceiverEvent {
                 "further refusals are omitted from this log: {count} within the hour; a host tries the port often, see \
                  docs/security.md, \"Limits\""
             ),
-            SnapshotStarted { standby } => write!(f, "copying all databases for the new standby `{standby}`"),
+            SnapshotStarted { standby } => write!(f, "copying databases for `{standby}`"),
             SnapshotDone { standby, start } => {
-                write!(f, "the new standby `{standby}` has its copy; its redo begins at {start}")
+                write!(f, "`{standby}` has its copy; its redo begins at {start}")
             }
         }
     }

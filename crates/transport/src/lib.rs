@@ -80,8 +80,8 @@ pub use sender::{
     ArchiveTransport, Archivers, Batch, DestinationStatus, Offer, Sender, SenderConfig, StreamShape,
 };
 pub use snapshot::{
-    COPY_SILENCE, Manifest, NotTakenOver, SnapshotSink, SnapshotStart, ask_to_follow, ask_to_take_over,
-    fetch_database, fetch_snapshot, fetch_status,
+    COPY_SILENCE, Discarded, Manifest, NotTakenOver, SnapshotSink, SnapshotStart, ask_to_follow,
+    ask_to_take_over, fetch_database, fetch_snapshot, fetch_status,
 };
 pub use source::{ArchivedFile, DatabaseInfo, RedoSource, SenderObserver, SnapshotInfo};
 pub use standby::{

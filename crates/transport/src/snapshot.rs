@@ -28,7 +28,7 @@ use crate::source::{DatabaseInfo, RedoSource, SnapshotInfo};
 use crate::standby::ReceiverService;
 use serde::{Deserialize, Serialize};
 use standfast_format::{FrameHeader, FrameKind};
-use standfast_types::{DatabaseId, PageNo, Scn};
+use standfast_types::{DatabaseId, PageNo, PageSize, Scn};
 use std::time::{Duration, Instant};
 
 const MANIFEST: u64 = 1;
@@ -97,6 +97,40 @@ pub trait SnapshotSink {
     fn end(&mut self, info: &SnapshotInfo) -> Result<(), StageError>;
 }
 
+/// Takes a copy and keeps nothing of it but the list of databases.
+#[derive(Debug)]
+pub struct Discarded {
+    wants_databases: bool,
+    /// `None` until the list has come.
+    pub manifest: Option<Manifest>,
+}
+
+impl Discarded {
+    /// `with_databases`: it asks for them, and not only where the redo begins.
+    pub fn new(with_databases: bool) -> Discarded {
+        Discarded { wants_databases: with_databases, manifest: None }
+    }
+}
+
+impl SnapshotSink for Discarded {
+    fn wants_databases(&self) -> bool {
+        self.wants_databases
+    }
+    fn manifest(&mut self, manifest: &Manifest) -> Result<(), StageError> {
+        self.manifest = Some(manifest.clone());
+        Ok(())
+    }
+    fn begin(&mut self, _: &DatabaseInfo) -> Result<(), StageError> {
+        Ok(())
+    }
+    fn pages(&mut self, _: DatabaseId, _: PageNo, _: &[u8]) -> Result<(), StageError> {
+        Ok(())
+    }
+    fn end(&mut self, _: &SnapshotInfo) -> Result<(), StageError> {
+        Ok(())
+    }
+}
+
 pub(crate) fn answer(
     service: &dyn ReceiverService,
     request: &Request,
@@ -130,13 +164,15 @@ pub(crate) fn answer(
                 let text = "this instance is not a primary; ask the primary for a copy";
                 return Err(TransportError::Refused(Refusal::new(RefuseCode::Source, text)));
             };
-            service.event(&ReceiverEvent::SnapshotStarted { standby: name.clone() });
+            // Who only asks where the redo begins gets no copy.
+            let report = |event: ReceiverEvent| (!without_databases).then(|| service.event(&event));
+            report(ReceiverEvent::SnapshotStarted { standby: name.clone() });
             let preparing = TransportError::io("preparing a copy");
             // Between two databases the standby makes one durable, which may take long.
             stream.set_read_timeout(Some(hello::NET_TIMEOUT_MAX)).map_err(&preparing)?;
             let sums = sums.then(|| FrameReader::new(stream.clone()));
             let start = send_copies(&*source, *without_databases, *only, sums, again, &mut writer)?;
-            service.event(&ReceiverEvent::SnapshotDone { standby: name.clone(), start });
+            report(ReceiverEvent::SnapshotDone { standby: name.clone(), start });
             Ok(())
         }
     }
@@ -445,6 +481,12 @@ impl Fetch<'_> {
         self.manifest_seen && self.left.is_empty() && self.current.is_none()
     }
 
+    /// Returns the page size of the database whose pages are compared, if the other end may ask for their sums.
+    fn compared(&self, asked: FrameHeader) -> Option<PageSize> {
+        let (database, _) = self.current.as_ref().filter(|_| self.sink.has_pages())?;
+        (asked.b == u64::from(database.id.0)).then_some(database.page_size)
+    }
+
     /// Sends the sums of the pages here that the other end asks for.
     fn answer_sums(
         &mut self,
@@ -452,16 +494,11 @@ impl Fetch<'_> {
         writer: &mut FrameWriter<LinkEnd>,
     ) -> Result<(), TransportError> {
         let header = frame.header;
-        let database = self
-            .current
-            .as_ref()
-            .filter(|(database, _)| self.sink.has_pages() && header.b == u64::from(database.id.0));
-        let Some((database, _)) = database else {
+        let Some(page_size) = self.compared(header) else {
             return Err(TransportError::Protocol("sums of pages were not to be expected".into()));
         };
         let sink = &mut *self.sink;
-        let page_bytes = database.page_size.bytes();
-        let sums = page_sums::answer(header.c, page_bytes, |page_no, page| sink.page(page_no, page));
+        let sums = page_sums::answer(header.c, page_size.bytes(), |page_no, page| sink.page(page_no, page));
         let answer = FrameHeader::new(FrameKind::Data, SUMS, header.b, header.c, 0);
         writer.write(answer, &sums.map_err(sink_failed)?).map_err(TransportError::io("sending sums of pages"))
     }
@@ -492,7 +529,7 @@ impl Fetch<'_> {
                 let follows =
                     if self.sink.has_pages() { frame.header.c >= next } else { frame.header.c == next };
                 let pages = (frame.payload.len() / page_bytes) as u64;
-                let fits = frame.header.c.checked_add(pages).is_some_and(|end| end <= u64::from(PageNo::MAX));
+                let fits = frame.header.c.checked_add(pages).is_some_and(|end| end < u64::from(PageNo::MAX));
                 if !whole || !follows || !fits || frame.header.b != u64::from(database.id.0) {
                     return Err(protocol("pages out of order"));
                 }
@@ -516,4 +553,84 @@ impl Fetch<'_> {
 
 fn sink_failed(error: StageError) -> TransportError {
     TransportError::Io { what: "keeping the copy", source: std::io::Error::other(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standfast_format::Frame;
+
+    /// Has pages already, and accepts everything.
+    struct Has(bool);
+
+    impl SnapshotSink for Has {
+        fn has_pages(&self) -> bool {
+            self.0
+        }
+        fn manifest(&mut self, _: &Manifest) -> Result<(), StageError> {
+            Ok(())
+        }
+        fn begin(&mut self, _: &DatabaseInfo) -> Result<(), StageError> {
+            Ok(())
+        }
+        fn pages(&mut self, _: DatabaseId, _: PageNo, _: &[u8]) -> Result<(), StageError> {
+            Ok(())
+        }
+        fn end(&mut self, _: &SnapshotInfo) -> Result<(), StageError> {
+            Ok(())
+        }
+    }
+
+    /// Takes one page frame for each of `first`, then the end of a database of `pages` pages.
+    fn taken(has_pages: bool, first: &[u64], pages: u32) -> Result<(), TransportError> {
+        let (mut sink, id, page_size) = (Has(has_pages), DatabaseId(1), PageSize::new(512).unwrap());
+        let database = DatabaseInfo { id, name: "a.db".into(), page_size, path: String::new() };
+        let current = Some((database, 1));
+        let mut fetch = Fetch { sink: &mut sink, current, left: Vec::new(), manifest_seen: true };
+        for page in first {
+            let header = FrameHeader::new(FrameKind::Data, PAGES, 1, *page, 0);
+            fetch.take(&Frame { header, payload: &[0; 512] })?;
+        }
+        let info = SnapshotInfo { database: id, scn: Scn(5000), pages };
+        let end = FrameHeader::new(FrameKind::Data, END, 1, 0, 0);
+        fetch.take(&Frame { header: end, payload: &json(&info)? })
+    }
+
+    #[test]
+    fn pages_come_in_order_and_without_gaps_unless_they_are_differences() {
+        assert!(taken(false, &[1, 2, 3], 3).is_ok());
+        assert!(taken(false, &[1, 3], 3).is_err(), "a gap");
+        assert!(taken(false, &[1, 2], 3).is_err(), "the last one is missing");
+        assert!(taken(true, &[2, 7], 9).is_ok());
+        assert!(taken(true, &[], 9).is_ok(), "nothing differs");
+        assert!(taken(true, &[7, 2], 9).is_err(), "backwards");
+        assert!(taken(true, &[2, 2], 9).is_err(), "twice");
+        assert!(taken(true, &[7], 6).is_err(), "beyond the end");
+    }
+
+    #[test]
+    fn page_numbers_that_no_database_has_are_refused() {
+        for page in [0, u64::from(PageNo::MAX) - 1, u64::from(PageNo::MAX), 1 << 32, u64::MAX] {
+            assert!(matches!(taken(true, &[page], PageNo::MAX), Err(TransportError::Protocol(_))), "{page}");
+        }
+    }
+
+    #[test]
+    fn sums_are_given_only_for_the_database_that_is_compared() {
+        let request = |has_pages: bool, id: u64| {
+            let mut sink = Has(has_pages);
+            let page_size = PageSize::new(512).unwrap();
+            let database =
+                DatabaseInfo { id: DatabaseId(1), name: "a.db".into(), page_size, path: String::new() };
+            let fetch = Fetch {
+                sink: &mut sink,
+                current: Some((database, 1)),
+                left: Vec::new(),
+                manifest_seen: true,
+            };
+            fetch.compared(FrameHeader::new(FrameKind::Data, SUMS, id, 1, 0)).is_some()
+        };
+        assert!(request(true, 1));
+        assert!(!request(true, 2) && !request(false, 1));
+    }
 }

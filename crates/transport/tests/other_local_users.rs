@@ -77,9 +77,9 @@ fn unauthenticated_local_peer_gets_no_copy_and_no_status() {
             (nameless.clone(), Some(RefuseCode::NotAllowed)),
             (foreign.clone(), None),
         ] {
-            let mut taken = Taken::default();
+            let mut taken = Discarded::new(true);
             let copy = fetch_snapshot(&way, &security, "oslo", &mut taken).unwrap_err();
-            assert!(code(&copy) == expected && !taken.0, "{way}: {copy}");
+            assert!(code(&copy) == expected && taken.manifest.is_none(), "{way}: {copy}");
             let state = fetch_status(&way, &security, false, WITHIN).unwrap_err();
             assert_eq!(code(&state), expected, "{way}: {state}");
         }
@@ -88,9 +88,9 @@ fn unauthenticated_local_peer_gets_no_copy_and_no_status() {
 
     let (_, receiver) = primary(Security::insecure());
     for way in ways(&receiver).iter().map(ToString::to_string) {
-        let mut taken = Taken::default();
+        let mut taken = Discarded::new(true);
         fetch_snapshot(&way, &Security::insecure(), "oslo", &mut taken).unwrap();
-        assert!(taken.0, "{way}");
+        assert!(taken.manifest.is_some(), "{way}");
     }
 }
 

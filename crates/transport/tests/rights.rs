@@ -231,7 +231,7 @@ fn copy(security: Security, revoking: bool) -> Result<SnapshotStart, TransportEr
         ..ReceiverConfig::default()
     };
     let receiver = Receiver::start(config, service, None).unwrap();
-    fetch_snapshot(&receiver.local_addr().to_string(), &security, "oslo", &mut Taken::default())
+    fetch_snapshot(&receiver.local_addr().to_string(), &security, "oslo", &mut Discarded::new(true))
 }
 
 #[test]

@@ -5,8 +5,8 @@
 pub enum Event {
     /// Whether the instance is the open primary; `None`: it does not answer, or is changing its role.
     Role(Option<bool>),
-    /// The program has ended with this exit code.
-    Ended(u8),
+    /// The program has ended.
+    Ended,
     /// SIGTERM or SIGINT.
     Stop,
     /// The program has taken longer to end than it may.
@@ -21,8 +21,8 @@ pub enum Action {
     /// Ask the program to end, and report [`Event::Overdue`] if it takes too long.
     Terminate,
     Kill,
-    /// End with this exit code; no program runs.
-    Exit(u8),
+    /// End with the exit code of the program that has ended, or 0 if none ran.
+    Exit,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,21 +55,17 @@ impl Supervisor {
                 self.is_primary = is_primary;
                 self.as_the_role_says()
             }
-            (Event::Stop, Program::Absent) => Action::Exit(0),
+            (Event::Stop, Program::Absent) => Action::Exit,
             (Event::Stop, _) => {
                 self.stops = true;
                 self.as_the_role_says()
             }
             (Event::Overdue, Program::Ending) => Action::Kill,
             (Event::Overdue, _) => Action::Nothing,
-            (Event::Ended(code), program) => {
+            (Event::Ended, program) => {
                 self.program = Program::Absent;
                 // A program that ends by itself is a matter for the service manager that has started this one.
-                if self.stops || program == Program::Running {
-                    Action::Exit(code)
-                } else {
-                    self.as_the_role_says()
-                }
+                if self.stops || program == Program::Running { Action::Exit } else { self.as_the_role_says() }
             }
         }
     }
@@ -107,7 +103,7 @@ mod tests {
             Role(Some(true)),
             Role(Some(true)),
             Role(Some(false)),
-            Ended(0),
+            Ended,
             Role(Some(true)),
         ];
         assert_eq!(actions(&events), [Nothing, Start, Nothing, Terminate, Nothing, Start]);
@@ -120,21 +116,21 @@ mod tests {
 
     #[test]
     fn program_is_started_again_only_once_it_has_ended() {
-        let events = [Role(Some(true)), Role(Some(false)), Role(Some(true)), Overdue, Ended(137)];
+        let events = [Role(Some(true)), Role(Some(false)), Role(Some(true)), Overdue, Ended];
         assert_eq!(actions(&events), [Start, Terminate, Nothing, Kill, Start]);
     }
 
     #[test]
-    fn end_of_the_program_ends_the_supervisor_with_its_code() {
-        assert_eq!(actions(&[Role(Some(true)), Ended(7)]), [Start, Exit(7)]);
+    fn end_of_the_program_ends_the_supervisor() {
+        assert_eq!(actions(&[Role(Some(true)), Ended]), [Start, Exit]);
         assert_eq!(
-            actions(&[Role(Some(true)), Stop, Role(Some(true)), Ended(143)]),
-            [Start, Terminate, Nothing, Exit(143)]
+            actions(&[Role(Some(true)), Stop, Role(Some(true)), Ended]),
+            [Start, Terminate, Nothing, Exit]
         );
-        assert_eq!(actions(&[Role(Some(false)), Stop]), [Nothing, Exit(0)]);
+        assert_eq!(actions(&[Role(Some(false)), Stop]), [Nothing, Exit]);
         assert_eq!(
-            actions(&[Role(Some(true)), Role(Some(false)), Stop, Ended(0)]),
-            [Start, Terminate, Nothing, Exit(0)]
+            actions(&[Role(Some(true)), Role(Some(false)), Stop, Ended]),
+            [Start, Terminate, Nothing, Exit]
         );
         assert_eq!(actions(&[Role(Some(true)), Overdue]), [Start, Nothing], "it was not asked to end");
     }

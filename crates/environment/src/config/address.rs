@@ -27,6 +27,14 @@ pub fn is_address(text: &str) -> bool {
     split_address(text).is_some()
 }
 
+/// Returns the address for others of an instance that listens on `listen`: without a host when it listens on all.
+pub fn own_address(listen: &str) -> String {
+    match listen.rsplit_once(':') {
+        Some((host, port)) if ["", "0.0.0.0", "[::]", "*"].contains(&host) => format!(":{port}"),
+        _ => listen.to_owned(),
+    }
+}
+
 /// Completes an address without a host (`:PORT`) by the host that the connection comes from.
 pub fn completed(address: &str, from: Option<SocketAddr>) -> Option<String> {
     match address.strip_prefix(':') {

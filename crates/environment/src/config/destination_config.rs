@@ -83,6 +83,9 @@ pub enum ValidRole {
 pub struct ValidFor(pub ValidLogs, pub ValidRole);
 
 impl ValidFor {
+    /// In use while this instance is a primary.
+    pub const AS_PRIMARY: ValidFor = ValidFor(ValidLogs::AllLogfiles, ValidRole::PrimaryRole);
+
     /// Whether the destination takes the redo of a primary.
     pub fn of_a_primary(self) -> bool {
         self.0 != ValidLogs::StandbyLogfile && self.1 != ValidRole::StandbyRole

@@ -274,6 +274,39 @@ impl Control {
         self.offline.iter().map(|(_, from)| *from).min().unwrap_or(Scn(u64::MAX))
     }
 
+    /// Enters the history of a primary whose `databases` are copied here. When an incarnation began stays known.
+    pub fn enter(&mut self, history: &[transport::Incarnation], databases: Vec<DatabaseRecord>) {
+        let known = std::mem::take(&mut self.incarnations);
+        let entered = |there: &transport::Incarnation| {
+            let here = known.iter().find(|known| known.id == there.id).cloned();
+            here.unwrap_or_else(|| Incarnation::from(there))
+        };
+        self.incarnations = history.iter().map(entered).collect();
+        let next = databases.iter().map(|record| record.id.0 + 1).max().unwrap_or(1);
+        self.next_database = self.next_database.max(next);
+        self.databases = databases;
+    }
+
+    /// Makes this the content for a standby whose databases hold everything before `from`, as if they had been copied there:
+    /// what was known of it as a primary, or as a standby of an earlier stream, is void.
+    pub fn begin_as_standby(&mut self, from: Scn, resting_files: Vec<RestingFile>) {
+        self.role = Role::Standby;
+        self.checkpoint = from;
+        self.resting_files = resting_files;
+        (self.upstream, self.gap, self.lost, self.reinstating) = (None, None, None, None);
+        (self.fenced, self.superseded_by, self.trust.fenced_by) = (None, None, None);
+        self.replays.clear();
+        self.offline.clear();
+        self.whole_files.clear();
+        self.known_files.clear();
+        self.owed_images.clear();
+        self.file_swaps.clear();
+        self.detached.clear();
+        self.differing.clear();
+        self.verify_due_us = None;
+        (self.copied, self.clean) = (true, true);
+    }
+
     /// Removes a database that is no longer protected; `scn`: the redo before it says so.
     pub fn forget(&mut self, id: DatabaseId, scn: Scn) {
         self.detached.retain(|(other, at)| *other != id && *at > self.checkpoint);

@@ -26,6 +26,20 @@ pub fn lock_directory(paths: &Paths) -> Result<File, InstanceError> {
     take(&paths.lock, &paths.directory, running)
 }
 
+/// Locks the directory of an instance for a command that works on one that is stopped.
+///
+/// # Errors
+/// `Refused` when it runs.
+pub fn lock_stopped(paths: &Paths) -> Result<File, InstanceError> {
+    lock_directory(paths).map_err(|error| match error {
+        InstanceError::AlreadyRunning { directory } => InstanceError::refused(
+            "the instance runs",
+            format!("stop it first: standfast stop -D {}", directory.display()),
+        ),
+        error => error,
+    })
+}
+
 /// Locks a runtime directory, which several instances may share by mistake.
 pub(crate) fn lock_runtime(directory: &Path) -> Result<File, InstanceError> {
     let running = || {

@@ -2,7 +2,7 @@
 
 use standfast_documents::Status;
 use standfast_environment::config::error::InstanceError;
-use standfast_environment::config::settings::{CONFIG_FILE, Config};
+use standfast_environment::config::settings::Config;
 use standfast_environment::context::environment::{keeper_of, security_of};
 use standfast_environment::state::control::{
     Control, DatabaseRecord, FileStamp, Incarnation, RestingFile, Role,
@@ -17,9 +17,10 @@ use standfast_format::{LogKind, StreamCrc};
 use standfast_io::{DirectDisk, Disk, outside};
 use standfast_log::{LogConfig, LogIdentity, LogSwitch, RedoLog};
 use standfast_tls::Token;
+use standfast_transport as transport;
 use standfast_transport::{
-    COPY_SILENCE, DatabaseInfo, Manifest, RefuseCode, Security, SnapshotInfo, SnapshotSink, StageError,
-    TransportError, fetch_snapshot, fetch_status,
+    COPY_SILENCE, DatabaseInfo, LogGeometry, Manifest, RefuseCode, Security, SnapshotInfo, SnapshotSink,
+    SnapshotStart, StageError, TransportError, fetch_snapshot, fetch_status,
 };
 use standfast_types::{DatabaseId, IncarnationId, InstanceId, PageNo, Scn};
 use std::fs::{DirBuilder, File};
@@ -81,9 +82,8 @@ fn prepare(directory: &Path, config: &Config) -> Result<Site, InstanceError> {
         file_system::check(folder, "an instance, its redo and its databases")?;
     }
     check_members(&paths)?;
-    let text = config.to_toml();
-    DirectDisk
-        .replace(&directory.join(CONFIG_FILE), text.as_bytes())
+    config
+        .store(&DirectDisk, directory)
         .map_err(InstanceError::io("write the configuration in", directory))?;
     Ok(Site { paths, unfinished, _lock: lock })
 }
@@ -316,13 +316,43 @@ fn create_in(
 /// Makes the standby redo logs follow the rule: as large as the primary's online logs and one group more, with the same
 /// block size. The status of a primary lists its online logs; `None` when it does not.
 fn adopt_geometry(config: &mut Config, observation: &str) -> Option<()> {
-    let log = Status::in_observation(observation).ok()?.log?;
-    let (bytes, block_bytes, groups) = (log.group_bytes?, log.block_bytes?, log.groups?);
-    config.redo.group_bytes = config.redo.group_bytes.max(bytes);
+    let logs = online_logs(observation)?;
+    config.redo.group_bytes = config.redo.group_bytes.max(logs.group_bytes);
     // A standby adds one more group, see `log_config`.
-    config.redo.groups = config.redo.groups.max(groups.len());
-    config.redo.block_bytes = block_bytes as usize;
+    config.redo.groups = config.redo.groups.max(logs.groups);
+    config.redo.block_bytes = logs.block_bytes;
     Some(())
+}
+
+/// Returns the online logs that an observation of a primary lists.
+pub(crate) fn online_logs(observation: &str) -> Option<LogGeometry> {
+    let log = Status::in_observation(observation).ok()?.log?;
+    let (group_bytes, block_bytes) = (log.group_bytes?, log.block_bytes? as usize);
+    Some(LogGeometry { groups: log.groups?.len(), group_bytes, block_bytes })
+}
+
+/// Begins the standby log of a copy that is at `start` in the history of its primary.
+///
+/// # Errors
+/// When the history is empty, or a file cannot be written.
+pub(crate) fn begin_standby_log(
+    disk: Arc<dyn Disk>,
+    config: LogConfig,
+    family: InstanceId,
+    history: &[transport::Incarnation],
+    start: &SnapshotStart,
+) -> Result<Arc<RedoLog>, InstanceError> {
+    let entered = transport::incarnation_of(history, &start.log)
+        .ok_or_else(|| InstanceError::Failed("the primary names no incarnation".into()))?;
+    let identity = LogIdentity { instance: family, incarnation: entered.number, incarnation_id: entered.id };
+    let switch = LogSwitch {
+        sequence: start.log.sequence,
+        first_scn: start.start,
+        time_us: start.log.time_us,
+        first_record: 0,
+    };
+    let (log, _writer) = RedoLog::start(disk, config, identity, switch, StreamCrc(start.crc))?;
+    Ok(log)
 }
 
 fn copy_into(
@@ -358,25 +388,10 @@ fn copy_into(
     let start = fetched.map_err(|error| copy.conflict.take().unwrap_or_else(|| failed(error)))?;
     let Copy { manifest, databases, .. } = copy;
     let manifest = manifest.ok_or_else(|| InstanceError::Failed("the copy had no manifest".into()))?;
-    let incarnations: Vec<Incarnation> = manifest
-        .source
-        .incarnations
-        .iter()
-        .map(|known| Incarnation { number: known.number, id: known.id, branch: known.branch, time_us: 0 })
-        .collect();
-    let entered = standfast_transport::incarnation_of(&manifest.source.incarnations, &start.log)
-        .copied()
-        .ok_or_else(|| InstanceError::Failed("the primary names no incarnation".into()))?;
+    let incarnations = manifest.source.incarnations.iter().map(Incarnation::from).collect();
     // Not the primary's own id: a primary that has taken over continues the logs of the family that it belongs to.
     let family = manifest.source.family.unwrap_or(manifest.source.instance);
-    let identity = LogIdentity { instance: family, incarnation: entered.number, incarnation_id: entered.id };
-    let switch = LogSwitch {
-        sequence: start.log.sequence,
-        first_scn: start.start,
-        time_us: start.log.time_us,
-        first_record: 0,
-    };
-    RedoLog::start(Arc::new(DirectDisk), standby, identity, switch, StreamCrc(start.crc))?;
+    begin_standby_log(Arc::new(DirectDisk), standby, family, &manifest.source.incarnations, &start)?;
     let next_database = databases.iter().map(|database| database.id.0 + 1).max().unwrap_or(1);
     // A difference at the first start means that another process wrote to the file.
     let resting = |record: &DatabaseRecord| {

@@ -10,7 +10,7 @@ use standfast_environment::config::settings::Config;
 use standfast_environment::context::environment::{keeper_of, security_of};
 use standfast_environment::state::alert::AlertLog;
 use standfast_environment::state::control::{Control, FencedBy, Role};
-use standfast_environment::state::lock::lock_directory;
+use standfast_environment::state::lock::lock_stopped;
 use standfast_environment::state::paths::Paths;
 use standfast_io::DirectDisk;
 use standfast_transport::{Right, fetch_status};
@@ -41,16 +41,7 @@ pub fn lift(directory: &Path, sure: bool) -> Result<Vec<String>, InstanceError> 
     let config = Config::load(directory)?;
     let paths = Paths::new(directory, &config)
         .map_err(InstanceError::io("find the instance directory", directory))?;
-    let _lock = lock_directory(&paths).map_err(|error| match error {
-        InstanceError::AlreadyRunning { .. } => InstanceError::refused(
-            "the instance runs",
-            format!(
-                "stop it first, it serves no application while it is fenced: standfast stop -D {}",
-                directory.display()
-            ),
-        ),
-        error => error,
-    })?;
+    let _lock = lock_stopped(&paths)?;
     let mut control = Control::load(&DirectDisk, &paths.control)?;
     if let Some(reinstating) = &control.reinstating {
         return Err(reinstating.unfinished(directory));

@@ -5,10 +5,12 @@
 //! earlier time as a standby is gone; the standby log begins at the end of the redo; the control file says standby. A
 //! crash before the last step leaves a primary that opens as after any stop.
 
+use standfast_environment::config::destination_config::ValidFor;
 use standfast_environment::config::error::InstanceError;
+use standfast_environment::config::settings::DestinationConfig;
 use standfast_environment::context::environment::Environment;
 use standfast_environment::ship::members::note_members;
-use standfast_environment::state::control::{Control, RestingFile, Role};
+use standfast_environment::state::control::RestingFile;
 use standfast_environment::state::log_layout::recorded;
 use standfast_environment::state::now::now_us;
 use standfast_format::LogKind;
@@ -16,6 +18,7 @@ use standfast_log::{Layout, LogSwitch, RedoLog};
 use standfast_primary::commit::database::{Database, Rest};
 use standfast_primary::commit::primary::PrimaryShared;
 use standfast_primary::open::primary_threads::RedoEnd;
+use standfast_primary::ship::destinations::Destinations;
 use standfast_session::DatabaseState;
 use standfast_transport::LogGeometry;
 use std::collections::BTreeMap;
@@ -117,7 +120,13 @@ pub fn step_down(
     let start = LogSwitch { sequence: end.sequence, first_scn: end.scn, time_us: now_us(), first_record: 0 };
     let (log, _writer) = RedoLog::start(disk.clone(), config, end.identity, start, end.crc)?;
     note_members(environment, &log)?;
-    environment.update_control(|control| become_standby(control, end, rests))
+    // Everything of the databases is in their files at the end of the redo.
+    environment.update_control(|control| {
+        for record in &mut control.databases {
+            (record.start_scn, record.redo_from, record.begun_empty) = (end.scn, end.scn, false);
+        }
+        control.begin_as_standby(end.scn, rests);
+    })
 }
 
 /// Removes the apply journal of an earlier time as a standby.
@@ -134,24 +143,11 @@ pub fn remove_apply_journal(environment: &Environment) -> Result<(), InstanceErr
     }
 }
 
-/// Everything of the databases is in their files at the end of the redo, as if they had been copied there.
-fn become_standby(control: &mut Control, end: &RedoEnd, rests: Vec<RestingFile>) {
-    control.role = Role::Standby;
-    control.upstream = None;
-    control.checkpoint = end.scn;
-    for record in &mut control.databases {
-        (record.start_scn, record.redo_from, record.begun_empty) = (end.scn, end.scn, false);
-    }
-    control.resting_files = rests;
-    control.detached.clear();
-    control.known_files.clear();
-    control.whole_files.clear();
-    control.replays.clear();
-    control.differing.clear();
-    control.gap = None;
-    control.lost = None;
-    control.copied = true;
-    control.clean = true;
+/// From now on destinations without a role are in use when this instance is the primary again.
+pub fn ship_only_as_primary(configured: &mut [DestinationConfig]) {
+    let undecided =
+        |at: &&mut DestinationConfig| Destinations::are_shipped_to(at) && at.valid_for == ValidFor::default();
+    configured.iter_mut().filter(undecided).for_each(|at| at.valid_for = ValidFor::AS_PRIMARY);
 }
 
 #[cfg(test)]

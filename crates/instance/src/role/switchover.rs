@@ -17,7 +17,7 @@
 use crate::role::running::{Mode, Running, RunningPrimary};
 use crate::role::step_down;
 use standfast_documents::Status;
-use standfast_environment::config::destination_config::{ValidFor, ValidLogs, ValidRole};
+use standfast_environment::config::address::own_address;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::DestinationConfig;
 use standfast_environment::ship::archiving::archive_at_once;
@@ -349,10 +349,7 @@ impl Running {
     /// From now on the destinations of the old primary are in use when it is the primary again.
     fn ship_only_as_primary(&self) {
         let changed = self.set_destinations(|configured| {
-            let undecided = |at: &&mut DestinationConfig| {
-                Destinations::are_shipped_to(at) && at.valid_for == ValidFor::default()
-            };
-            configured.iter_mut().filter(undecided).for_each(|at| at.valid_for = AS_PRIMARY);
+            step_down::ship_only_as_primary(configured);
             Ok(())
         });
         if let Err(error) = changed {
@@ -364,8 +361,6 @@ impl Running {
     }
 }
 
-pub(super) const AS_PRIMARY: ValidFor = ValidFor(ValidLogs::AllLogfiles, ValidRole::PrimaryRole);
-
 /// Checks that no redo was written after its end: a session may have begun a transaction at the moment at which sessions
 /// had to wait, and its commit would be here alone.
 fn has_ended(shared: &PrimaryShared, end: Scn) -> Result<(), InstanceError> {
@@ -374,12 +369,4 @@ fn has_ended(shared: &PrimaryShared, end: Scn) -> Result<(), InstanceError> {
     }
     let hint = "nothing has been changed; try again";
     Err(InstanceError::refused("a commit came after the end of the redo", hint))
-}
-
-/// Returns the address for others of an instance that listens on `listen`: without a host when it listens on all.
-pub(super) fn own_address(listen: &str) -> String {
-    match listen.rsplit_once(':') {
-        Some((host, port)) if ["", "0.0.0.0", "[::]", "*"].contains(&host) => format!(":{port}"),
-        _ => listen.to_owned(),
-    }
 }

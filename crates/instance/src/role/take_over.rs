@@ -1,7 +1,6 @@
 //! The standby's side of a switchover (see [`crate::role::switchover`]): whether it can take over, and what it takes over.
 
 use crate::role::running::{Mode, Running};
-use crate::role::switchover::AS_PRIMARY;
 use standfast_environment::config::address::completed;
 use standfast_environment::config::destination_config::{TransportMode as Configured, ValidFor};
 use standfast_environment::config::error::InstanceError;
@@ -164,7 +163,7 @@ fn destination(of: &Bystander) -> DestinationConfig {
     DestinationConfig {
         mode: Some(mode),
         net_timeout_ms: of.net_timeout_ms,
-        valid_for: AS_PRIMARY,
+        valid_for: ValidFor::AS_PRIMARY,
         ..DestinationConfig::new(of.name.clone(), of.address.clone())
     }
 }

@@ -6,7 +6,7 @@ use crate::observe::observation;
 use crate::observe::snapshots::Snapshots;
 use crate::observe::watchers::Watchers;
 use crate::observe::watching;
-use crate::role::reinstate;
+use crate::role::reinstate::{Reinstatement, is_due};
 use crate::role::running::Running;
 use crate::server::commands::Instance;
 use crate::server::control_server::serve_sockets;
@@ -25,6 +25,7 @@ use standfast_environment::state::process::{
 use standfast_environment::state::runtime;
 use standfast_io::{DirectDisk, outside};
 use standfast_types::{Hint, Scn, hint};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,56 +81,64 @@ fn serve_in_turn(
     until_scn: Option<Scn>,
     alert: &AlertLog,
 ) -> Result<(), InstanceError> {
+    // Opened before it is reinstated, a replaced instance would be a second primary, also if its fence is not recorded.
+    let mut is_replaced = config.instance.auto_reinstate && is_due(&control);
     loop {
-        if config.instance.auto_reinstate && reinstate::is_due(&control) {
-            if !reinstated(&config, paths, &control, signals, alert) {
-                return Ok(());
-            }
+        if is_replaced && !reinstated(paths, signals, alert)? {
+            return Ok(());
+        }
+        if is_replaced {
             config = Config::load(&paths.directory)?;
             control = Control::load(&DirectDisk, &paths.control)?;
         }
-        if let Ended::Stopped = serve(config, paths, control, signals, until_scn, alert)? {
-            return Ok(());
-        }
-        // Destinations may have been changed meanwhile.
-        config = Config::load(&paths.directory)?;
-        control = Control::load(&DirectDisk, &paths.control)?;
-        if !reinstate::is_due(&control) {
-            // Opened again, it would be a second primary.
-            return Err(InstanceError::failed(
-                "another instance is the primary, and the fence of this one could not be recorded",
-                "make room for the control file, then run `standfast reinstate`",
-            ));
+        match serve(config.clone(), paths, control.clone(), signals, until_scn, alert)? {
+            Ended::Stopped => return Ok(()),
+            Ended::Replaced => is_replaced = true,
         }
     }
 }
 
 /// Pause between attempts to be reinstated.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
+/// Pages between two looks for a signal while pages are compared.
+const LOOK_EVERY_PAGES: u64 = 1024;
 
 /// Reinstates the instance, as often as that takes: the new primary may be opening, or out of reach. False: it was stopped
 /// before that.
-fn reinstated(
-    config: &Config,
-    paths: &Paths,
-    control: &Control,
-    signals: &libc::sigset_t,
-    alert: &AlertLog,
-) -> bool {
-    let mut reported = String::new();
-    loop {
-        let disk = Arc::new(DirectDisk);
-        // An earlier attempt may have changed the control file.
-        let control = Control::load(&DirectDisk, &paths.control).unwrap_or_else(|_| control.clone());
-        let environment = Environment::new(config.clone(), paths.clone(), disk, alert.clone(), control);
-        let Err(error) = reinstate::before_start(environment) else { return true };
-        let text = error.in_one_line();
-        if text != reported {
-            alert.say(format!("not reinstated yet, tried again every {} s: {text}", TRY_AGAIN.as_secs()));
-            reported = text;
+///
+/// # Errors
+/// When its configuration cannot be read.
+fn reinstated(paths: &Paths, signals: &libc::sigset_t, alert: &AlertLog) -> Result<bool, InstanceError> {
+    // Destinations may have been changed since the start.
+    let config = Config::load(&paths.directory)?;
+    // Many attempts may have the same to report.
+    let mut reported = BTreeSet::new();
+    let mut report = |text: String| {
+        if reported.insert(text.clone()) {
+            alert.say(text);
         }
-        if wait_for_signal_within(signals, TRY_AGAIN) {
-            return false;
+    };
+    let mut is_stopped = false;
+    loop {
+        let attempt = Control::load(&DirectDisk, &paths.control).and_then(|control| {
+            let disk = Arc::new(DirectDisk);
+            let environment = Environment::new(config.clone(), paths.clone(), disk, alert.clone(), control);
+            let planned = Reinstatement::plan(environment, None)?;
+            planned.lines().into_iter().for_each(|line| report(format!("reinstatement: {line}")));
+            planned.carry_out(&mut |_, page| {
+                is_stopped |=
+                    page.is_multiple_of(LOOK_EVERY_PAGES) && wait_for_signal_within(signals, Duration::ZERO);
+                !is_stopped
+            })
+        });
+        let Err(error) = attempt else { return Ok(true) };
+        report(format!(
+            "not reinstated yet, tried again every {} s: {}",
+            TRY_AGAIN.as_secs(),
+            error.in_one_line()
+        ));
+        if is_stopped || wait_for_signal_within(signals, TRY_AGAIN) {
+            return Ok(false);
         }
     }
 }

@@ -13,7 +13,7 @@ pub use relay::Relay;
 #[allow(unused_imports)]
 pub use source::{MemorySource, SourceState};
 #[allow(unused_imports)]
-pub use standby::{MemoryLog, Standby, StandbyState, Taken, empty_standby};
+pub use standby::{MemoryLog, Standby, StandbyState, empty_standby};
 use standfast_format::FrameKind;
 use standfast_instruments::{Instruments, RemoteAnswer};
 use standfast_transport::framing::{FrameReader, FrameWriter};

@@ -3,7 +3,7 @@
 use super::Watched;
 use standfast_format::StreamCrc;
 use standfast_transport::*;
-use standfast_types::{DatabaseId, PageNo, Scn};
+use standfast_types::Scn;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -242,25 +242,5 @@ impl StandbyState {
             self.end()
         );
         self.confirmed = confirmed;
-    }
-}
-
-/// Takes a copy and keeps nothing of it; whether its first message has come.
-#[derive(Default)]
-pub struct Taken(pub bool);
-
-impl SnapshotSink for Taken {
-    fn manifest(&mut self, _: &Manifest) -> Result<(), StageError> {
-        self.0 = true;
-        Ok(())
-    }
-    fn begin(&mut self, _: &DatabaseInfo) -> Result<(), StageError> {
-        Ok(())
-    }
-    fn pages(&mut self, _: DatabaseId, _: PageNo, _: &[u8]) -> Result<(), StageError> {
-        Ok(())
-    }
-    fn end(&mut self, _: &SnapshotInfo) -> Result<(), StageError> {
-        Ok(())
     }
 }

@@ -2,8 +2,8 @@
 //! stays readable.
 
 use crate::support::{
-    Client, INSERT, INSERT_BULK, Place, SQLITE_READONLY, add_destination, assert_same_files, await_rows,
-    await_status, must, refuses, rows, start,
+    Client, INSERT, INSERT_BULK, Place, SQLITE_READONLY, add_destination, assert_same_files, await_alert,
+    await_another_alert, await_rows, await_status, must, refuses, rows, start,
 };
 use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
@@ -370,6 +370,48 @@ fn replaced_primary_becomes_a_standby_by_itself_where_that_is_configured() {
     pair.place.insert(&pair.database, 2);
     await_rows(&pair.copy, 11);
     pair.north.stop().unwrap();
+}
+
+#[test]
+fn replaced_primary_waits_for_the_new_one_and_can_be_stopped_meanwhile() {
+    let mut pair = replaced("reinstate-waits", 1, 1);
+    // It has heard of the failover, and the new primary is gone.
+    start(&mut pair.south);
+    await_status(&pair.south, "it is fenced", |status| status.text("/state") == "fenced");
+    pair.south.stop().unwrap();
+    pair.south.configure("instance", "auto_reinstate", true).unwrap();
+    pair.north.kill();
+    pair.south.spawn().unwrap();
+    await_alert(&pair.south, "not reinstated yet");
+    pair.south.stop().unwrap();
+    assert_eq!(rows(&pair.database), 5, "nothing was done");
+    pair.south.spawn().unwrap();
+    await_another_alert(&pair.south, "not reinstated yet", 1);
+    start(&mut pair.north);
+    pair.south.await_ready().unwrap();
+    await_status(&pair.north, "it follows", |status| status.streams() && status.settled());
+    pair.assert_same();
+    assert_eq!(pair.south.alerts().matches("not reinstated yet").count(), 2, "each reason once");
+}
+
+#[test]
+fn primary_whose_fence_cannot_be_recorded_is_not_opened_again() {
+    let mut pair = replaced("reinstate-unrecorded", 1, 1);
+    pair.south.configure("instance", "auto_reinstate", true).unwrap();
+    pair.north.kill();
+    start(&mut pair.south);
+    let opened = pair.south.alerts().matches("primary opened").count();
+    // From now on its control file cannot be replaced.
+    let in_the_way = pair.south.directory.join("control.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    start(&mut pair.north);
+    await_alert(&pair.south, "the fence cannot be recorded");
+    await_alert(&pair.south, "not reinstated yet");
+    std::fs::remove_dir(&in_the_way).unwrap();
+    await_status(&pair.north, "it follows", |status| status.streams() && status.settled());
+    let alerts = pair.south.alerts();
+    assert_eq!(alerts.matches("primary opened").count(), opened, "{alerts}");
+    pair.assert_same();
 }
 
 #[test]

@@ -20,6 +20,13 @@ pub struct Incarnation {
     pub time_us: u64,
 }
 
+impl From<&transport::Incarnation> for Incarnation {
+    /// A peer does not say when it began.
+    fn from(known: &transport::Incarnation) -> Incarnation {
+        Incarnation { number: known.number, id: known.id, branch: known.branch, time_us: 0 }
+    }
+}
+
 /// Where the redo of a standby comes from, as reported on the newest stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upstream {

@@ -13,8 +13,8 @@ use standfast_transport::{
 use standfast_types::{DatabaseId, PageNo, PageSize, Scn};
 use std::path::{Path, PathBuf};
 
-/// How far the copy is: the database, and the pages of it that were compared.
-pub type Progress<'a> = &'a mut dyn FnMut(&str, u64);
+/// Hears how far the copy is: the database, and the pages of it that were compared. False ends the copy.
+pub type Progress<'a> = &'a mut dyn FnMut(&str, u64) -> bool;
 
 /// The databases as they become those of the primary.
 pub struct Differences<'a> {
@@ -26,7 +26,6 @@ pub struct Differences<'a> {
     there: Vec<Incarnation>,
     progress: Progress<'a>,
     current: Option<(DatabaseRecord, PageUpdate)>,
-    pub manifest: Option<Manifest>,
     pub databases: Vec<DatabaseRecord>,
     pub rests: Vec<RestingFile>,
     /// Pages of all databases, and how many of them were fetched.
@@ -37,14 +36,14 @@ pub struct Differences<'a> {
 
 impl<'a> Differences<'a> {
     pub fn new(environment: &'a Environment, there: Vec<Incarnation>, progress: Progress<'a>) -> Self {
+        let before = environment.control();
         Differences {
             environment,
-            before: environment.control(),
-            reinstating: environment.control().reinstating.unwrap_or_default(),
+            reinstating: before.reinstating.clone().unwrap_or_default(),
+            before,
             there,
             progress,
             current: None,
-            manifest: None,
             databases: Vec::new(),
             rests: Vec::new(),
             pages: 0,
@@ -120,7 +119,6 @@ impl SnapshotSink for Differences<'_> {
         if manifest.source.incarnations != self.there {
             return Err("it has become another incarnation meanwhile".into());
         }
-        self.manifest = Some(manifest.clone());
         Ok(())
     }
 
@@ -146,10 +144,11 @@ impl SnapshotSink for Differences<'_> {
     }
 
     fn page(&mut self, page_no: PageNo, page: &mut [u8]) -> Result<bool, StageError> {
-        if let Some((record, _)) = &self.current {
-            (self.progress)(&record.name, u64::from(page_no));
+        let (record, update) = self.current.as_ref().ok_or("a page of no database")?;
+        if !(self.progress)(&record.name, u64::from(page_no)) {
+            return Err("interrupted".into());
         }
-        self.update()?.read(page_no, page).map_err(stage_error)
+        update.read(page_no, page).map_err(stage_error)
     }
 
     fn pages(&mut self, _: DatabaseId, first: PageNo, bytes: &[u8]) -> Result<(), StageError> {

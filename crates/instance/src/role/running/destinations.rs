@@ -57,9 +57,8 @@ impl Running {
         config.destinations = configured;
         let path = self.environment.paths.directory.join(CONFIG_FILE);
         let config = Config::parse(&config.to_toml(), &path)?;
-        self.environment
-            .disk
-            .replace(&path, config.to_toml().as_bytes())
+        config
+            .store(self.environment.disk.as_ref(), &self.environment.paths.directory)
             .map_err(InstanceError::io("write the configuration", &path))?;
         let names: BTreeSet<String> = config.destinations.iter().map(|at| at.name.clone()).collect();
         *self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = config.destinations;

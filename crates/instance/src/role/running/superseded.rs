@@ -41,14 +41,8 @@ impl Running {
             });
             return;
         }
-        let known = |known: &transport::Incarnation| Incarnation {
-            number: known.number,
-            id: known.id,
-            branch: known.branch,
-            time_us: 0,
-        };
         let superseding = Superseding {
-            incarnations: peer.incarnations.iter().map(known).collect(),
+            incarnations: peer.incarnations.iter().map(Incarnation::from).collect(),
             peer: peer.name.clone(),
         };
         let mut is_new = false;

@@ -16,40 +16,16 @@ use standfast_environment::state::paths::Paths;
 use standfast_tls::{Request, Token};
 use standfast_transport::hello;
 use standfast_transport::{
-    DatabaseInfo, Manifest, NotTakenOver, Security, SnapshotInfo, SnapshotSink, StageError, TakeOver,
-    TransportError, ask_to_follow, ask_to_take_over, fetch_certificate, fetch_database, fetch_snapshot,
-    fetch_status,
+    Discarded, NotTakenOver, Security, TakeOver, TransportError, ask_to_follow, ask_to_take_over,
+    fetch_certificate, fetch_database, fetch_snapshot, fetch_status,
 };
-use standfast_types::{DatabaseId, PageNo};
+use standfast_types::DatabaseId;
 use std::path::Path;
 use std::time::Duration;
 
 const WITHIN: Duration = Duration::from_secs(60);
 /// Name of an instance that an attacker sets up with stolen redo.
 const EVIL: &str = "evil";
-
-/// A sink that discards a copy.
-struct Nothing {
-    with_databases: bool,
-}
-
-impl SnapshotSink for Nothing {
-    fn wants_databases(&self) -> bool {
-        self.with_databases
-    }
-    fn manifest(&mut self, _: &Manifest) -> Result<(), StageError> {
-        Ok(())
-    }
-    fn begin(&mut self, _: &DatabaseInfo) -> Result<(), StageError> {
-        Ok(())
-    }
-    fn pages(&mut self, _: DatabaseId, _: PageNo, _: &[u8]) -> Result<(), StageError> {
-        Ok(())
-    }
-    fn end(&mut self, _: &SnapshotInfo) -> Result<(), StageError> {
-        Ok(())
-    }
-}
 
 struct Family {
     place: Place,
@@ -144,11 +120,11 @@ fn ask_everything(family: &Family, actor: Actor, tried: &mut Tried) {
     let (security, name) = family.security(actor);
     let address = family.asked(actor).address.as_str();
     let copy = |with_databases| {
-        outcome(|| fetch_snapshot(address, &security, name, &mut Nothing { with_databases }))
+        outcome(|| fetch_snapshot(address, &security, name, &mut Discarded::new(with_databases)))
     };
     tried.note("snapshot", actor, copy(true));
     tried.note("snapshot without databases", actor, copy(false));
-    let mut sink = Nothing { with_databases: true };
+    let mut sink = Discarded::new(true);
     let one = outcome(|| fetch_database(address, &security, name, DatabaseId(0), &mut sink));
     tried.note("snapshot of one database", actor, one);
     tried.note("status", actor, outcome(|| fetch_status(address, &security, false, WITHIN)));
@@ -295,10 +271,10 @@ fn a_stolen_certificate_gets_nothing_after_its_name_was_revoked() {
     let stolen = security_of(&config, &keeper_of(&config, &Paths::new(&reports.directory, &config).unwrap()));
     let everything = |of: &Instance| {
         let address = of.address.as_str();
-        let mut sink = Nothing { with_databases: true };
+        let mut sink = Discarded::new(true);
         let request = Request::create("reports").unwrap();
         [
-            outcome(|| fetch_snapshot(address, &stolen, "reports", &mut Nothing { with_databases: true })),
+            outcome(|| fetch_snapshot(address, &stolen, "reports", &mut Discarded::new(true))),
             outcome(|| fetch_database(address, &stolen, "reports", DatabaseId(0), &mut sink)),
             outcome(|| fetch_status(address, &stolen, false, WITHIN)),
             outcome(|| fetch_certificate(address, &stolen, "reports", request.der(), None, None)),
