@@ -25,7 +25,10 @@ impl Reachable {
         let work = std::env::temp_dir().join(format!("standfast-{name}"));
         let _ = std::fs::remove_dir_all(&work);
         std::fs::create_dir_all(&work).unwrap();
-        std::fs::copy(&place.programs.standfast, work.join("standfast")).unwrap();
+        // By another process: a program that another thread starts meanwhile would inherit the open file, which could not
+        // be executed as long as that lasts.
+        let copied = Command::new("cp").arg(&place.programs.standfast).arg(work.join("standfast")).status();
+        assert!(copied.unwrap().success());
         for path in [&work, &work.join("standfast")] {
             std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
         }
