@@ -77,7 +77,9 @@ def kebab(name):
 
 
 def configuration():
-    source = CONFIG.read_text()
+    # Some sections have a file of their own.
+    files = [CONFIG, *(CONFIG.with_name(f"{name}_config.rs") for name in ["alert", "role_change"])]
+    source = "".join(file.read_text() for file in files)
     destinations = CONFIG.with_name("destination_config.rs").read_text()
     defaults = tomllib.loads(printed("config", "--defaults"))
     yield (

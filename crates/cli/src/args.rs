@@ -190,9 +190,9 @@ pub enum Command {
     Switchover {
         /// Name of the destination that is to become the primary.
         to: String,
-        /// How long write transactions that run may take to end, seconds.
-        #[arg(long, default_value_t = 10, value_name = "SECONDS")]
-        drain: u64,
+        /// How long write transactions that run may take to end, seconds; without it as configured, see `[role_change]`.
+        #[arg(long, value_name = "SECONDS")]
+        drain: Option<u64>,
         /// Print the result as JSON: the new primary, where its incarnation begins, and how long writers waited.
         #[arg(long)]
         json: bool,
@@ -201,9 +201,10 @@ pub enum Command {
     ///
     /// A standby behind a far sync or another standby first fetches the redo that its source still has, and reports when
     /// it cannot know whether that is everything. Apply is tried again first for databases where it had stopped; the
-    /// failover is refused if it would have to exclude one.
+    /// failover is refused if it would have to exclude one, and while the primary is heard: `standfast switchover` is for
+    /// that.
     #[command(
-        after_help = "Examples:\n  standfast failover -D /srv/sf-b\n  standfast failover -D /srv/sf-b --wait 0     # at once, with what is here\n  standfast failover -D /srv/sf-b --force      # without the databases that cannot be brought up to date\n\nMake sure that the old primary is gone first. Exit codes: 0 this is the primary now, with everything that was acknowledged\n(of a primary that ships asynchronously: with everything that was received), 3 it is no standby, or a database would be left\nout, 4 the instance does not run, 6 this is the primary now, and it names what is missing or not known to be here: databases\nthat stay offline, pages that differ, a standby that was behind, or that had not heard from the primary for longer than\ncommits wait for it."
+        after_help = "Examples:\n  standfast failover -D /srv/sf-b\n  standfast failover -D /srv/sf-b --wait 0     # at once, with what is here\n  standfast failover -D /srv/sf-b --immediate  # without the databases that cannot be brought up to date\n\nMake sure that the old primary is gone first. Exit codes: 0 this is the primary now, with everything that was acknowledged\n(of a primary that ships asynchronously: with everything that was received), 3 it is no standby, the primary is alive, or a\ndatabase would be left offline, 4 the instance does not run, 6 this is the primary now, and it names what is missing or not known to be here: databases\nthat stay offline, pages that differ, a standby that was behind, or that had not heard from the primary for longer than\ncommits wait for it."
     )]
     Failover {
         /// How long to wait for what the source of this standby still has, seconds.
@@ -211,12 +212,18 @@ pub enum Command {
         wait: u64,
         /// Take over even if databases have to be excluded; the redo that they lack is kept if it is here.
         #[arg(long)]
+        immediate: bool,
+        /// Take over even if the primary is alive: what it acknowledges meanwhile is lost.
+        #[arg(long)]
         force: bool,
         /// Print what was found as JSON: where the new incarnation begins, what may be missing, and each excluded
         /// database.
         #[arg(long)]
         json: bool,
     },
+    /// The configuration of all members and changes of role, in the commands of DGMGRL.
+    #[command(after_help = crate::dg::EXAMPLES)]
+    Dg(crate::dg::DgArgs),
     /// Start or stop applying redo to this standby.
     Apply {
         #[command(subcommand)]

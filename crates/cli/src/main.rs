@@ -10,6 +10,7 @@ mod certificates;
 mod database;
 mod destination;
 mod destination_args;
+mod dg;
 mod doctor;
 mod dump;
 mod exec;
@@ -22,6 +23,7 @@ mod log_groups;
 mod printable;
 mod reinstate;
 mod reports;
+mod role_change;
 mod service_user;
 mod show;
 mod sql;
@@ -38,13 +40,11 @@ use standfast_environment::InstanceError;
 use standfast_environment::config::settings::Config;
 use standfast_environment::state::control::Role;
 use standfast_instance::role::create::{create_standby, init};
-use standfast_instance::server::answer::{
-    Checkpointed, FailedOver, LogRegistered, LogSwitched, Protected, SwitchedOver, Unprotected,
-};
+use standfast_instance::server::answer::{Checkpointed, LogRegistered, LogSwitched, Protected, Unprotected};
 use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
 use standfast_instance::server::run;
-use standfast_types::{Hint, hint};
+use standfast_types::Hint;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -77,8 +77,13 @@ fn main() -> ExitCode {
         Command::Diagnose(diagnose) => reports::diagnose(&args.directory, &diagnose),
         Command::Doctor(args) => doctor::doctor(args)
             .map(|well| if well { ExitCode::SUCCESS } else { ExitCode::from(NOT_PROTECTED) }),
+        Command::Dg(dg) => dg::run(&args.directory, &dg),
         Command::Exec(exec) => exec::run(&args.directory, &exec).map(ExitCode::from),
-        Command::Failover { wait, force, json } => failover(&args.directory, wait, force, json),
+        Command::Failover { wait, immediate, force, json } => role_change::failover(
+            &args.directory,
+            &Request::Failover { wait_s: Some(wait), immediate, force },
+            json,
+        ),
         _ => run(args).map(|good| if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
     };
     match outcome {
@@ -95,53 +100,6 @@ fn main() -> ExitCode {
 
 /// Exit code of `doctor` when something is not protected.
 const NOT_PROTECTED: u8 = 3;
-/// Exit code of a failover after which it is not known that everything acknowledged is here.
-const DONE_WITH_LOSS: u8 = 6;
-
-fn failover(directory: &Path, wait: u64, force: bool, json: bool) -> Result<ExitCode, InstanceError> {
-    let began = Instant::now();
-    let answer: FailedOver =
-        control_client::ask_for(directory, &Request::Failover { wait_s: Some(wait), force })?;
-    let mut complete = true;
-    let mut say = |is_well: bool, text: &str| {
-        complete &= is_well;
-        let word = if is_well { "" } else { "warning: " };
-        eprintln!("{word}{}", hint::lines(text, ""));
-    };
-    for found in [&answer.drained, &answer.known].into_iter().flatten() {
-        say(found.complete, &found.text);
-    }
-    for database in &answer.offline {
-        let text = format!("OFFLINE: {}", database.text);
-        say(false, &hint::for_terminal(text, Some(&database.remedy)));
-    }
-    for text in &answer.differing {
-        say(false, &format!("PAGES DIFFER: {text}"));
-    }
-    if json {
-        println!("{:#}", json!(answer));
-    } else {
-        println!("primary from SCN {} after {:.1} s", answer.branch, began.elapsed().as_secs_f64());
-    }
-    Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_LOSS) })
-}
-
-fn switchover(directory: &Path, to: String, drain: u64, json: bool) -> Result<(), InstanceError> {
-    let answer: SwitchedOver =
-        control_client::ask_for(directory, &Request::Switchover { to, drain_s: Some(drain) })?;
-    if json {
-        println!("{:#}", json!(answer));
-    } else {
-        println!(
-            "{} is the primary from SCN {}, this instance is its standby; writers waited {:.1} s",
-            printable_lines(&answer.primary),
-            answer.branch,
-            answer.unavailable_ms as f64 / 1000.0
-        );
-    }
-    Ok(())
-}
-
 fn run(args: Args) -> Result<bool, InstanceError> {
     let directory = args.directory;
     match args.command {
@@ -182,7 +140,9 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let answer: Unprotected = control_client::ask_for(&directory, &Request::Unprotect { name })?;
             println!("no longer protected: {}", printable_lines(&answer.unprotected));
         }
-        Command::Switchover { to, drain, json } => switchover(&directory, to, drain, json)?,
+        Command::Switchover { to, drain, json } => {
+            role_change::switchover(&directory, &Request::Switchover { to, drain_s: drain }, json)?;
+        }
         Command::Database { command } => database::database(&directory, command)?,
         Command::Standby { command: StandbyCommand::Token { name, ttl, uses } } => {
             certificates::issue(&directory, name, uses, &ttl)?;
@@ -292,7 +252,8 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         | Command::Diagnose(_)
         | Command::Exec(_)
         | Command::Doctor(_)
-        | Command::Failover { .. } => {}
+        | Command::Failover { .. }
+        | Command::Dg(_) => {}
         Command::Bench { command } => {
             let program = standfast_bench::command::this_program(&["bench"]);
             let program = program.map_err(|error| InstanceError::Failed(error.to_string()))?;

@@ -2,6 +2,7 @@
 
 pub mod environment;
 pub mod kept;
+pub mod kept_configuration;
 pub mod peer_rights;
 pub mod places;
 pub mod session_counts;

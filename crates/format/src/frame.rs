@@ -56,6 +56,9 @@ pub enum FrameKind {
     /// From the sender of a live stream over TLS: all members with the rights of each, replacing what its Hello
     /// contained; payload JSON.
     Members = 14,
+    /// From the sender of a live stream: the configuration that all instances share, replacing what it sent before;
+    /// payload JSON.
+    Configuration = 15,
     /// From the standby, on a connection for archived logs: a request for a unit. a: log sequence; b: first byte in the
     /// file; c: bytes; d: incarnation id, little-endian.
     Fetch = 20,
@@ -83,6 +86,7 @@ impl FrameKind {
             CertificateRequest,
             CertificateAnswer,
             Members,
+            Configuration,
             Fetch,
             Unit,
             UnitEnd,

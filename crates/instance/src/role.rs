@@ -8,6 +8,7 @@ pub mod failover;
 pub mod far_sync;
 pub mod fence;
 pub(crate) mod group_watch;
+mod heard_source;
 pub mod history;
 pub(crate) mod lag;
 pub mod local_archive;

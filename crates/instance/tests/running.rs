@@ -11,6 +11,7 @@ use standfast_environment::state::control::{Control, Role};
 use standfast_environment::state::paths::Paths;
 use standfast_instance::observe::observation;
 use standfast_instance::role::create::{create_standby, init};
+use standfast_instance::role::running::role_change::FailoverOptions;
 use standfast_instance::role::running::{Mode, Running};
 use standfast_io::DirectDisk;
 use standfast_testkit::{TempDir, wait_until};
@@ -173,9 +174,13 @@ fn standby_takes_over_with_every_commit_and_fences_the_old_primary() {
         Mode::Standby(standby) => standby.standby.shared().applied() >= captured(&primary),
         _ => false,
     });
-    assert!(refusal(primary.failover(Duration::ZERO, false)).contains("is the primary already"));
+    assert!(
+        refusal(primary.failover(FailoverOptions { timeout: Duration::ZERO, ..FailoverOptions::default() }))
+            .contains("is the primary already")
+    );
 
-    let taken = standby.failover(Duration::ZERO, false).unwrap();
+    let taken =
+        standby.failover(FailoverOptions { timeout: Duration::ZERO, ..FailoverOptions::default() }).unwrap();
     assert!(taken.offline.is_empty() && taken.differing.is_empty());
     let record = standby.environment.control().databases[0].clone();
     assert_eq!(rows(&record.path), 1);

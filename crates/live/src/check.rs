@@ -99,38 +99,80 @@ impl Thresholds {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub severity: Severity,
+    /// The destination that it is about; `None`: this instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<String>,
+    /// Number of the message that Data Guard has for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ora: Option<u32>,
     pub text: String,
+}
+
+/// The findings so far.
+#[derive(Default)]
+struct Found {
+    all: Vec<Finding>,
+    /// Those that follow are about this destination.
+    destination: Option<String>,
+}
+
+impl Found {
+    fn note(&mut self, severity: Severity, text: String) {
+        self.put(severity, None, text);
+    }
+
+    fn ora(&mut self, number: u32, severity: Severity, text: String) {
+        self.put(severity, Some(number), text);
+    }
+
+    fn put(&mut self, severity: Severity, ora: Option<u32>, text: String) {
+        self.all.push(Finding { severity, destination: self.destination.clone(), ora, text });
+    }
 }
 
 /// Finding for an instance that allows plain TCP, with the remedy.
 const INSECURE: &str = "insecure: plain TCP lets every user and host that reaches the port read and write redo; give each instance a certificate \
                         (`standfast cert join`) and take `insecure = true` out of [instance] at both ends";
 
+/// ORA numbers of Data Guard's messages.
+const TRANSPORT_ERROR: u32 = 16_778;
+const APPLY_STOPPED: u32 = 16_766;
+const REINSTATE_REQUIRED: u32 = 16_661;
+
+/// Name of a lag, and the numbers of its messages: above the threshold, unknown.
+type LagWords = (&'static str, u32, u32);
+const TRANSPORT_LAG: LagWords = ("transport lag", 16_855, 16_856);
+const APPLY_LAG: LagWords = ("apply lag", 16_853, 16_854);
+
 /// Maximum unprotected files that a finding names.
 const UNPROTECTED_NAMED: usize = 3;
 
 /// Returns what is wrong, the worst first.
 pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let mut find = |severity, text: String| found.push(Finding { severity, text });
+    let mut found = Found::default();
     let Some(role) = status.role.as_deref() else {
-        return vec![Finding { severity: Severity::Unknown, text: "the state is not known".into() }];
+        found.note(Severity::Unknown, "the state is not known".into());
+        return found.all;
     };
     if let Some(why) = &status.failure {
-        find(Severity::Critical, format!("failed: {}", hint::split(why).0));
+        let text = format!("failed: {}", hint::split(why).0);
+        match status.state.as_deref() {
+            Some("fenced") => found.ora(REINSTATE_REQUIRED, Severity::Critical, text),
+            _ => found.note(Severity::Critical, text),
+        }
     }
     let state = status.state.as_deref().unwrap_or(figure::UNKNOWN);
     if !["open", "applying", "forwarding"].contains(&state) && status.failure.is_none() {
         let severity = if state == "apply error" { Severity::Critical } else { Severity::Warning };
-        find(severity, format!("the {role} is in state `{state}`"));
+        found.note(severity, format!("the {role} is in state `{state}`"));
     }
     if let Some(event) = status.blocked_by() {
-        find(Severity::Critical, format!("commits wait for {event}"));
+        found.note(Severity::Critical, format!("commits wait for {event}"));
     }
     if let Some(protection) = &status.protection
         && protection.level.as_deref() == Some("resynchronization")
     {
-        find(
+        found.note(
             Severity::Warning,
             "no synchronous standby is synchronised: commits are on this machine only".into(),
         );
@@ -141,18 +183,18 @@ pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
         && protection.level.as_deref() == Some("maximum-performance")
     {
         let text = "no synchronous standby is configured: commits are on this machine only";
-        find(Severity::Warning, text.into());
+        found.note(Severity::Warning, text.into());
     }
     if status.security.as_ref().and_then(|security| security.insecure) == Some(true) {
-        find(Severity::Warning, INSECURE.into());
+        found.note(Severity::Warning, INSECURE.into());
     }
-    of_databases(status, role, &mut find);
+    of_databases(status, role, &mut found);
     for moved in status.moved_files.as_deref().unwrap_or_default() {
-        find(Severity::Critical, format!("not in its place: {moved}"));
+        found.note(Severity::Critical, format!("not in its place: {moved}"));
     }
     for group in status.groups() {
         for member in group.lost_members.as_deref().unwrap_or_default() {
-            find(Severity::Warning, format!("redo log member lost: {member}"));
+            found.note(Severity::Warning, format!("redo log member lost: {member}"));
         }
     }
     if let Some(files) = status.unprotected_files.as_deref().filter(|files| !files.is_empty()) {
@@ -161,30 +203,32 @@ pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        find(Severity::Warning, format!("not protected, in a protected directory: {named}{more}"));
+        found.note(Severity::Warning, format!("not protected, in a protected directory: {named}{more}"));
     }
     for database in status.databases() {
-        of_database(database, status.time_us, &mut find);
+        of_database(database, status.time_us, &mut found);
     }
     for destination in status.destinations() {
-        of_destination(destination, status.time_us, thresholds, &mut find);
+        found.destination = Some(destination.label().into());
+        of_destination(destination, status.time_us, thresholds, &mut found);
     }
+    found.destination = None;
     if let Some(pages) = status.differing_pages.as_deref().filter(|pages| !pages.is_empty()) {
         let whose = if status.is_primary() { "a former primary" } else { "the primary" };
         let names: std::collections::BTreeSet<_> =
             pages.iter().filter_map(|page| page.database.as_deref()).collect();
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
         let text = format!("{} pages of {names} here differ from those of {whose}", pages.len());
-        find(Severity::Critical, text);
+        found.note(Severity::Critical, text);
     }
-    of_standby(status, thresholds, &mut find);
-    of_certificate(status, &mut find);
-    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    found
+    of_standby(status, thresholds, &mut found);
+    of_certificate(status, &mut found);
+    found.all.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    found.all
 }
 
 /// After a certificate has expired, replication ends with the next connection.
-fn of_certificate(status: &Status, find: &mut impl FnMut(Severity, String)) {
+fn of_certificate(status: &Status, found: &mut Found) {
     let Some(certificate) = status.certificate() else { return };
     let left = crate::certificate::left(certificate, status.time_us)
         .map_or_else(String::new, |left| format!(", {left} left"));
@@ -192,13 +236,13 @@ fn of_certificate(status: &Status, find: &mut impl FnMut(Severity, String)) {
     let why = why.unwrap_or("no cause given");
     match certificate.state.as_deref() {
         Some("expired") => {
-            find(
+            found.note(
                 Severity::Critical,
                 format!("the certificate has expired, new connections are refused: {why}"),
             );
         }
         Some("not valid yet") => {
-            find(
+            found.note(
                 Severity::Critical,
                 format!(
                     "the certificate is not valid yet by the clock of this host, compare the clocks of the hosts: {why}"
@@ -206,15 +250,17 @@ fn of_certificate(status: &Status, find: &mut impl FnMut(Severity, String)) {
             );
         }
         Some("renewal failed") => {
-            find(Severity::Warning, format!("the certificate cannot be renewed{left}: {why}"));
+            found.note(Severity::Warning, format!("the certificate cannot be renewed{left}: {why}"));
         }
-        Some("ending") => find(Severity::Warning, format!("the certificate ends and was not renewed{left}")),
+        Some("ending") => {
+            found.note(Severity::Warning, format!("the certificate ends and was not renewed{left}"))
+        }
         _ => {}
     }
 }
 
 /// Commits without the VFS waited for no standby: they are in the redo, but not protected as configured.
-fn of_database(database: &Database, now_us: Option<u64>, find: &mut impl FnMut(Severity, String)) {
+fn of_database(database: &Database, now_us: Option<u64>, found: &mut Found) {
     if let (Some(ago_s), Some(commits)) = (database.foreign_lately_s(now_us), database.foreign_commits) {
         let by = database.foreign_names().map_or_else(String::new, |names| format!(", open in {names}"));
         let text = format!(
@@ -222,7 +268,7 @@ fn of_database(database: &Database, now_us: Option<u64>, find: &mut impl FnMut(S
             database.label(),
             figure::seconds(ago_s),
         );
-        find(Severity::Warning, text);
+        found.note(Severity::Warning, text);
     }
 }
 
@@ -230,23 +276,24 @@ fn of_destination(
     destination: &Destination,
     now_us: Option<u64>,
     thresholds: &Thresholds,
-    find: &mut impl FnMut(Severity, String),
+    found: &mut Found,
 ) {
     let name = destination.label();
     if !is_heard(destination, now_us) {
         let state = destination.state.as_deref().unwrap_or(figure::UNKNOWN);
-        find(Severity::Critical, format!("{name}: not connected ({state})"));
+        found.ora(TRANSPORT_ERROR, Severity::Critical, format!("{name}: not connected ({state})"));
     }
-    of_lag(name, "transport lag", transport_lag(destination, now_us), &thresholds.transport, find);
+    of_lag(name, TRANSPORT_LAG, transport_lag(destination, now_us), &thresholds.transport, found);
     if destination.role.as_deref() != Some("far sync") {
         let limits = thresholds.apply.beyond_delay(destination.delay_s);
-        of_lag(name, "apply lag", apply_lag(destination, now_us), &limits, find);
+        of_lag(name, APPLY_LAG, apply_lag(destination, now_us), &limits, found);
     }
     if destination.gap.is_some() {
-        find(Severity::Warning, format!("{name}: logs are missing there and on their way (gap)"));
+        found.note(Severity::Warning, format!("{name}: logs are missing there and on their way (gap)"));
     }
     if let Some(stopped) = destination.stopped_total.filter(|stopped| *stopped > 0) {
-        find(
+        found.ora(
+            APPLY_STOPPED,
             Severity::Critical,
             format!("{name}: redo is not applied to {}", stopped_there(destination, stopped)),
         );
@@ -256,11 +303,11 @@ fn of_destination(
         let databases = databases.iter().filter(|at| at.differing.is_some_and(|pages| pages > 0));
         let names: Vec<_> = databases.filter_map(|at| at.database.as_deref()).collect();
         let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(", ")) };
-        find(Severity::Critical, format!("{name}: {pages} pages{of} differ from those of the primary"));
+        found.note(Severity::Critical, format!("{name}: {pages} pages{of} differ from those of the primary"));
     }
     match destination.standing.as_deref() {
-        Some("degraded") => find(Severity::Warning, format!("{name}: commits no longer wait for it")),
-        Some("new") => find(Severity::Warning, format!("{name}: commits do not wait for it yet")),
+        Some("degraded") => found.note(Severity::Warning, format!("{name}: commits no longer wait for it")),
+        Some("new") => found.note(Severity::Warning, format!("{name}: commits do not wait for it yet")),
         _ => {}
     }
 }
@@ -282,7 +329,7 @@ fn stopped_there(destination: &Destination, total: u64) -> String {
 }
 
 /// Databases whose state does not fit the role of the instance, grouped by state.
-fn of_databases(status: &Status, role: &str, find: &mut impl FnMut(Severity, String)) {
+fn of_databases(status: &Status, role: &str, found: &mut Found) {
     // A failure of the whole instance is reported once.
     if status.failure.is_some() {
         return;
@@ -304,39 +351,39 @@ fn of_databases(status: &Status, role: &str, find: &mut impl FnMut(Severity, Str
             "left out" if role == "primary" => "; decide with `standfast database resolve NAME`",
             _ => "",
         };
-        find(severity, format!("databases in state `{state}`: {count} ({names}){remedy}"));
+        found.note(severity, format!("databases in state `{state}`: {count} ({names}){remedy}"));
     }
     let admitted = status.databases().iter().filter(|at| at.foreign_writers.as_deref() == Some("refusing"));
     let names: Vec<_> = admitted.filter_map(|database| database.name.clone()).collect();
     if let Some(named) = names.get(..names.len().min(NAMES)).filter(|named| !named.is_empty()) {
         let text = "processes without Standfast are not refused yet, because one writes or Standfast cannot take the lock";
-        find(Severity::Warning, format!("{text}: {} ({})", names.len(), named.join(", ")));
+        found.note(Severity::Warning, format!("{text}: {} ({})", names.len(), named.join(", ")));
     }
 }
 
-fn of_standby(status: &Status, thresholds: &Thresholds, find: &mut impl FnMut(Severity, String)) {
+fn of_standby(status: &Status, thresholds: &Thresholds, found: &mut Found) {
     let Some(received) = &status.standby else { return };
     if received.connected != Some(true) {
-        find(Severity::Critical, "not connected to its source".into());
+        found.note(Severity::Critical, "not connected to its source".into());
     }
     let transport = Lag { seconds: received.transport_lag_s, bytes: received.transport_lag_bytes };
-    of_lag("here", "transport lag", transport, &thresholds.transport, find);
+    of_lag("here", TRANSPORT_LAG, transport, &thresholds.transport, found);
     if status.role.as_deref() == Some("standby") {
         let apply = Lag { seconds: received.apply_lag_s, bytes: received.apply_lag_bytes };
         let limits = thresholds.apply.beyond_delay(received.delay_s);
-        of_lag("here", "apply lag", apply, &limits, find);
+        of_lag("here", APPLY_LAG, apply, &limits, found);
     }
     if received.gap.is_some() {
-        find(Severity::Warning, "logs are missing here and on their way (gap)".into());
+        found.note(Severity::Warning, "logs are missing here and on their way (gap)".into());
     }
 }
 
-fn of_lag(name: &str, what: &str, lag: Lag, limits: &Limits, find: &mut impl FnMut(Severity, String)) {
+fn of_lag(name: &str, (what, late, unknown): LagWords, lag: Lag, limits: &Limits, found: &mut Found) {
     match lag.seconds {
-        None => find(Severity::Unknown, format!("{name}: {what} unknown")),
+        None => found.ora(unknown, Severity::Unknown, format!("{name}: {what} unknown")),
         Some(seconds) => match limits.severity(seconds) {
             Severity::Ok => {}
-            severity => find(severity, format!("{name}: {what} {}", figure::seconds(seconds))),
+            severity => found.ora(late, severity, format!("{name}: {what} {}", figure::seconds(seconds))),
         },
     }
 }

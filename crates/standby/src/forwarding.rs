@@ -63,6 +63,14 @@ impl RedoSource for ForwardingSource {
         self.environment.keeper.rights_version()
     }
 
+    fn configuration(&self) -> Option<serde_json::Value> {
+        self.environment.shared_configuration.document()
+    }
+
+    fn configuration_version(&self) -> u64 {
+        self.environment.shared_configuration.changes()
+    }
+
     fn issuer(&self) -> Option<IssuerAt> {
         self.environment.issuer()
     }

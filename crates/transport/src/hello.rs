@@ -105,6 +105,9 @@ pub struct ReceiverHello {
     /// stream.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lists: bool,
+    /// Whether this end keeps the shared configuration.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub configures: bool,
 }
 
 /// The positions of a standby. They do not change until the stream has begun.

@@ -248,7 +248,14 @@ mod tests {
         let standby = identity("oslo", Role::Standby, of);
         resolve(
             &view,
-            &ReceiverHello { standby, positions: Some(positions), sdu_bytes: 0, renews: false, lists: false },
+            &ReceiverHello {
+                standby,
+                positions: Some(positions),
+                sdu_bytes: 0,
+                renews: false,
+                lists: false,
+                configures: false,
+            },
         )
     }
 
@@ -353,6 +360,7 @@ mod tests {
             sdu_bytes: 0,
             renews: false,
             lists: false,
+            configures: false,
         };
         assert_eq!(code(resolve(&primary(FIRST), &hello)), Some(RefuseCode::NotStandby));
         let Verdict::Refuse(replaced) = resolve(&primary(SECOND), &hello) else { panic!("not refused") };

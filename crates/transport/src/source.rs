@@ -59,6 +59,16 @@ pub trait RedoSource: Send + Sync {
         0
     }
 
+    /// The configuration that all instances share, for the standbys to keep; `None`: none is known.
+    fn configuration(&self) -> Option<serde_json::Value> {
+        None
+    }
+
+    /// Changes when [`RedoSource::configuration`] does. Called often: must be cheap.
+    fn configuration_version(&self) -> u64 {
+        0
+    }
+
     fn issuer(&self) -> Option<IssuerAt> {
         None
     }

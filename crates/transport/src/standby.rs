@@ -296,6 +296,10 @@ pub trait ReceiverService: Send + Sync {
     /// The source of an open stream over TLS has sent a new list of members.
     fn endorsed_again(&self, _source: &str, _members: &[MemberRights]) {}
 
+    /// The source of an open stream has sent the configuration that all instances share. `from`: the address of its
+    /// connection, IP:PORT.
+    fn configured(&self, _source: &PeerIdentity, _configuration: serde_json::Value, _from: Option<&str>) {}
+
     /// A stream over TLS has begun; until it ends, certificates can be requested from its source over it.
     fn certificate_channel(&self, _channel: &Arc<CertificateChannel>) {}
 

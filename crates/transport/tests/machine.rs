@@ -188,6 +188,7 @@ impl Receiving {
             clock: Arc::new(time.clone()),
             acks: Outgoing::new(Back(transcript.clone()), None),
             channel: None,
+            from: None,
             gap: None,
         };
         let hello = greeting(mode);
@@ -377,6 +378,7 @@ fn standby_at(end: u64, crc: u32) -> ReceiverHello {
         sdu_bytes: 0,
         renews: false,
         lists: false,
+        configures: false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! An instance under test: its directory, its process, and its command line.
 
-use crate::process::{Finished, Process, await_condition, run};
+use crate::process::{Finished, Process, await_condition, run, run_with_input};
 use crate::programs::Programs;
 use crate::status::Status;
 use crate::{During, Result};
@@ -231,6 +231,15 @@ impl Instance {
     /// When it cannot be started or hangs.
     pub fn run(&self, words: &[&str]) -> Result<Finished> {
         run(self.command(words))
+    }
+
+    /// Runs `standfast WORDS -D DIRECTORY` with the content of this file as its standard input.
+    ///
+    /// # Errors
+    /// When it cannot be started or hangs, or the file cannot be read.
+    pub fn run_with_input(&self, words: &[&str], input: &Path) -> Result<Finished> {
+        let file = std::fs::File::open(input).during(|| format!("open {}", input.display()))?;
+        run_with_input(self.command(words), file.into())
     }
 
     /// Runs `standfast WORDS -D DIRECTORY` with armed fault points, as the value of `STANDFAST_FAULT`.

@@ -183,10 +183,18 @@ impl Finished {
 ///
 /// # Errors
 /// When it cannot be started or takes longer than the limit of 90 s; it is killed then.
-pub fn run(mut command: Command) -> Result<Finished> {
+pub fn run(command: Command) -> Result<Finished> {
+    run_with_input(command, Stdio::null())
+}
+
+/// Runs a program to its end, with this standard input.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_with_input(mut command: Command, input: Stdio) -> Result<Finished> {
     let program = describe(&command);
     die_with_parent(&mut command);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.during(|| format!("start {program}"))?;
     let pid = child.id();
     let (send, receive) = mpsc::channel();

@@ -54,7 +54,7 @@ fn control_requests(seeds: &mut Seeds) -> std::io::Result<()> {
         json!({"op": "resolve", "name": "app.db", "keep": null}),
         json!({"op": "register-logfile", "path": "/srv/arch/1_5.log"}),
         json!({"op": "verify", "database": null, "repair": true, "bytes_per_s": 1_000_000}),
-        json!({"op": "failover", "wait_s": 5, "force": false}),
+        json!({"op": "failover", "wait_s": 5, "immediate": true, "force": false}),
         json!({"op": "apply", "on": true, "no_delay": false}),
         json!({"op": "set-destination", "destination": {"name": "north", "address": "127.0.0.1:7400"}}),
         json!({"op": "protection-mode", "mode": null}),

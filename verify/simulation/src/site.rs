@@ -179,6 +179,7 @@ pub fn paths() -> Paths {
         socket: directory.join("control.sock"),
         ready: directory.join("ready"),
         alert: directory.join("alert.log"),
+        shared_configuration: directory.join("configuration"),
         apply_journal: directory.join("apply.journal"),
         members: vec![directory.join(MEMBER_NAMES[0])],
         archive: directory.join("archive"),

@@ -6,6 +6,7 @@ use standfast_live::Thresholds;
 /// Longest threshold, seconds: a week, like the longest apply delay of a standby.
 const LONGEST_S: u64 = 604_800;
 
+/// `[alert]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlertConfig {

@@ -7,6 +7,7 @@ mod check;
 
 use crate::config::alert_config::AlertConfig;
 use crate::config::destination_config::{self, BrokenRule};
+use crate::config::role_change_config::RoleChangeConfig;
 use serde::{Deserialize, Serialize};
 use standfast_io::Disk;
 use standfast_types::Hint;
@@ -75,6 +76,8 @@ pub struct Config {
     pub snapshot: SnapshotConfig,
     /// Comparisons of standbys with this instance.
     pub verify: VerifyConfig,
+    /// What holds for changes of role.
+    pub role_change: RoleChangeConfig,
     /// What is kept of a database when other content replaces it.
     pub kept: KeptConfig,
     pub http: HttpConfig,

@@ -2,6 +2,7 @@
 
 use crate::config::error::InstanceError;
 use crate::config::settings::Config;
+use crate::context::kept_configuration::KeptConfiguration;
 use crate::context::places::Places;
 use crate::context::session_counts::CountedSessions;
 use crate::context::shared_memory::{self, MemoryReported};
@@ -46,6 +47,8 @@ pub struct Environment {
     pub segment_path: PathBuf,
     /// Certificates, and the rights of members.
     pub keeper: Arc<Keeper>,
+    /// The configuration that all instances share.
+    pub shared_configuration: KeptConfiguration,
     /// Opens a primary whose redo log is damaged, with the redo before this position. It must be the position that the
     /// refusal to open names.
     pub until_scn: Option<Scn>,
@@ -73,6 +76,7 @@ impl Environment {
     ) -> Environment {
         let segment_path = paths.segment(control.instance);
         let keeper = keeper_of(&config, &paths);
+        let shared_configuration = KeptConfiguration::load(disk.clone(), paths.shared_configuration.clone());
         let control = Mutex::new(control);
         let instruments = Arc::default();
         let sessions = Mutex::default();
@@ -85,6 +89,7 @@ impl Environment {
             until_scn: None,
             segment_path,
             keeper,
+            shared_configuration,
             places: Arc::default(),
             instruments,
             offline: Mutex::default(),

@@ -2,6 +2,7 @@
 
 use crate::config::address::completed;
 use crate::config::error::InstanceError;
+use crate::config::shared_configuration::SharedConfiguration;
 use crate::context::environment::Environment;
 use crate::security::clocks;
 use crate::security::members::as_reported;
@@ -171,6 +172,30 @@ impl Environment {
     pub fn note_members(&self, source: &str, reported: &[MemberRights]) {
         if let Err(error) = self.keeper.endorsed(source, reported) {
             self.alert.say(format!("the list of peers cannot be kept: {}", error.in_one_line()));
+        }
+    }
+
+    /// Keeps the shared configuration that the source of a stream has sent, unless it is older than the one here.
+    pub fn keep_configuration(
+        &self,
+        source: &str,
+        configuration: serde_json::Value,
+        from: Option<SocketAddr>,
+    ) {
+        let sent: SharedConfiguration = match serde_json::from_value(configuration) {
+            Ok(sent) => sent,
+            Err(error) => {
+                let what = format!("the shared configuration of `{source}` is not understood here: {error}");
+                let remedy = "install the same release; until then a failover to this instance continues with what it has";
+                self.alert.say(hint::in_one_line(what, Some(remedy)));
+                return;
+            }
+        };
+        let sent = sent.received(from);
+        let is_wanted = |kept: Option<&SharedConfiguration>| kept.is_none_or(|kept| sent.is_newer_than(kept));
+        let stored = self.shared_configuration.change(|kept| is_wanted(kept).then(|| sent.clone()));
+        if let Err(error) = stored {
+            self.alert.say(format!("the shared configuration cannot be kept: {}", error.in_one_line()));
         }
     }
 

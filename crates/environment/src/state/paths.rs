@@ -14,6 +14,8 @@ pub struct Paths {
     pub socket: PathBuf,
     pub ready: PathBuf,
     pub alert: PathBuf,
+    /// The configuration that all instances share.
+    pub shared_configuration: PathBuf,
     pub apply_journal: PathBuf,
     /// Member directories of the redo log.
     pub members: Vec<PathBuf>,
@@ -58,6 +60,7 @@ impl Paths {
             socket: directory.join("control.sock"),
             ready: directory.join("ready"),
             alert: directory.join("alert.log"),
+            shared_configuration: directory.join("configuration"),
             apply_journal: directory.join("apply.journal"),
             members: config.redo.members.iter().map(|member| directory.join(member)).collect(),
             archive: directory.join(&config.redo.archive),

@@ -122,7 +122,7 @@ pub fn is_still_standby(environment: &Environment) -> Result<(), InstanceError> 
     Err(InstanceError::Failed("the control file says otherwise".into()))
 }
 
-/// Makes this standby's directory that of a primary. Call it once the receiver has released the log. `force`: even if
+/// Makes this standby's directory that of a primary. Call it once the receiver has released the log. `immediate`: even if
 /// databases have to stay offline. `handed_over`: by the old primary, whose protection mode continues.
 ///
 /// # Errors
@@ -133,13 +133,13 @@ pub fn become_primary(
     environment: &Arc<Environment>,
     standby: Standby,
     received: &Arc<Mutex<ReceivedLog>>,
-    force: bool,
+    immediate: bool,
     handed_over: bool,
 ) -> Result<FailedOver, InstanceError> {
-    take_over(environment, standby.stop()?, received, force, handed_over)
+    take_over(environment, standby.stop()?, received, immediate, handed_over)
 }
 
-/// Retries, for a while, databases that stopped for a reason that may pass. Also with `force`: space that was freed a
+/// Retries, for a while, databases that stopped for a reason that may pass. Also with `immediate`: space that was freed a
 /// moment ago may keep a database from being left offline.
 fn try_again(environment: &Environment, mut applier: Applier) -> Result<Applier, InstanceError> {
     let until = Instant::now() + TRY_AGAIN;
@@ -176,8 +176,8 @@ fn offline_databases(applier: &Applier) -> Vec<OfflineDatabase> {
         .collect()
 }
 
-fn check_offline(offline: &[OfflineDatabase], force: bool) -> Result<(), InstanceError> {
-    let Some(first) = offline.first().filter(|_| !force) else { return Ok(()) };
+fn check_offline(offline: &[OfflineDatabase], immediate: bool) -> Result<(), InstanceError> {
+    let Some(first) = offline.first().filter(|_| !immediate) else { return Ok(()) };
     let all: Vec<String> = offline.iter().map(OfflineDatabase::text).collect();
     let may_pass = offline.iter().all(|database| database.redo_from.is_some());
     let remedy = match hint::split(&first.reason).1 {
@@ -188,7 +188,7 @@ fn check_offline(offline: &[OfflineDatabase], force: bool) -> Result<(), Instanc
     Err(InstanceError::refused(
         format!("the failover would leave {} of its databases offline: {}", offline.len(), all.join("; ")),
         format!(
-            "{remedy}; `standfast failover --force` takes over without them, and says whether their redo is kept"
+            "{remedy}; `standfast failover --immediate` takes over without them, and says whether their redo is kept"
         ),
     ))
 }
@@ -201,13 +201,13 @@ pub fn take_over(
     environment: &Arc<Environment>,
     applier: Applier,
     received: &Arc<Mutex<ReceivedLog>>,
-    force: bool,
+    immediate: bool,
     handed_over: bool,
 ) -> Result<FailedOver, InstanceError> {
     let received = LentLog(received.clone());
     // Before anything counts as confirmed: a refused standby continues as if nothing had happened.
     let mut applier = try_again(environment, applier)?;
-    check_offline(&offline_databases(&applier), force)?;
+    check_offline(&offline_databases(&applier), immediate)?;
     // Recovery replays up to confirmed: it must not end before what the databases may hold.
     received.confirm_everything()?;
     if let Some(GivenUp { end, to, received }) = received.given_up() {
@@ -234,7 +234,7 @@ pub fn take_over(
         began.elapsed().as_secs_f64()
     ));
     let mut offline = offline_databases(&applier);
-    check_offline(&offline, force)?;
+    check_offline(&offline, immediate)?;
     let kept = applier.redo_still_here();
     let mut differing = Vec::new();
     for found in
@@ -282,7 +282,7 @@ pub fn take_over(
     let records: Vec<&DatabaseRecord> = control.databases.iter().filter(whole).collect();
     let Opening { records, keepers, known, whole_files, unopened } =
         opening_records(environment, &records, &incarnation)?;
-    check_offline(&unopened, force)?;
+    check_offline(&unopened, immediate)?;
     offline.extend(unopened);
     for database in &offline {
         let text = hint::in_one_line(database.text(), Some(&database.remedy()));
@@ -303,6 +303,11 @@ pub fn take_over(
             None
         });
     environment.update_control(|control| {
+        // Commits do not wait for the old primary, which was synchronised when it was the standby: it is gone.
+        let old = control.upstream.as_ref().filter(|_| !handed_over).map(|at| at.primary().to_owned());
+        if let (Some(old), Some(synchronised)) = (old, &mut control.synchronised) {
+            synchronised.remove(&old);
+        }
         control.role = Role::Primary;
         control.upstream = None;
         control.superseded_by = None;

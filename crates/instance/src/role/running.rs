@@ -1,5 +1,6 @@
 //! A running instance in its role, and the requests it serves.
 
+mod changeable;
 mod databases;
 mod destinations;
 mod lags;
@@ -8,8 +9,10 @@ mod open;
 mod protection_mode;
 pub mod role_change;
 mod service;
+mod shared_configuration;
 mod superseded;
 
+use self::changeable::Changeable;
 use crate::role::create;
 use crate::role::failover;
 use crate::role::far_sync::{self, FarSync};
@@ -184,7 +187,8 @@ pub struct Running {
     /// Commands run one at a time.
     commands: Mutex<()>,
     receiver: Mutex<Option<Receiver>>,
-    configured: Mutex<Vec<DestinationConfig>>,
+    /// Settings that commands change while the instance runs.
+    configured: Mutex<Changeable>,
     pub(crate) me: Weak<Running>,
     /// Why the instance stops by itself.
     stops_for: OnceLock<String>,
@@ -220,10 +224,13 @@ impl Running {
         if let Some(why) = &control.fenced {
             return Err(fenced_error(why));
         }
-        let configured = environment.config.destinations.clone();
+        let configured = Changeable {
+            destinations: environment.config.destinations.clone(),
+            role_change: environment.config.role_change,
+        };
         environment.update_control(|control| {
             control.synchronised.get_or_insert_with(|| {
-                configured.iter().map(|destination| destination.name.clone()).collect()
+                configured.destinations.iter().map(|destination| destination.name.clone()).collect()
             });
         })?;
         if let Err(error) = environment.keeper.refresh_members() {
@@ -339,6 +346,10 @@ impl Running {
     }
 
     pub fn configured(&self) -> Vec<DestinationConfig> {
+        self.changeable().destinations
+    }
+
+    fn changeable(&self) -> Changeable {
         self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 

@@ -35,8 +35,6 @@ use standfast_transport::{
 use standfast_types::{Hint, Scn};
 use std::time::{Duration, Instant};
 
-/// How long running write transactions may take to end by default (DrainTimeout).
-pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the standby may take to say whether it is ready, and to receive the end of the redo.
 const ANSWER: Duration = Duration::from_secs(10);
 /// How long the standby may take to apply the redo and become primary.
@@ -90,21 +88,31 @@ enum Outcome {
 
 impl Running {
     /// Hands the role of primary to the destination `target`; see the module. `drain`: how long running write
-    /// transactions may take to end.
+    /// transactions may take to end; `None`: as configured.
     ///
     /// # Errors
     /// When a step failed; the text says which role this instance has then.
-    pub fn switchover(&self, target: &str, drain: Duration) -> Result<SwitchedOver, InstanceError> {
+    pub fn switchover(&self, target: &str, drain: Option<Duration>) -> Result<SwitchedOver, InstanceError> {
         let _one = self.one_command();
         let primary = self.open_primary()?;
         let target = self.find_target(&primary, target)?;
         step_down::prepare(&self.environment, self.is_ready(&target)?)?;
         self.environment.alert.say(format!("switchover to `{}` begins", target.name()));
         let began = Instant::now();
-        match primary.threads.end_redo(drain)? {
+        match primary.threads.end_redo(drain.unwrap_or(self.role_change().drain_timeout()))? {
             Ok(end) => self.hand_over(&primary, &target, &end, began),
             Err(error) => Err(self.primary_again(&primary, &error)),
         }
+    }
+
+    /// Checks, here and at the standby, what a switchover to `target` needs. Changes nothing.
+    ///
+    /// # Errors
+    /// Why a switchover would be refused.
+    pub(crate) fn check_switchover(&self, target: &str) -> Result<(), InstanceError> {
+        let primary = self.open_primary()?;
+        let target = self.find_target(&primary, target)?;
+        self.is_ready(&target).map(drop)
     }
 
     /// Finds the destination and checks what can be checked here.
@@ -144,6 +152,7 @@ impl Running {
             protection_mode: environment.control().protection_mode,
             bystanders: configured
                 .iter()
+                .filter(|_| self.role_change().bystanders_follow)
                 .filter(shipped)
                 .filter(|at| at.name != name)
                 .map(bystander)

@@ -123,8 +123,10 @@ impl Running {
         let own = &self.environment.config.instance.name;
         let others = wish.bystanders.iter().filter(|at| at.name != *own);
         let all: Vec<&Bystander> = std::iter::once(&old).chain(others).collect();
-        self.change_destinations(|configured| {
-            all.iter().for_each(|at| configure(configured, at));
+        let _one = self.one_command();
+        self.change_settings(|changeable| {
+            self.continue_configuration(changeable);
+            all.iter().for_each(|at| configure(&mut changeable.destinations, at));
             Ok(())
         })?;
         self.environment.update_control(|control| {

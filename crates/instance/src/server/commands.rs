@@ -5,8 +5,8 @@ use crate::observe::snapshots::Snapshots;
 use crate::observe::status::{status, word};
 use crate::role::drain;
 use crate::role::running::Running;
+use crate::role::running::role_change::FailoverOptions;
 use crate::role::serving::Serving;
-use crate::role::switchover;
 use crate::role::verification::Wanted;
 use crate::server::answer::{
     CertificateRenewed, Checkpointed, DestinationCleared, DestinationListed, DestinationSet, FailedOver,
@@ -85,13 +85,12 @@ impl Instance {
                 running.control_apply(on, no_delay)?;
                 json!(if on { "apply started" } else { "apply stopped" })
             }
-            Request::Failover { wait_s, force } => {
+            Request::Failover { wait_s, immediate, force } => {
                 let timeout = wait_s.map_or(drain::TIMEOUT, Duration::from_secs);
-                json!(FailedOver::from(running.failover(timeout, force)?))
+                json!(FailedOver::from(running.failover(FailoverOptions { timeout, immediate, force })?))
             }
             Request::Switchover { to, drain_s } => {
-                let drain = drain_s.map_or(switchover::DRAIN_TIMEOUT, Duration::from_secs);
-                let done = running.switchover(&to, drain)?;
+                let done = running.switchover(&to, drain_s.map(Duration::from_secs))?;
                 json!(SwitchedOver {
                     primary: done.primary,
                     branch: done.branch,
@@ -117,6 +116,14 @@ impl Instance {
                 json!(DestinationSet { destination: name, found: None })
             }
             Request::ListDestinations => json!(listed(running)),
+            Request::Configuration => json!(running.environment.shared_configuration.get()),
+            Request::SetProperty { member, property, value } => {
+                json!(running.set_property(member.as_deref(), &property, value.as_deref())?)
+            }
+            Request::ReadyToTakeOver { name } => {
+                running.check_switchover(&name)?;
+                json!("ready")
+            }
             Request::ProtectionMode { mode } => {
                 mode.map_or(Ok(()), |mode| running.set_protection_mode(mode))?;
                 let (mode, level) = running.protection();

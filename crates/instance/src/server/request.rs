@@ -85,6 +85,9 @@ pub enum Request {
         wait_s: Option<u64>,
         /// Even if databases have to be excluded.
         #[serde(default)]
+        immediate: bool,
+        /// Even if the primary is alive.
+        #[serde(default)]
         force: bool,
     },
     /// Hand the role of primary to a standby.
@@ -115,6 +118,22 @@ pub enum Request {
         state: State,
     },
     ListDestinations,
+    /// The configuration that all instances share, as this one has it.
+    Configuration,
+    /// Set a property of that configuration.
+    SetProperty {
+        /// Whose; `None`: one of the configuration itself.
+        #[serde(default)]
+        member: Option<String>,
+        property: String,
+        /// `None`: its default.
+        #[serde(default)]
+        value: Option<String>,
+    },
+    /// Ask a standby whether it can take over in a switchover.
+    ReadyToTakeOver {
+        name: String,
+    },
     /// Show or change the protection mode.
     ProtectionMode {
         /// New mode; `None`: only show it.
@@ -163,6 +182,7 @@ impl Request {
             | Request::Kept
             | Request::Verification
             | Request::ListDestinations
+            | Request::Configuration
             | Request::ProtectionMode { mode: None } => ControlRight::Look,
             Request::Snapshot
             | Request::Stop
@@ -178,6 +198,8 @@ impl Request {
             | Request::Failover { .. }
             | Request::Switchover { .. }
             | Request::Apply { .. }
+            | Request::SetProperty { .. }
+            | Request::ReadyToTakeOver { .. }
             | Request::SetDestination { .. }
             | Request::ClearDestination { .. }
             | Request::SetDestinationState { .. }

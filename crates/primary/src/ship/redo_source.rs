@@ -86,6 +86,14 @@ impl RedoSource for PrimarySource {
         self.environment.keeper.rights_version()
     }
 
+    fn configuration(&self) -> Option<serde_json::Value> {
+        self.environment.shared_configuration.document()
+    }
+
+    fn configuration_version(&self) -> u64 {
+        self.environment.shared_configuration.changes()
+    }
+
     fn issuer(&self) -> Option<IssuerAt> {
         self.environment.issuer()
     }

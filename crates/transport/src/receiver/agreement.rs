@@ -84,7 +84,7 @@ impl Agreement {
     /// lists.
     pub fn answer(&self, sdu_bytes: u32, lists: bool) -> ReceiverHello {
         let (standby, positions) = (self.service.followed(), Some(self.positions));
-        ReceiverHello { standby, positions, sdu_bytes, renews: lists, lists }
+        ReceiverHello { standby, positions, sdu_bytes, renews: lists, lists, configures: true }
     }
 
     /// Takes the sender's decision, the frame after the answer: truncates the log and begins the stream.

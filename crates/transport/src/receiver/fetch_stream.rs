@@ -41,7 +41,14 @@ struct Fetching {
 
 /// The answer to an archiver of a gap that is open here.
 pub fn archiver_answer(service: &dyn ReceiverService, sdu_bytes: u32) -> ReceiverHello {
-    ReceiverHello { standby: service.identity(), positions: None, sdu_bytes, renews: false, lists: false }
+    ReceiverHello {
+        standby: service.identity(),
+        positions: None,
+        sdu_bytes,
+        renews: false,
+        lists: false,
+        configures: false,
+    }
 }
 
 impl FetchStream {

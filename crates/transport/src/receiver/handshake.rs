@@ -147,6 +147,7 @@ impl Greeting<'_> {
                 sdu_bytes: 0,
                 renews: false,
                 lists: false,
+                configures: false,
             };
             self.writer
                 .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)

@@ -39,7 +39,8 @@ pub(super) fn receive(
     let channel = open_channel(shared, stream, hello, &acks);
     let gap = gap.map(|fetch| Box::new(Filling { shared, fetch: fetch.clone() }) as Box<dyn GapBefore>);
     let (service, counts, clock) = (shared.service.clone(), shared.counts.clone(), shared.clock.clone());
-    let site = StreamSite { service, counts, clock, acks, channel, gap };
+    let from = stream.peer_addr().map(|at| at.to_string());
+    let site = StreamSite { service, counts, clock, acks, channel, from, gap };
     let mut machine = ReceiverStream::new(site, hello, start);
     let mut timeout = net_timeout;
     loop {

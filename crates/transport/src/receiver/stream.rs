@@ -18,6 +18,7 @@ use crate::error::{Refusal, RefuseCode, StageError, TransportError};
 use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, HELLO_BYTES_MAX};
 use crate::hello::{self, SenderHello};
+use crate::identity::PeerIdentity;
 use crate::packing::Unpacker;
 use crate::redo::LogSwitch;
 use crate::rights::{MemberRights, Right};
@@ -45,6 +46,8 @@ pub struct StreamSite<'a> {
     pub acks: Outgoing,
     /// Beside the redo; `None` over plain TCP.
     pub channel: Option<OpenChannel>,
+    /// Address of the source's connection, IP:PORT.
+    pub from: Option<String>,
     /// The gap before the begin of the stream.
     pub gap: Option<Box<dyn GapBefore + 'a>>,
 }
@@ -62,8 +65,8 @@ pub trait GapBefore: Send {
 
 pub struct ReceiverStream<'a> {
     site: StreamSite<'a>,
-    /// Name of the source; proved over TLS.
-    source: String,
+    /// Proved over TLS.
+    source: PeerIdentity,
     net_timeout: Duration,
     /// When the newest bytes came.
     heard: Instant,
@@ -103,7 +106,7 @@ impl<'a> ReceiverStream<'a> {
         let (now, now_us) = (site.clock.now(), site.clock.unix_us());
         ReceiverStream {
             site,
-            source: hello.source.name.clone(),
+            source: hello.source.clone(),
             net_timeout: hello.net_timeout(),
             heard: now,
             quiet: false,
@@ -238,6 +241,7 @@ impl<'a> ReceiverStream<'a> {
                 return self.certificate(frame).map(|()| Item::Aside);
             }
             FrameKind::Members => return self.members(frame).map(|()| Item::Aside),
+            FrameKind::Configuration => return self.configuration(frame).map(|()| Item::Aside),
             other => return Err(protocol(&format!("{other:?} in the middle of a stream"))),
         };
         if header.a != expected.0 {
@@ -263,7 +267,7 @@ impl<'a> ReceiverStream<'a> {
     fn may_send_still(&mut self) -> Result<(), TransportError> {
         let version = self.site.service.rights_version();
         if self.site.channel.is_some() && self.rights != version {
-            self.site.service.authorise(&self.source, Right::Send)?;
+            self.site.service.authorise(&self.source.name, Right::Send)?;
             self.rights = version;
         }
         Ok(())
@@ -278,7 +282,15 @@ impl<'a> ReceiverStream<'a> {
             return Err(protocol("Members that are too many"));
         }
         let members: Vec<MemberRights> = hello::decode(frame)?;
-        self.site.service.endorsed_again(&self.source, &members);
+        self.site.service.endorsed_again(&self.source.name, &members);
+        Ok(())
+    }
+
+    fn configuration(&self, frame: &Frame<'_>) -> Result<(), TransportError> {
+        if frame.payload.len() > HELLO_BYTES_MAX {
+            return Err(protocol("a Configuration that is too large"));
+        }
+        self.site.service.configured(&self.source, hello::decode(frame)?, self.site.from.as_deref());
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use super::current::AckSide;
 use super::failure::Ended;
 use super::gap;
-use super::listing::Listing;
+use super::listing::{Listing, SentConfiguration};
 use super::shared::Shared;
 use crate::framing::FramingError;
 use standfast_instruments::{Event, waiting};
@@ -67,8 +67,9 @@ impl Ticks {
 
 fn read_acks(shared: &Shared, acks: AckSide, clock: &mut Ticks) -> Ended {
     // The channel for certificates closes when this function returns.
-    let AckSide { mut reader, mut acks, listed, takes_lists } = acks;
+    let AckSide { mut reader, mut acks, listed, takes_lists, takes_configuration } = acks;
     let mut listing = Listing::new(reader.inner().clone(), listed, takes_lists);
+    let mut configuration = takes_configuration.then(|| SentConfiguration::new(reader.inner().clone()));
     // Reads end with every tick. If the timeout cannot be set, the socket is dead and the read reports it.
     let _ = reader.inner().set_read_timeout(Some(clock.apart));
     loop {
@@ -86,6 +87,9 @@ fn read_acks(shared: &Shared, acks: AckSide, clock: &mut Ticks) -> Ended {
         }
         if shared.stopping() {
             return Ended::Lost("the sender is stopped".into());
+        }
+        if let Some(configuration) = &mut configuration {
+            configuration.look(shared);
         }
         if let Some(ended) = clock.tick(shared).or_else(|| listing.look(shared)) {
             return ended;

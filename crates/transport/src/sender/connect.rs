@@ -73,7 +73,10 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<(Agreed, AckSide), F
     writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, agreed.start()).map_err(&greet)?;
     let acks = agreed.acks(open_channel(shared, stream, peer.renews));
     let listed = agreed.listed.clone();
-    Ok((agreed, AckSide { reader, acks, listed, takes_lists: peer.lists }))
+    Ok((
+        agreed,
+        AckSide { reader, acks, listed, takes_lists: peer.lists, takes_configuration: peer.configures },
+    ))
 }
 
 /// Opens the channel over which both ends request and grant certificates beside the acknowledgements. TLS only.

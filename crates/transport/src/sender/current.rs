@@ -15,6 +15,8 @@ pub(super) struct AckSide {
     pub(super) listed: Vec<MemberRights>,
     /// The destination accepts a changed list over the stream.
     pub(super) takes_lists: bool,
+    /// The destination keeps the shared configuration.
+    pub(super) takes_configuration: bool,
 }
 
 /// The connection as the two threads share it: the feeder makes it and sets `reader`; the ack reader takes `reader`,

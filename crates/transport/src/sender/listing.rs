@@ -1,5 +1,5 @@
-//! The rights of members as reported to the destination of an open stream, and whether that destination may still
-//! receive redo.
+//! What the destination of an open stream is told beside the redo: the rights of members, and the configuration that all
+//! instances share. Also whether that destination may still receive redo.
 
 use super::failure::Ended;
 use super::shared::Shared;
@@ -59,5 +59,32 @@ impl Listing {
         // If it cannot be sent, the stream is dead, and its own threads find that out.
         let _ = shared.send_beside(&self.stream, &frame);
         None
+    }
+}
+
+/// The shared configuration as sent over an open stream.
+pub(super) struct SentConfiguration {
+    stream: LinkEnd,
+    /// [`crate::RedoSource::configuration_version`] of what was sent last.
+    version: Option<u64>,
+}
+
+impl SentConfiguration {
+    pub fn new(stream: LinkEnd) -> SentConfiguration {
+        SentConfiguration { stream, version: None }
+    }
+
+    /// Sends the configuration if it has changed.
+    pub fn look(&mut self, shared: &Shared) {
+        let version = shared.source.configuration_version();
+        if self.version.replace(version) == Some(version) {
+            return;
+        }
+        // One that does not fit into a frame is not sent: the destination keeps what it has.
+        let configuration = shared.source.configuration();
+        if let Some(frame) = configuration.and_then(|all| encode(FrameKind::Configuration, 0, &all)) {
+            // If it cannot be sent, the stream is dead, and its own threads find that out.
+            let _ = shared.send_beside(&self.stream, &frame);
+        }
     }
 }

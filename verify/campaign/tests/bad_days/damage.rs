@@ -100,9 +100,9 @@ fn failover_excludes_and_reports_a_database_that_lacks_redo() {
     application.run(INSERT);
     await_stopped(&primary);
     primary.kill();
-    let refused = ["would leave 1 of its databases offline", "is not in database app.db", "--force"];
+    let refused = ["would leave 1 of its databases offline", "is not in database app.db", "--immediate"];
     refuses(&standby, &["failover"], 3, &refused);
-    let forced = standby.run(&["failover", "--force"]).unwrap();
+    let forced = standby.run(&["failover", "--immediate"]).unwrap();
     assert_eq!(forced.code, 6, "{}{}", forced.stdout, forced.stderr);
     assert!(forced.stderr.contains("warning: OFFLINE"), "{}", forced.stderr);
     let alerts = standby.alerts();

@@ -1,5 +1,6 @@
 //! Destinations other than a single SYNC AFFIRM standby.
 
+use crate::shared_configuration::await_configuration;
 use crate::support::{INSERT, Place, TIMEOUT, add_destination, await_alert, await_status, must, start};
 use crate::writers::Writers;
 use standfast_campaign::instance::Instance;
@@ -49,6 +50,9 @@ fn either_standby_takes_over_with_all_acknowledged_commits() {
     add_destination(&primary, &north, &["--mode", "sync-affirm", "--on-timeout", "stall"]);
     add_destination(&primary, &east, &["--mode", "fastsync", "--on-timeout", "stall"]);
     await_status(&primary, "both standbys follow", |status| both_stream(status) && status.settled());
+    // Each takes over by itself: neither follows the other.
+    must(&primary, &["dg", "edit configuration set property BystandersFollowRoleChange = NONE"]);
+    await_configuration(&primary, &east);
     let writers = Writers::start(&place, &database, 4);
     for _ in 0..3 {
         writers.await_progress();

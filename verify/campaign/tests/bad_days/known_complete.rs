@@ -137,7 +137,7 @@ fn failover_without_any_database_names_each_excluded_one() {
     primary.kill();
     let refused = standby.run(&["failover"]).unwrap();
     assert_eq!(refused.code, 3, "{}", refused.stderr);
-    let finished = standby.run(&["failover", "--force", "--json"]).unwrap();
+    let finished = standby.run(&["failover", "--immediate", "--json"]).unwrap();
     assert_eq!(finished.code, 6, "{}", finished.stderr);
     let answer: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
     for name in ["app.db", "other.db"] {

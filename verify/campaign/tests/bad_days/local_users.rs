@@ -119,8 +119,10 @@ pub fn administering() -> Vec<Value> {
         json!({ "op": "snapshot" }),
         json!({ "op": "verify", "database": null, "repair": true, "bytes_per_s": null }),
         json!({ "op": "apply", "on": false, "no_delay": false }),
-        json!({ "op": "failover", "wait_s": 0, "force": true }),
+        json!({ "op": "failover", "wait_s": 0, "immediate": true, "force": true }),
         json!({ "op": "switchover", "to": "oslo", "drain_s": 1 }),
+        json!({ "op": "set-property", "member": null, "property": "DrainTimeout", "value": "1" }),
+        json!({ "op": "ready-to-take-over", "name": "oslo" }),
         json!({ "op": "stop" }),
     ]
 }
@@ -133,6 +135,7 @@ pub fn looking() -> Vec<Value> {
         json!({ "op": "observe" }),
         json!({ "op": "view", "name": "v$database" }),
         json!({ "op": "list-destinations" }),
+        json!({ "op": "configuration" }),
         json!({ "op": "kept" }),
         json!({ "op": "verification" }),
         json!({ "op": "protection-mode", "mode": null }),

@@ -175,7 +175,7 @@ fn standby_log_groups_and_members_change_before_its_failover() {
     assert_same(&primary, &standby, &database);
     let sizes: Vec<u64> = numbers_and_sizes(&standby).iter().map(|(number, _)| *number).collect();
     assert_eq!(sizes, [1, 2, 3, 5]);
-    must(&standby, &["failover"]);
+    must(&standby, &["failover", "--force"]);
     let online = groups(&standby);
     assert!(online.iter().all(|group| group["members"].as_array().unwrap().len() == 2), "{online:?}");
 }

@@ -46,8 +46,18 @@ fn database_removed_at_the_standby_is_offline_at_both_ends() {
         let (code, line) = check(instance);
         assert!(code == 2 && line.contains("app.db"), "{code} {line}");
     }
-    refuses(&standby, &["failover"], 3, &["would leave 1 of its databases offline", "app.db", "--force"]);
-    assert_eq!(standby.run(&["failover", "--force"]).unwrap().code, 6, "{}", standby.last_words());
+    refuses(
+        &standby,
+        &["failover", "--force"],
+        3,
+        &["would leave 1 of its databases offline", "app.db", "--immediate"],
+    );
+    assert_eq!(
+        standby.run(&["failover", "--force", "--immediate"]).unwrap().code,
+        6,
+        "{}",
+        standby.last_words()
+    );
     assert!(standby.alerts().contains("database app.db is offline"), "{}", standby.alerts());
     let (code, line) = check(&standby);
     assert!(code == 2 && line.contains("app.db"), "{code} {line}");

@@ -66,7 +66,7 @@ fn probes_follow_the_role_through_switchover_and_failover() {
     await_role(&beta, "primary");
     await_status(&north, "it follows", |status: &Status| status.streams() && status.settled());
     // A failover while the primary lives: it is fenced once the two meet, and serves nothing.
-    must(&south, &["failover", "--wait", "0"]);
+    must(&south, &["failover", "--force"]);
     await_role(&alpha, "primary");
     await_status(&north, "it is fenced", |status| status.text("/state") == "fenced");
     assert_eq!(probe(&beta, "/primary"), (503, "fenced: another instance is the primary".into()));

@@ -364,7 +364,7 @@ fn replaced_primary_becomes_a_standby_by_itself_where_that_is_configured() {
     pair.assert_same();
     await_rows(&pair.database, 9);
     // A failover while the primary runs: it becomes a standby without a restart.
-    must(&pair.south, &["failover", "--wait", "0"]);
+    must(&pair.south, &["failover", "--force"]);
     await_status(&pair.south, "the old primary follows", follows);
     assert_eq!(pair.north.status().unwrap().role(), "standby");
     pair.place.insert(&pair.database, 2);

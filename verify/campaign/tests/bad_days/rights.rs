@@ -16,7 +16,7 @@ const NOT_ACCEPTED: &str = "which is not accepted: `reports` may not become prim
 /// Fails over an instance although its family does not allow it, as its operator or an attacker there could.
 fn seize(instance: &Instance, name: &str) {
     must(instance, &["cert", "allow", name]);
-    must(instance, &["failover"]);
+    must(instance, &["failover", "--force"]);
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn fence_is_not_lifted_while_another_primary_is_open() {
     let more = [&["--on-timeout", "degrade"], &QUICK[..]].concat();
     let (mut south, mut north, database) = place.pair(&more);
     refuses(&south, &["fence", "lift", "--yes"], 3, &["the instance runs", "standfast stop"]);
-    must(&north, &["failover"]);
+    must(&north, &["failover", "--force"]);
     await_status(&south, "it is fenced", |status| status.text("/state") == "fenced");
     south.stop().unwrap();
     refuses(&south, &["fence", "lift", "--yes"], 3, &["`north`", "open as primary, of incarnation 2"]);

@@ -60,6 +60,35 @@ fn only_a_standby_can_take_over() {
 }
 
 #[test]
+fn failover_is_refused_while_the_primary_is_heard() {
+    let place = Place::new("failover-heard");
+    let (mut primary, standby, database) = place.pair(&[]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    let printed = ["`south`, is alive", "standfast switchover north", "failover --force"];
+    refuses(&standby, &["failover"], 3, &printed);
+    await_status(&primary, "nothing has changed", |status| status.streams() && status.settled());
+    application.run(INSERT);
+    // One that stands still is not heard. When it continues, it is told.
+    primary.process().unwrap().freeze(true);
+    must(&standby, &["failover"]);
+    primary.process().unwrap().freeze(false);
+    await_status(&primary, "it is fenced", |status| status.text("/state") == "fenced");
+    assert_eq!(rows(&standby.standby_database("app.db")), 3);
+    primary.kill();
+}
+
+#[test]
+fn forced_failover_takes_over_from_a_primary_that_is_alive() {
+    let place = Place::new("failover-forced");
+    let (primary, standby, database) = place.pair(&[]);
+    place.application(&database).run(INSERT);
+    assert_eq!(standby.run(&["failover", "--force"]).unwrap().code, 0);
+    await_status(&primary, "it is fenced", |status| status.text("/state") == "fenced");
+    assert_eq!(rows(&standby.standby_database("app.db")), 2);
+}
+
+#[test]
 fn standby_takes_over_with_everything_and_fences_old_primary() {
     let place = Place::new("failover");
     let (mut primary, mut standby, database) = place.pair(&["--on-timeout", "stall"]);
@@ -204,7 +233,7 @@ fn failed_failover_leaves_a_working_standby_and_is_repeatable() {
     std::fs::create_dir(&in_the_way).unwrap();
     for round in 0..2 {
         let words = ["control", "still a standby", "hint: ", "standfast failover"];
-        refuses(&standby, &["failover"], 1, &words);
+        refuses(&standby, &["failover", "--force"], 1, &words);
         let status = standby.status().unwrap();
         assert_eq!(status.role(), "standby", "round {round}: {}", status.json());
         // It receives and applies again.
@@ -259,13 +288,18 @@ fn checkpoint_that_fails_once_in_a_failover_is_retried() {
 fn a_failover_is_refused_while_a_database_cannot_be_written() {
     let place = Place::new("failover-full");
     let (mut standby, copy) = behind(&place, "apply-commit=ENOSPC@1+,recovery-apply=ENOSPC@2+");
-    let printed =
-        ["would leave 1 of its databases offline", "app.db", "No space left", "still a standby", "--force"];
+    let printed = [
+        "would leave 1 of its databases offline",
+        "app.db",
+        "No space left",
+        "still a standby",
+        "--immediate",
+    ];
     refuses(&standby, &["failover"], 3, &printed);
     let status = standby.status().unwrap();
     assert_eq!(status.role(), "standby");
     // The volume is still full, and the operator fails over without the database.
-    let forced = standby.run(&["failover", "--force"]).unwrap();
+    let forced = standby.run(&["failover", "--immediate"]).unwrap();
     assert_eq!(forced.code, 6, "{}{}", forced.stdout, forced.stderr);
     for word in ["warning: OFFLINE", "app.db", "its redo is kept from SCN"] {
         assert!(forced.stderr.contains(word), "{}", forced.stderr);

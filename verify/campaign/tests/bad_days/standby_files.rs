@@ -45,7 +45,8 @@ fn assert_stopped(place: &Place, primary: &Instance, standby: &Instance, databas
         assert!(reported.stdout.contains("app.db"), "{}{}", reported.stdout, reported.stderr);
     }
     place.application(database).run(INSERT);
-    refuses(standby, &["failover"], 3, &["would leave 1 of its databases offline", "app.db", "--force"]);
+    let printed = ["would leave 1 of its databases offline", "app.db", "--immediate"];
+    refuses(standby, &["failover", "--force"], 3, &printed);
     must(primary, &["unprotect", "app.db"]);
     must(primary, &["protect", &database.to_string_lossy()]);
     place.application(database).run(INSERT);

@@ -167,6 +167,7 @@ impl ReceiverEnd {
                     clock: Arc::new(self.time.clone()),
                     acks: Outgoing::new(self.end.clone(), log.cascade_limit()),
                     channel: None,
+                    from: None,
                     gap,
                 };
                 let mut stream = Box::new(ReceiverStream::new(site, &hello, &start));

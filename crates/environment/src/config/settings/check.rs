@@ -3,6 +3,7 @@
 use super::{Config, ConfigError, TlsSetting};
 use crate::config::address::{ADDRESS_RULE, NAME_RULE, is_address, is_name};
 use crate::config::destination_config;
+use crate::config::role_change_config::RoleChangeConfig;
 use std::path::{Path, PathBuf};
 
 impl Config {
@@ -143,6 +144,10 @@ impl Config {
         }
         if self.verify.bytes_per_s < 65_536 {
             return fail("verify.bytes_per_s", self.verify.bytes_per_s.to_string(), "65536 or more");
+        }
+        let drain_s = self.role_change.drain_timeout_s;
+        if drain_s > RoleChangeConfig::DRAIN_TIMEOUT_MAX_S {
+            return fail("role_change.drain_timeout_s", drain_s.to_string(), "0 to 3600 seconds");
         }
         if !(1..=3650).contains(&self.kept.days) {
             return fail("kept.days", self.kept.days.to_string(), "1 to 3650 days");

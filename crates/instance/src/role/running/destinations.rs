@@ -1,5 +1,6 @@
 //! The senders of a primary or a standby, and changes of their configuration.
 
+use super::changeable::Changeable;
 use super::{Running, RunningPrimary};
 use standfast_documents::status::LocalDestination;
 use standfast_environment::config::error::InstanceError;
@@ -50,18 +51,26 @@ impl Running {
         &self,
         change: impl FnOnce(&mut Vec<DestinationConfig>) -> Result<(), InstanceError>,
     ) -> Result<(), InstanceError> {
-        let mut configured = self.configured();
-        change(&mut configured)?;
-        crate::role::protection::check(self.environment.control().protection_mode, &configured)?;
+        self.change_settings(|changeable| change(&mut changeable.destinations))
+    }
+
+    pub(crate) fn change_settings(
+        &self,
+        change: impl FnOnce(&mut Changeable) -> Result<(), InstanceError>,
+    ) -> Result<(), InstanceError> {
+        let mut changeable = self.changeable();
+        change(&mut changeable)?;
+        crate::role::protection::check(self.environment.control().protection_mode, &changeable.destinations)?;
         let mut config = self.environment.config.clone();
-        config.destinations = configured;
+        (config.destinations, config.role_change) = (changeable.destinations, changeable.role_change);
         let path = self.environment.paths.directory.join(CONFIG_FILE);
         let config = Config::parse(&config.to_toml(), &path)?;
         config
             .store(self.environment.disk.as_ref(), &self.environment.paths.directory)
             .map_err(InstanceError::io("write the configuration", &path))?;
         let names: BTreeSet<String> = config.destinations.iter().map(|at| at.name.clone()).collect();
-        *self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = config.destinations;
+        *self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
+            Changeable { destinations: config.destinations, role_change: config.role_change };
         // A destination that is configured again later counts as new.
         self.environment.update_control(|control| {
             if let Some(synchronised) = &mut control.synchronised {
@@ -70,6 +79,7 @@ impl Running {
         })?;
         if let Some(primary) = self.primary() {
             self.restart_destinations(&primary)?;
+            self.share_configuration();
         }
         self.forwarding().map_or(Ok(()), |forwarding| forwarding.configure(&self.configured()))
     }

@@ -142,6 +142,7 @@ impl Running {
         }
         *mode = Mode::Primary(Arc::new(opened));
         drop(mode);
+        self.share_configuration();
         environment.alert.say(format!("primary opened at SCN {}", shared.buffer.captured()));
         late::open_in_turn(&self.me, late).map_err(InstanceError::io(
             "begin the thread that opens late databases in",

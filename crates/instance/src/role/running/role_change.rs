@@ -2,7 +2,7 @@
 
 use super::{Mode, Running, RunningStandby};
 use crate::role::failover::{self, OfflineDatabase};
-use crate::role::far_sync;
+use crate::role::{drain, far_sync};
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::state::control::Role;
 use standfast_environment::state::descriptors;
@@ -10,6 +10,23 @@ use standfast_standby::known_complete;
 use standfast_transport::Right;
 use standfast_types::{Hint, Scn};
 use std::time::{Duration, Instant};
+
+/// How an operator wants a failover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailoverOptions {
+    /// How long to wait for redo that the source still has.
+    pub timeout: Duration,
+    /// Even if databases have to be excluded.
+    pub immediate: bool,
+    /// Even if the primary is alive.
+    pub force: bool,
+}
+
+impl Default for FailoverOptions {
+    fn default() -> Self {
+        FailoverOptions { timeout: drain::TIMEOUT, immediate: false, force: false }
+    }
+}
 
 pub struct TakenOver {
     pub branch: Scn,
@@ -24,26 +41,44 @@ pub struct TakenOver {
 }
 
 impl Running {
-    /// Makes this standby the primary, including what its source still has if that arrives within `timeout`. `force`:
-    /// even if databases have to be excluded.
+    /// Makes this standby the primary, including what its source still has.
     ///
     /// # Errors
-    /// When this is not a standby, when the failover cannot be completed, or when a database would be excluded; see
-    /// [`failover`].
-    pub fn failover(&self, timeout: Duration, force: bool) -> Result<TakenOver, InstanceError> {
+    /// When this is not a standby, when the failover cannot be completed, when a database would be excluded, or when the
+    /// primary is heard; see [`failover`].
+    pub fn failover(&self, options: FailoverOptions) -> Result<TakenOver, InstanceError> {
+        let FailoverOptions { timeout, immediate, force } = options;
         self.check_right()?;
+        if !force {
+            self.refuse_while_heard()?;
+        }
         let known = self.known_complete();
         let drained = self.drain(timeout);
-        let TakenOver { branch, offline, differing, .. } = self.promote(force, false)?;
+        if let Err(error) = self.continue_as_primary() {
+            self.environment.alert.say(format!(
+                "failover: the standbys of the old primary cannot be configured here: {}",
+                error.in_one_line()
+            ));
+        }
+        let TakenOver { branch, offline, differing, .. } = self.promote(immediate, false)?;
         Ok(TakenOver { branch, drained, known, offline, differing })
     }
 
-    /// Makes this standby the primary with what is here. `force`: even if databases have to be excluded. `handed_over`:
+    /// Configures what the new primary ships to. Commits wait for none of them before it has caught up.
+    fn continue_as_primary(&self) -> Result<(), InstanceError> {
+        let _one = self.one_command();
+        self.change_settings(|changeable| {
+            self.continue_configuration(changeable);
+            Ok(())
+        })
+    }
+
+    /// Makes this standby the primary with what is here. `immediate`: even if databases have to be excluded. `handed_over`:
     /// by the old primary, whose protection mode continues.
     ///
     /// # Errors
     /// Those of [`Running::failover`].
-    pub(crate) fn promote(&self, force: bool, handed_over: bool) -> Result<TakenOver, InstanceError> {
+    pub(crate) fn promote(&self, immediate: bool, handed_over: bool) -> Result<TakenOver, InstanceError> {
         let mut mode = self.mode();
         match &*mode {
             Mode::Standby(_) => descriptors::check_failover(self.environment.control().databases.len())?,
@@ -69,7 +104,7 @@ impl Running {
         // Before everything received counts as confirmed: its last record may be incomplete, and destinations must not
         // treat that as confirmed.
         forwarding.stop();
-        let done = failover::become_primary(&self.environment, standby, &log, force, handed_over);
+        let done = failover::become_primary(&self.environment, standby, &log, immediate, handed_over);
         drop(log);
         let done = done.map_err(|error| self.standby_again(&error))?;
         if let Err(error) = self.open_as_primary() {

@@ -95,6 +95,15 @@ impl ReceiverService for Service {
         self.environment.note_members(source, members);
     }
 
+    fn configured(
+        &self,
+        source: &transport::PeerIdentity,
+        configuration: serde_json::Value,
+        from: Option<&str>,
+    ) {
+        self.environment.keep_configuration(&source.name, configuration, from.and_then(|at| at.parse().ok()));
+    }
+
     fn certificate_channel(&self, channel: &Arc<transport::CertificateChannel>) {
         self.environment.keeper.note_channel(channel);
     }

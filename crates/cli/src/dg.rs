@@ -1,0 +1,315 @@
+//! `standfast dg`: the configuration of all members and the changes of their roles, in the commands of DGMGRL.
+//!
+//! Each command is one request to the instance in the directory. The primary changes the configuration; any member shows it.
+
+mod command;
+mod members;
+mod text;
+mod validate;
+
+use crate::role_change;
+use command::{Command, State, parse};
+use members::{Shown, Standing};
+use serde_json::json;
+use standfast_documents::Status;
+use standfast_environment::InstanceError;
+use standfast_environment::config::destination_config::State as DestinationState;
+use standfast_environment::config::properties::{OF_A_MEMBER, OF_THE_CONFIGURATION, find};
+use standfast_environment::config::settings::DestinationConfig;
+use standfast_environment::config::shared_configuration::SharedConfiguration;
+use standfast_instance::server::control_client::{ask, ask_for};
+use standfast_instance::server::request::Request;
+use standfast_instruments::Observation;
+use standfast_types::Hint;
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  standfast dg -D /srv/sf show configuration
+  standfast dg -D /srv/sf \"edit database oslo set property LogXptMode = FASTSYNC\"
+  standfast dg -D /srv/sf validate database oslo
+  standfast dg -D /srv/sf help
+  standfast dg -D /srv/sf < commands
+
+Without a command it reads them from standard input, one a line; from a file it ends with the first that fails.
+Exit codes: 0 done (of `show` and `validate`: it is as configured), 1 failed, 2 no such command, member or property, 3 refused
+(of `show` and `validate`: something is wrong, or not known), 4 the instance does not run, 6 as of `standfast failover`.";
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct DgArgs {
+    /// Print what `show` and `validate` find as JSON.
+    #[arg(long)]
+    json: bool,
+    /// The command, in one argument or several.
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Exit code of a command, member or property that does not exist.
+const NO_SUCH: u8 = 2;
+/// Exit code of `show` and `validate` when not all is as configured.
+const NOT_WELL: u8 = 3;
+
+/// Runs the command, or those of standard input.
+///
+/// # Errors
+/// That of the first command that failed.
+pub fn run(directory: &Path, args: &DgArgs) -> Result<ExitCode, InstanceError> {
+    let here = Here { directory, json: args.json };
+    if !args.command.is_empty() {
+        return Ok(here.one(&args.command.join(" "))?.unwrap_or(ExitCode::SUCCESS));
+    }
+    let is_terminal = std::io::stdin().is_terminal();
+    let mut lines = std::io::stdin().lock().lines();
+    loop {
+        if is_terminal {
+            eprint!("DG> ");
+            let _ = std::io::stderr().flush();
+        }
+        let Some(line) = lines.next() else { return Ok(ExitCode::SUCCESS) };
+        let line =
+            line.map_err(|error| InstanceError::Failed(format!("the commands cannot be read: {error}")))?;
+        if command::is_blank(&line) {
+            continue;
+        }
+        match here.one(&line) {
+            Ok(None) => return Ok(ExitCode::SUCCESS),
+            Ok(Some(code)) if is_terminal || code == ExitCode::SUCCESS => {}
+            Ok(Some(code)) => return Ok(code),
+            Err(error) if is_terminal => eprintln!("{}", error.for_terminal()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Returns 0 when it is as configured.
+fn exit_code(standing: Standing) -> ExitCode {
+    match standing {
+        Standing::Success | Standing::Disabled => ExitCode::SUCCESS,
+        _ => ExitCode::from(NOT_WELL),
+    }
+}
+
+/// The instance that is asked, and how answers are printed.
+struct Here<'a> {
+    directory: &'a Path,
+    json: bool,
+}
+
+fn no_such(what: String, hint: &str) -> InstanceError {
+    InstanceError::Answered { what, hint: Some(hint.into()), code: NO_SUCH }
+}
+
+impl Here<'_> {
+    /// Carries out one command. `None`: it was the last one.
+    fn one(&self, text: &str) -> Result<Option<ExitCode>, InstanceError> {
+        let hint = "`help` lists the commands";
+        let command = parse(text).map_err(|error| no_such(error.to_string(), hint))?;
+        self.carry_out(command)
+    }
+
+    fn carry_out(&self, command: Command) -> Result<Option<ExitCode>, InstanceError> {
+        let done = |text: String| {
+            eprintln!("{text}");
+            Ok(Some(ExitCode::SUCCESS))
+        };
+        match command {
+            Command::Exit => Ok(None),
+            Command::Help { about } => {
+                print!("{}", text::help(about.as_deref()));
+                Ok(Some(ExitCode::SUCCESS))
+            }
+            Command::ShowConfiguration { verbose, lag } => self.show_configuration(verbose, lag).map(Some),
+            Command::ShowMember { name, verbose } => self.show_member(&name, verbose).map(Some),
+            Command::ShowProperty { member, property } => {
+                println!("{}", self.property(member.as_deref(), &property)?);
+                Ok(Some(ExitCode::SUCCESS))
+            }
+            Command::SetProperty { member, property, value } => {
+                let kept: Option<SharedConfiguration> =
+                    ask_for(self.directory, &Request::SetProperty { member, property, value })?;
+                done(format!("property updated, version {}", kept.map_or(0, |kept| kept.version)))
+            }
+            Command::SetProtectionMode { mode } => {
+                ask(self.directory, &Request::ProtectionMode { mode: Some(mode) })?;
+                done(format!("protection mode: {}", mode.words()))
+            }
+            Command::SetState { member, state } => done(self.set_state(&member, state)?),
+            Command::Enable { member, shipping } => {
+                self.known(&member)?;
+                let state = if shipping { DestinationState::Enable } else { DestinationState::Defer };
+                ask(self.directory, &Request::SetDestinationState { name: member.clone(), state })?;
+                done(format!("{member} {}", if shipping { "enabled" } else { "disabled" }))
+            }
+            Command::Add { member, address } => {
+                let destination = Box::new(DestinationConfig::new(member.clone(), address));
+                ask(self.directory, &Request::SetDestination { destination, connect: true })?;
+                done(format!("{member} added"))
+            }
+            Command::Remove { member } => {
+                self.known(&member)?;
+                ask(self.directory, &Request::RemoveDestination { name: member.clone() })?;
+                done(format!("{member} removed from the configuration"))
+            }
+            Command::Validate { member, verbose } => self.validate(&member, verbose).map(Some),
+            Command::Export { file } => self.export(file.as_deref()).map(Some),
+            Command::Switchover { to } => {
+                let request = Request::Switchover { to, drain_s: None };
+                role_change::switchover(self.directory, &request, self.json)?;
+                Ok(Some(ExitCode::SUCCESS))
+            }
+            Command::Failover { to, immediate, force } => {
+                self.is_here(&to, &format!("failover to {to}"))?;
+                let request = Request::Failover { wait_s: None, immediate, force };
+                role_change::failover(self.directory, &request, self.json).map(Some)
+            }
+            Command::Reinstate { member } => Err(InstanceError::refused(
+                format!("`{member}` reinstates itself, while it does not run"),
+                format!(
+                    "at `{member}`: `standfast stop` if it runs, `standfast reinstate --yes`, `standfast start`"
+                ),
+            )),
+        }
+    }
+
+    fn status(&self) -> Result<Status, InstanceError> {
+        ask_for(self.directory, &Request::Status)
+    }
+
+    fn kept(&self) -> Result<Option<SharedConfiguration>, InstanceError> {
+        ask_for(self.directory, &Request::Configuration)
+    }
+
+    fn observation(&self) -> Result<Observation, InstanceError> {
+        ask_for(self.directory, &Request::Observe { history: false, standbys: true })
+    }
+
+    fn shown(&self) -> Result<Shown, InstanceError> {
+        Ok(Shown::of(&self.observation()?, self.kept()?.as_ref()))
+    }
+
+    fn show_configuration(&self, verbose: bool, lag: bool) -> Result<ExitCode, InstanceError> {
+        let shown = self.shown()?;
+        if self.json {
+            println!("{:#}", json!(shown));
+        } else {
+            print!("{}", text::configuration(&shown, self.kept()?.as_ref().filter(|_| verbose), lag));
+        }
+        Ok(exit_code(shown.standing))
+    }
+
+    fn show_member(&self, name: &str, verbose: bool) -> Result<ExitCode, InstanceError> {
+        let (shown, kept) = (self.shown()?, self.kept()?);
+        let member = shown.member(name).ok_or_else(|| unknown_member(name, &shown))?;
+        if self.json {
+            println!("{:#}", json!(member));
+        } else {
+            print!("{}", text::member(member, kept.as_ref().filter(|_| verbose)));
+        }
+        Ok(exit_code(member.standing))
+    }
+
+    fn property(&self, member: Option<&str>, property: &str) -> Result<String, InstanceError> {
+        let hint = "`help properties` lists them";
+        let kept = self.kept()?.ok_or_else(none_kept)?;
+        let Some(name) = member else {
+            let found =
+                find(&OF_THE_CONFIGURATION, property).map_err(|error| no_such(error.to_string(), hint))?;
+            return Ok(found.show(&kept.role_change));
+        };
+        let found = find(&OF_A_MEMBER, property).map_err(|error| no_such(error.to_string(), hint))?;
+        let of = kept.standbys.iter().find(|at| at.name == name);
+        let of = of.ok_or_else(|| no_such(format!("redo is shipped to no member `{name}`"), SHOW))?;
+        Ok(found.show(of))
+    }
+
+    /// Checks that redo is shipped to a member of this name.
+    fn known(&self, name: &str) -> Result<(), InstanceError> {
+        let kept = self.kept()?.ok_or_else(none_kept)?;
+        match kept.standbys.iter().any(|at| at.name == name) {
+            true => Ok(()),
+            false => Err(no_such(format!("redo is shipped to no member `{name}`"), SHOW)),
+        }
+    }
+
+    /// Checks that the instance that is asked is the one called `name`.
+    fn is_here(&self, name: &str, command: &str) -> Result<(), InstanceError> {
+        let own = self.status()?.name.unwrap_or_default();
+        if own == name {
+            return Ok(());
+        }
+        Err(InstanceError::refused(
+            format!("this is `{own}`, and `{name}` itself does that"),
+            format!("at `{name}`: `standfast dg {command}`"),
+        ))
+    }
+
+    fn set_state(&self, member: &str, state: State) -> Result<String, InstanceError> {
+        match state {
+            State::Apply(on) => {
+                let word = if on { "APPLY-ON" } else { "APPLY-OFF" };
+                self.is_here(member, &format!("edit database {member} set state = {word}"))?;
+                ask(self.directory, &Request::Apply { on, no_delay: false })?;
+                Ok(format!("{member}: {word}"))
+            }
+            State::Transport(on) => {
+                let word = if on { "TRANSPORT-ON" } else { "TRANSPORT-OFF" };
+                self.is_here(member, &format!("edit database {member} set state = {word}"))?;
+                let kept = self.kept()?.ok_or_else(none_kept)?;
+                let state = if on { DestinationState::Enable } else { DestinationState::Defer };
+                for at in &kept.standbys {
+                    ask(self.directory, &Request::SetDestinationState { name: at.name.clone(), state })?;
+                }
+                Ok(format!("{member}: {word}"))
+            }
+        }
+    }
+
+    fn validate(&self, name: &str, verbose: bool) -> Result<ExitCode, InstanceError> {
+        let (observation, kept) = (self.observation()?, self.kept()?);
+        let shown = Shown::of(&observation, kept.as_ref());
+        let member = shown.member(name).ok_or_else(|| unknown_member(name, &shown))?;
+        let asked = (observation.status.is_primary() && observation.name != name)
+            .then(|| ask(self.directory, &Request::ReadyToTakeOver { name: name.into() }).map(drop));
+        let report = validate::report(&observation, kept.as_ref(), member, asked.as_ref());
+        if self.json {
+            println!("{:#}", json!(report));
+        } else {
+            print!("{}", report.text(verbose));
+        }
+        Ok(if report.is_well() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
+    }
+
+    fn export(&self, file: Option<&str>) -> Result<ExitCode, InstanceError> {
+        let kept = self.kept()?.ok_or_else(none_kept)?;
+        let text = format!("{:#}\n", json!(kept));
+        match file {
+            None => print!("{text}"),
+            Some(file) => {
+                let path = Path::new(file);
+                let written = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+                written
+                    .and_then(|mut file| file.write_all(text.as_bytes()))
+                    .map_err(InstanceError::io("write the configuration to", path))?;
+                eprintln!("the configuration, version {}, is in {file}", kept.version);
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+const SHOW: &str = "`show configuration` lists the members";
+
+fn unknown_member(name: &str, shown: &Shown) -> InstanceError {
+    let names: Vec<_> = shown.members.iter().map(|member| member.name.as_str()).collect();
+    no_such(format!("there is no member `{name}`; there are: {}", names.join(", ")), SHOW)
+}
+
+fn none_kept() -> InstanceError {
+    InstanceError::refused(
+        "this instance has no configuration yet",
+        "its primary sends it with the redo: `standfast destination add` there, or start both",
+    )
+}

@@ -1,0 +1,146 @@
+//! What `standfast dg` prints, in the layout of DGMGRL.
+
+use super::members::{FAR_SYNC, Member, PRIMARY, Shown, Standing};
+use standfast_environment::config::properties::{OF_A_MEMBER, OF_THE_CONFIGURATION, Property};
+use standfast_environment::config::shared_configuration::SharedConfiguration;
+use standfast_live::{Finding, Severity};
+use standfast_types::printable;
+use std::fmt::Write;
+
+const COMMANDS: &str = "\
+show configuration [lag] [verbose]            members, what is wrong with them, status of the whole
+show configuration PROPERTY
+show database [verbose] NAME [PROPERTY]       a member: `database`, `far_sync` and `member` mean the same
+edit configuration set property P = VALUE     also: reset property P
+edit configuration set protection mode as MAXPERFORMANCE | MAXAVAILABILITY | MAXPROTECTION
+edit database NAME set property P = VALUE     also: reset property P
+edit database NAME set state = APPLY-ON | APPLY-OFF            at that standby
+edit database NAME set state = TRANSPORT-ON | TRANSPORT-OFF    at the primary
+enable database NAME                          redo is shipped to it
+disable database NAME                         no redo is shipped to it, until it is enabled
+add database NAME as connect identifier is HOST:PORT
+remove database NAME                          from the configuration; its files stay
+validate database [verbose] NAME              whether it can take over
+export configuration [to FILE]                as JSON
+switchover to NAME                            at the primary
+failover to NAME [immediate] [force]          at that standby
+reinstate database NAME                       says how
+help [properties]
+exit
+
+Words are not case-sensitive. Put names and values with blanks in quotes. `--` begins a comment.
+";
+
+/// Returns the list of commands, or of properties.
+pub fn help(about: Option<&str>) -> String {
+    match about {
+        Some(about) if about.eq_ignore_ascii_case("properties") => {
+            let mut out = String::from("of the configuration:\n");
+            properties(&mut out, &OF_THE_CONFIGURATION);
+            out += "of a member to which redo is shipped:\n";
+            properties(&mut out, &OF_A_MEMBER);
+            out
+        }
+        _ => COMMANDS.into(),
+    }
+}
+
+fn properties<T>(out: &mut String, all: &[Property<T>]) {
+    for property in all {
+        let _ = writeln!(out, "  {:<28}{}; {}", property.name, property.values, property.meaning);
+    }
+}
+
+/// `maximum-availability` is MaxAvailability there.
+fn protection(mode: Option<&str>) -> &'static str {
+    match mode {
+        Some("maximum-performance") => "MaxPerformance",
+        Some("maximum-availability") => "MaxAvailability",
+        Some("maximum-protection") => "MaxProtection",
+        _ => "unknown",
+    }
+}
+
+fn seconds(lag: Option<f64>) -> String {
+    match lag {
+        None => "(unknown)".into(),
+        Some(seconds) if seconds < 10.0 => format!("{seconds:.1} seconds"),
+        Some(seconds) => format!("{seconds:.0} seconds"),
+    }
+}
+
+fn name(of: &str) -> String {
+    printable(of, usize::MAX)
+}
+
+fn finding(out: &mut String, indent: usize, finding: &Finding) {
+    let word = match finding.severity {
+        Severity::Critical => "Error",
+        Severity::Warning => "Warning",
+        _ => "Unknown",
+    };
+    let ora = finding.ora.map_or_else(String::new, |number| format!("ORA-{number}: "));
+    let _ = writeln!(out, "{:indent$}{word}: {ora}{}", "", name(&finding.text));
+}
+
+/// `show configuration`; with `kept`, its properties too.
+pub fn configuration(shown: &Shown, kept: Option<&SharedConfiguration>, lag: bool) -> String {
+    let mut out = String::from("\nConfiguration");
+    if let Some(version) = shown.version {
+        let _ = write!(out, ", version {version}");
+    }
+    let _ = writeln!(out, "\n\n  Protection Mode: {}", protection(shown.protection_mode.as_deref()));
+    out += "  Members:\n";
+    for member in &shown.members {
+        let indent = if member.role == PRIMARY { 2 } else { 4 };
+        let off = if member.standing == Standing::Disabled { " (disabled)" } else { "" };
+        let _ = writeln!(out, "{:indent$}{} - {}{off}", "", name(&member.name), member.role);
+        if lag && member.role != PRIMARY {
+            lags(&mut out, indent + 2, member);
+        }
+        member.findings.iter().for_each(|at| finding(&mut out, indent + 2, at));
+    }
+    if let Some(kept) = kept {
+        out += "\n  Properties:\n";
+        for property in &OF_THE_CONFIGURATION {
+            let _ = writeln!(out, "    {:<28}= '{}'", property.name, property.show(&kept.role_change));
+        }
+    }
+    out += "\nFast-Start Failover:  Disabled\n";
+    let _ = writeln!(out, "\nConfiguration Status:\n{}", shown.standing.word());
+    if shown.standing == Standing::Unknown
+        && shown.members.first().is_some_and(|at| at.standing == Standing::Unknown)
+    {
+        let _ = writeln!(out, "  hint: a standby does not know how the others are; ask the primary");
+    }
+    out
+}
+
+fn lags(out: &mut String, indent: usize, member: &Member) {
+    let _ = writeln!(out, "{:indent$}Transport Lag:      {}", "", seconds(member.transport_lag_s));
+    if member.role != FAR_SYNC {
+        let _ = writeln!(out, "{:indent$}Apply Lag:          {}", "", seconds(member.apply_lag_s));
+    }
+}
+
+/// `show database`; with `kept`, its properties too.
+pub fn member(member: &Member, kept: Option<&SharedConfiguration>) -> String {
+    let mut out = format!("\n{} - {}\n\n", member.role, name(&member.name));
+    let _ = writeln!(out, "  Intended State:     {}", member.intended_state.unwrap_or("(unknown)"));
+    if member.role != PRIMARY {
+        lags(&mut out, 2, member);
+    }
+    let of = kept.and_then(|kept| kept.standbys.iter().find(|at| at.name == member.name));
+    if let Some(of) = of {
+        out += "\n  Properties:\n";
+        for property in &OF_A_MEMBER {
+            let _ = writeln!(out, "    {:<28}= '{}'", property.name, name(&property.show(of)));
+        }
+    }
+    if !member.findings.is_empty() {
+        out.push('\n');
+        member.findings.iter().for_each(|at| finding(&mut out, 2, at));
+    }
+    let _ = writeln!(out, "\nDatabase Status:\n{}", member.standing.word());
+    out
+}

@@ -1,0 +1,64 @@
+//! The shared configuration as this instance keeps it, in a file of its directory.
+
+use crate::config::error::InstanceError;
+use crate::config::shared_configuration::SharedConfiguration;
+use standfast_io::Disk;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub struct KeptConfiguration {
+    path: PathBuf,
+    disk: Arc<dyn Disk>,
+    kept: Mutex<Option<SharedConfiguration>>,
+    /// Changes whenever `kept` does.
+    changes: AtomicU64,
+}
+
+impl KeptConfiguration {
+    /// Reads the file. One that cannot be read is like none: the primary sends another.
+    pub fn load(disk: Arc<dyn Disk>, path: PathBuf) -> KeptConfiguration {
+        let kept = disk.read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        KeptConfiguration { path, disk, kept: Mutex::new(kept), changes: AtomicU64::new(0) }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<SharedConfiguration>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn get(&self) -> Option<SharedConfiguration> {
+        self.kept().clone()
+    }
+
+    /// Returns the configuration as it is sent to standbys.
+    pub fn document(&self) -> Option<serde_json::Value> {
+        self.kept().as_ref().and_then(|kept| serde_json::to_value(kept).ok())
+    }
+
+    /// Changes with every change of the configuration.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(SeqCst)
+    }
+
+    /// Keeps, durably, what `make` makes of the present configuration; `None`: it stays as it is.
+    ///
+    /// # Errors
+    /// When the file cannot be written; the configuration stays as it is.
+    pub fn change(
+        &self,
+        make: impl FnOnce(Option<&SharedConfiguration>) -> Option<SharedConfiguration>,
+    ) -> Result<(), InstanceError> {
+        let mut kept = self.kept();
+        let Some(made) = make(kept.as_ref()).filter(|made| Some(made) != kept.as_ref()) else {
+            return Ok(());
+        };
+        let failed = |error| InstanceError::io("write the shared configuration", &self.path)(error);
+        let text = serde_json::to_vec_pretty(&made)
+            .map_err(|error| failed(std::io::Error::new(ErrorKind::InvalidData, error)))?;
+        self.disk.replace(&self.path, &text).map_err(failed)?;
+        *kept = Some(made);
+        self.changes.fetch_add(1, SeqCst);
+        Ok(())
+    }
+}

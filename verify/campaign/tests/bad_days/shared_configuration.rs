@@ -1,0 +1,146 @@
+//! The configuration that all instances share: a new primary continues with what the old one had configured.
+
+use crate::support::{
+    INSERT, Place, QUICK, TIMEOUT, add_destination, assert_same, assert_same_files, await_alert, await_rows,
+    await_status, must, start,
+};
+use standfast_campaign::instance::Instance;
+use standfast_campaign::process::await_condition;
+use standfast_instance::server::control_client;
+use standfast_instance::server::request::Request;
+use std::path::PathBuf;
+
+/// A primary, `south`, with a synchronous and an asynchronous standby, and its database.
+fn family(place: &Place) -> (Instance, Instance, Instance, PathBuf) {
+    let (south, database) = place.protecting();
+    let [north, east] = ["north", "east"].map(|name| place.standby_of(&south, name));
+    add_destination(&south, &north, &QUICK);
+    add_destination(&south, &east, &["--mode", "async", "--reopen-ms", "200"]);
+    await_status(&south, "both follow", |status| status.streams() && status.settled());
+    (south, north, east, database)
+}
+
+fn ask(instance: &Instance, request: &Request) -> serde_json::Value {
+    control_client::ask(&instance.directory, request).unwrap()
+}
+
+/// Waits until `standby` has the configuration that `primary` has, and returns it.
+#[track_caller]
+pub fn await_configuration(primary: &Instance, standby: &Instance) -> serde_json::Value {
+    let shared = ask(primary, &Request::Configuration);
+    let kept = || match ask(standby, &Request::Configuration) {
+        kept if kept["version"] == shared["version"] => Ok(Ok(())),
+        kept => Ok(Err(kept.to_string())),
+    };
+    await_condition("the standby has the configuration of the primary", TIMEOUT, kept).unwrap();
+    shared
+}
+
+/// How the destination of this name is configured; null: there is none.
+fn listed(instance: &Instance, name: &str) -> serde_json::Value {
+    let all = ask(instance, &Request::ListDestinations);
+    all.as_array()
+        .unwrap()
+        .iter()
+        .find(|at| at["name"] == name)
+        .map_or(serde_json::Value::Null, |at| at["config"].clone())
+}
+
+#[test]
+fn bystander_follows_the_new_primary_after_a_failover_as_it_was_shipped_to() {
+    let place = Place::new("shared-failover");
+    let (mut south, north, east, database) = family(&place);
+    place.application(&database).run(INSERT);
+    let shared = await_configuration(&south, &north);
+    assert_eq!(shared["standbys"].as_array().unwrap().len(), 2, "{shared}");
+    south.kill();
+    must(&north, &["failover"]);
+    let copy = north.standby_database("app.db");
+    place.application(&copy).run(INSERT);
+    await_rows(&east.standby_database("app.db"), 3);
+    let east_now = listed(&north, "east");
+    assert_eq!((&east_now["mode"], &east_now["reopen_ms"]), (&"async".into(), &200.into()), "{east_now}");
+    // And the old one, once it is a standby.
+    must(&south, &["reinstate", "--yes"]);
+    start(&mut south);
+    await_status(&north, "all follow", |status| status.streams() && status.settled());
+    place.application(&copy).run(INSERT);
+    assert_same_files(&north, &south, &copy, &database);
+    // And on to the third.
+    await_configuration(&north, &east);
+    must(&north, &["switchover", "east"]);
+    await_status(&east, "all follow", |status| status.streams() && status.settled());
+    for standby in ["south", "north"] {
+        assert_ne!(listed(&east, standby), serde_json::Value::Null, "{standby}");
+    }
+}
+
+#[test]
+fn change_of_the_configuration_reaches_standbys_at_once_and_after_an_outage() {
+    let place = Place::new("shared-changes");
+    let (south, mut north, east, _) = family(&place);
+    let before = await_configuration(&south, &north);
+    must(
+        &south,
+        &["destination", "add", "east", &east.address, "--mode", "async", "--net-timeout-ms", "4000"],
+    );
+    let after = await_configuration(&south, &north);
+    assert_eq!(after["version"].as_u64(), before["version"].as_u64().map(|version| version + 1));
+    assert_eq!(after["standbys"][1]["net_timeout_ms"], 4000, "{after}");
+    north.kill();
+    must(&south, &["destination", "remove", "east"]);
+    start(&mut north);
+    await_configuration(&south, &north);
+    assert_eq!(ask(&north, &Request::Configuration)["standbys"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn bystanders_stay_where_they_are_if_the_configuration_says_so() {
+    let place = Place::new("shared-alone");
+    let (mut south, north, _east, _) = family(&place);
+    must(&south, &["dg", "edit configuration set property BystandersFollowRoleChange = NONE"]);
+    await_configuration(&south, &north);
+    south.kill();
+    must(&north, &["failover"]);
+    assert_eq!(listed(&north, "east"), serde_json::Value::Null);
+    assert_eq!(
+        ask(&north, &Request::Configuration)["role_change"]["bystanders_follow"],
+        false,
+        "it holds there too"
+    );
+}
+
+#[test]
+fn failover_goes_through_although_the_configuration_cannot_be_written() {
+    let place = Place::new("shared-disk");
+    let (mut south, north, east, database) = family(&place);
+    place.application(&database).run(INSERT);
+    assert_same(&south, &east, &database);
+    await_configuration(&south, &north);
+    south.kill();
+    let in_the_way = ["standfast.toml.new", "configuration.new"].map(|name| north.directory.join(name));
+    for directory in &in_the_way {
+        std::fs::create_dir(directory).unwrap();
+    }
+    must(&north, &["failover"]);
+    await_alert(&north, "the standbys of the old primary cannot be configured here");
+    await_alert(&north, "the standbys are not told the configuration");
+    place.application(&north.standby_database("app.db")).run(INSERT);
+    for directory in &in_the_way {
+        std::fs::remove_dir(directory).unwrap();
+    }
+    add_destination(&north, &east, &["--mode", "async"]);
+    await_rows(&east.standby_database("app.db"), 3);
+    await_configuration(&north, &east);
+}
+
+#[test]
+fn damaged_shared_configuration_is_replaced_by_the_primary_s() {
+    let place = Place::new("shared-damaged");
+    let (south, mut north, _east, _) = family(&place);
+    await_configuration(&south, &north);
+    north.stop().unwrap();
+    std::fs::write(north.directory.join("configuration"), "{ \"version\": 90").unwrap();
+    start(&mut north);
+    await_configuration(&south, &north);
+}
