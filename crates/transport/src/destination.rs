@@ -27,6 +27,9 @@ use standfast_types::Scn;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+#[cfg(test)]
+mod tests;
+
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 /// Number of different reasons for failed attempts that are reported while a destination stays away.
 const REASONS_REPORTED_MAX: usize = 4;

@@ -245,4 +245,39 @@ mod tests {
         assert!(wrong(&|gap| gap.per_log = 0));
         assert!(wrong(&|gap| gap.to = gap.from));
     }
+
+    #[test]
+    fn gap_has_as_many_logs_as_it_may_have_and_no_more() {
+        let most = GAP_LOGS_MAX as u64;
+        for (count, has) in [(most - 1, most - 1), (most, most), (most + 1, most)] {
+            let gap = found(4096, count, 4, 1).unwrap();
+            assert_eq!((gap.logs.len() as u64, gap.to), (has, Scn(4096 + has * LOG)), "{count}");
+            assert_eq!(gap.crc, if count > most { most as u32 } else { 77 }, "where the stream continues");
+            assert_eq!(gap.check(Scn(4096)), Ok(()));
+        }
+        let mut gap = found(4096, most, 4, 1).unwrap();
+        let next = logs(most + 1, LOG)[GAP_LOGS_MAX];
+        gap.logs.push(next);
+        gap.to = next.next_scn;
+        assert!(gap.check(Scn(4096)).is_err());
+    }
+
+    #[test]
+    fn log_has_the_bytes_that_blocks_make_of_its_redo() {
+        // Little redo, whose header and blocks are more than the redo itself.
+        let gap = |bytes: u64| Gap {
+            from: Scn(4096),
+            to: Scn(4096 + 1000),
+            crc: 0,
+            logs: vec![ArchivedLogInfo { bytes, ..logs(1, 1000)[0] }],
+            unit_bytes: 1 << 20,
+            per_log: 1,
+            connections: 1,
+        };
+        for (bytes, is_possible) in
+            [(8192, true), (66_048, true), (512, false), (8193, false), (67_072, false)]
+        {
+            assert_eq!(gap(bytes).check(Scn(4096)).is_ok(), is_possible, "{bytes}");
+        }
+    }
 }
