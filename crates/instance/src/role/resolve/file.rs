@@ -110,23 +110,31 @@ impl FileFound {
         connection.execute_batch("BEGIN").map_err(|error| error.to_string())?;
         recover_index(&connection).map_err(words)?;
         let earlier = reconcile::boundaries_before(&offline.log, offline.from);
-        let (mut from, mut next, mut step) = (offline.from, 0, 1);
-        let mut last = None;
-        loop {
-            let found = compare_from(offline, from, &connection);
-            // Earlier redo may be gone.
-            let found = match (found, last) {
-                (Err(_), Some(last)) => return Ok(last),
-                (found, _) => found?,
-            };
-            let is_explained = found.unexplained == 0 && found.commits.number > 0;
-            let is_enough = offline.end.0.saturating_sub(from.0) > COMPARED_BYTES_MAX;
-            if is_explained || is_enough || next >= earlier.len() {
-                return Ok(found);
-            }
-            let index = (next + step - 1).min(earlier.len() - 1);
-            (from, next, step, last) = (earlier[index], index + 1, step * 2, Some(found));
+        look_back((offline.from, offline.end), &earlier, |from| compare_from(offline, from, &connection))
+    }
+}
+
+/// Compares from `from` on and, while that does not explain the file, from ever earlier positions, each time twice as many
+/// further back. Returns the last comparison that was possible: earlier redo may be gone.
+fn look_back(
+    (mut from, end): (Scn, Scn),
+    earlier: &[Scn],
+    mut compare: impl FnMut(Scn) -> Result<Divergence, String>,
+) -> Result<Divergence, String> {
+    let (mut next, mut step) = (0, 1);
+    let mut last = None;
+    loop {
+        let found = match (compare(from), last) {
+            (Err(_), Some(last)) => return Ok(last),
+            (found, _) => found?,
+        };
+        let is_explained = found.unexplained == 0 && found.commits.number > 0;
+        let is_enough = end.bytes_since(from) > COMPARED_BYTES_MAX;
+        if is_explained || is_enough || next >= earlier.len() {
+            return Ok(found);
         }
+        let index = (next + step - 1).min(earlier.len() - 1);
+        (from, next, step, last) = (earlier[index], index + 1, step * 2, Some(found));
     }
 }
 
@@ -178,6 +186,68 @@ impl Pages for PagesOf<'_> {
         match copied.optional().map_err(std::io::Error::other)? {
             Some(true) => Ok(PageFound::There),
             _ => Ok(PageFound::Absent),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const END: u64 = 4096 + 1_000;
+
+    /// Looks back over positions that are 10 apart. Returns the result, and the positions from which was compared.
+    fn looked_back(
+        positions: u64,
+        answer: impl Fn(u64) -> Option<(u64, u64)>,
+    ) -> (Result<Scn, String>, Vec<u64>) {
+        let earlier: Vec<Scn> = (1..=positions).map(|index| Scn(END - 10 * (index + 1))).collect();
+        let mut from_all = Vec::new();
+        let found = look_back((Scn(END - 10), Scn(END)), &earlier, |from| {
+            from_all.push((END - from.0) / 10);
+            let (unexplained, commits) = answer((END - from.0) / 10).ok_or("it is gone")?;
+            let mut found = Divergence { from, unexplained, ..Divergence::default() };
+            found.commits.number = commits;
+            Ok(found)
+        });
+        (found.map(|found| found.from), from_all)
+    }
+
+    fn at(back: u64) -> Result<Scn, String> {
+        Ok(Scn(END - 10 * back))
+    }
+
+    #[test]
+    fn file_is_compared_further_back_until_it_is_explained() {
+        assert_eq!(looked_back(40, |_| Some((0, 1))), (at(1), vec![1]), "the redo that it needs is enough");
+        let explained_from = |enough: u64| move |back| Some(if back >= enough { (0, 1) } else { (3, 1) });
+        assert_eq!(looked_back(40, explained_from(9)), (at(16), vec![1, 2, 4, 8, 16]));
+        // Without a commit nothing is known of the file, though nothing contradicts it.
+        let first_commit = |back| Some((0, u64::from(back >= 3)));
+        assert_eq!(looked_back(40, first_commit), (at(4), vec![1, 2, 4]));
+        // The oldest position is the last.
+        assert_eq!(looked_back(5, |_| Some((3, 1))), (at(6), vec![1, 2, 4, 6]));
+        assert_eq!(looked_back(0, |_| Some((3, 1))), (at(1), vec![1]));
+    }
+
+    #[test]
+    fn redo_that_is_gone_ends_the_search_with_what_was_found() {
+        let kept = |until: u64| move |back| (back <= until).then_some((3, 1));
+        assert_eq!(looked_back(40, kept(5)), (at(4), vec![1, 2, 4, 8]));
+        assert_eq!(looked_back(40, kept(0)), (Err("it is gone".into()), vec![1]));
+    }
+
+    #[test]
+    fn search_ends_once_enough_redo_was_read() {
+        let end = 3 * COMPARED_BYTES_MAX;
+        for (back, times) in [(COMPARED_BYTES_MAX, 2), (COMPARED_BYTES_MAX + 1, 1)] {
+            let mut compared = 0;
+            let earlier = [Scn(end - 2 * COMPARED_BYTES_MAX), Scn(4096)];
+            let found = look_back((Scn(end - back), Scn(end)), &earlier, |from| {
+                compared += 1;
+                Ok(Divergence { from, unexplained: 3, ..Divergence::default() })
+            });
+            assert_eq!((compared, found.is_ok()), (times, true), "{back}");
         }
     }
 }
