@@ -7,8 +7,9 @@ mod members;
 mod text;
 mod validate;
 
+use crate::printable::printable_lines;
 use crate::role_change;
-use command::{Command, State, parse};
+use command::{Command, parse};
 use members::{Shown, Standing};
 use serde_json::json;
 use standfast_documents::Status;
@@ -20,7 +21,7 @@ use standfast_environment::config::shared_configuration::SharedConfiguration;
 use standfast_instance::server::control_client::{ask, ask_for};
 use standfast_instance::server::request::Request;
 use standfast_instruments::Observation;
-use standfast_types::Hint;
+use standfast_types::{Hint, printable};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -33,9 +34,10 @@ Examples:
   standfast dg -D /srv/sf help
   standfast dg -D /srv/sf < commands
 
-Without a command it reads them from standard input, one a line; from a file it ends with the first that fails.
-Exit codes: 0 done (of `show` and `validate`: it is as configured), 1 failed, 2 no such command, member or property, 3 refused
-(of `show` and `validate`: something is wrong, or not known), 4 the instance does not run, 6 as of `standfast failover`.";
+Without a command it reads them from standard input, one a line; from a file it ends with the first that is not carried out.
+Exit codes: 0 done (of `show` and `validate`: it is as configured), 1 failed, 2 no such command, member, property or value,
+3 refused (of `show` and `validate`: something is wrong, or not known), 4 the instance does not run, 6 as of `standfast
+failover`. Of a script: that of the command that ended it, or of the last `show` or `validate` that found something.";
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct DgArgs {
@@ -63,22 +65,24 @@ pub fn run(directory: &Path, args: &DgArgs) -> Result<ExitCode, InstanceError> {
     }
     let is_terminal = std::io::stdin().is_terminal();
     let mut lines = std::io::stdin().lock().lines();
+    // Of the last `show` or `validate` that found something wrong, which ends no script.
+    let mut found = ExitCode::SUCCESS;
     loop {
         if is_terminal {
             eprint!("DG> ");
             let _ = std::io::stderr().flush();
         }
-        let Some(line) = lines.next() else { return Ok(ExitCode::SUCCESS) };
+        let Some(line) = lines.next() else { return Ok(found) };
         let line =
             line.map_err(|error| InstanceError::Failed(format!("the commands cannot be read: {error}")))?;
         if command::is_blank(&line) {
             continue;
         }
         match here.one(&line) {
-            Ok(None) => return Ok(ExitCode::SUCCESS),
-            Ok(Some(code)) if is_terminal || code == ExitCode::SUCCESS => {}
-            Ok(Some(code)) => return Ok(code),
-            Err(error) if is_terminal => eprintln!("{}", error.for_terminal()),
+            Ok(None) => return Ok(found),
+            Ok(Some(code)) if code == ExitCode::SUCCESS => {}
+            Ok(Some(code)) => found = code,
+            Err(error) if is_terminal => eprintln!("{}", printable_lines(&error.for_terminal())),
             Err(error) => return Err(error),
         }
     }
@@ -105,7 +109,7 @@ fn no_such(what: String, hint: &str) -> InstanceError {
 impl Here<'_> {
     /// Carries out one command. `None`: it was the last one.
     fn one(&self, text: &str) -> Result<Option<ExitCode>, InstanceError> {
-        let hint = "`help` lists the commands";
+        let hint = "`standfast dg help` lists the commands";
         let command = parse(text).map_err(|error| no_such(error.to_string(), hint))?;
         self.carry_out(command)
     }
@@ -124,7 +128,7 @@ impl Here<'_> {
             Command::ShowConfiguration { verbose, lag } => self.show_configuration(verbose, lag).map(Some),
             Command::ShowMember { name, verbose } => self.show_member(&name, verbose).map(Some),
             Command::ShowProperty { member, property } => {
-                println!("{}", self.property(member.as_deref(), &property)?);
+                println!("{}", printable(&self.property(member.as_deref(), &property)?, usize::MAX));
                 Ok(Some(ExitCode::SUCCESS))
             }
             Command::SetProperty { member, property, value } => {
@@ -136,26 +140,33 @@ impl Here<'_> {
                 ask(self.directory, &Request::ProtectionMode { mode: Some(mode) })?;
                 done(format!("protection mode: {}", mode.words()))
             }
-            Command::SetState { member, state } => done(self.set_state(&member, state)?),
+            Command::SetState { member, apply } => {
+                let word = if apply { "APPLY-ON" } else { "APPLY-OFF" };
+                self.is_here(&member, &format!("edit database {member} set state = {word}"))?;
+                ask(self.directory, &Request::Apply { on: apply, no_delay: false })?;
+                done(format!("{member}: {word}"))
+            }
             Command::Enable { member, shipping } => {
-                self.known(&member)?;
+                self.known_at_the_primary(&member)?;
                 let state = if shipping { DestinationState::Enable } else { DestinationState::Defer };
                 ask(self.directory, &Request::SetDestinationState { name: member.clone(), state })?;
                 done(format!("{member} {}", if shipping { "enabled" } else { "disabled" }))
             }
             Command::Add { member, address } => {
+                self.is_the_primary()?;
                 let destination = Box::new(DestinationConfig::new(member.clone(), address));
                 ask(self.directory, &Request::SetDestination { destination, connect: true })?;
                 done(format!("{member} added"))
             }
             Command::Remove { member } => {
-                self.known(&member)?;
+                self.known_at_the_primary(&member)?;
                 ask(self.directory, &Request::RemoveDestination { name: member.clone() })?;
                 done(format!("{member} removed from the configuration"))
             }
             Command::Validate { member, verbose } => self.validate(&member, verbose).map(Some),
             Command::Export { file } => self.export(file.as_deref()).map(Some),
             Command::Switchover { to } => {
+                self.known_at_the_primary(&to)?;
                 let request = Request::Switchover { to, drain_s: None };
                 role_change::switchover(self.directory, &request, self.json)?;
                 Ok(Some(ExitCode::SUCCESS))
@@ -212,7 +223,7 @@ impl Here<'_> {
     }
 
     fn property(&self, member: Option<&str>, property: &str) -> Result<String, InstanceError> {
-        let hint = "`help properties` lists them";
+        let hint = "`standfast dg help properties` lists them";
         let kept = self.kept()?.ok_or_else(none_kept)?;
         let Some(name) = member else {
             let found =
@@ -225,8 +236,25 @@ impl Here<'_> {
         Ok(found.show(of))
     }
 
-    /// Checks that redo is shipped to a member of this name.
-    fn known(&self, name: &str) -> Result<(), InstanceError> {
+    /// Checks that this is the primary: another instance would change what it ships to as a standby.
+    fn is_the_primary(&self) -> Result<(), InstanceError> {
+        let status = self.status()?;
+        if status.is_primary() {
+            return Ok(());
+        }
+        let primary = self.kept()?.map_or_else(|| "the primary".into(), |kept| format!("`{}`", kept.primary));
+        Err(InstanceError::refused(
+            format!(
+                "`{}` is not the primary, which alone changes the configuration",
+                status.name.unwrap_or_default()
+            ),
+            format!("give the command at {primary}"),
+        ))
+    }
+
+    /// Checks that this is the primary, and ships redo to a member of this name.
+    fn known_at_the_primary(&self, name: &str) -> Result<(), InstanceError> {
+        self.is_the_primary()?;
         let kept = self.kept()?.ok_or_else(none_kept)?;
         match kept.standbys.iter().any(|at| at.name == name) {
             true => Ok(()),
@@ -244,27 +272,6 @@ impl Here<'_> {
             format!("this is `{own}`, and `{name}` itself does that"),
             format!("at `{name}`: `standfast dg {command}`"),
         ))
-    }
-
-    fn set_state(&self, member: &str, state: State) -> Result<String, InstanceError> {
-        match state {
-            State::Apply(on) => {
-                let word = if on { "APPLY-ON" } else { "APPLY-OFF" };
-                self.is_here(member, &format!("edit database {member} set state = {word}"))?;
-                ask(self.directory, &Request::Apply { on, no_delay: false })?;
-                Ok(format!("{member}: {word}"))
-            }
-            State::Transport(on) => {
-                let word = if on { "TRANSPORT-ON" } else { "TRANSPORT-OFF" };
-                self.is_here(member, &format!("edit database {member} set state = {word}"))?;
-                let kept = self.kept()?.ok_or_else(none_kept)?;
-                let state = if on { DestinationState::Enable } else { DestinationState::Defer };
-                for at in &kept.standbys {
-                    ask(self.directory, &Request::SetDestinationState { name: at.name.clone(), state })?;
-                }
-                Ok(format!("{member}: {word}"))
-            }
-        }
     }
 
     fn validate(&self, name: &str, verbose: bool) -> Result<ExitCode, InstanceError> {
@@ -300,7 +307,7 @@ impl Here<'_> {
     }
 }
 
-const SHOW: &str = "`show configuration` lists the members";
+const SHOW: &str = "`standfast dg show configuration` lists the members";
 
 fn unknown_member(name: &str, shown: &Shown) -> InstanceError {
     let names: Vec<_> = shown.members.iter().map(|member| member.name.as_str()).collect();

@@ -175,12 +175,17 @@ fn standby_takes_over_with_every_commit_and_fences_the_old_primary() {
         _ => false,
     });
     assert!(
-        refusal(primary.failover(FailoverOptions { timeout: Duration::ZERO, ..FailoverOptions::default() }))
-            .contains("is the primary already")
+        refusal(primary.failover(FailoverOptions {
+            timeout: Duration::ZERO,
+            force: true,
+            ..FailoverOptions::default()
+        }))
+        .contains("is the primary already")
     );
 
-    let taken =
-        standby.failover(FailoverOptions { timeout: Duration::ZERO, ..FailoverOptions::default() }).unwrap();
+    let taken = standby
+        .failover(FailoverOptions { timeout: Duration::ZERO, force: true, ..FailoverOptions::default() })
+        .unwrap();
     assert!(taken.offline.is_empty() && taken.differing.is_empty());
     let record = standby.environment.control().databases[0].clone();
     assert_eq!(rows(&record.path), 1);

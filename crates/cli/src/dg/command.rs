@@ -6,28 +6,64 @@ use standfast_environment::ProtectionMode;
 /// A command. A member is a database or a far sync, by the name of its instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    Help { about: Option<String> },
+    Help {
+        about: Option<String>,
+    },
     Exit,
-    ShowConfiguration { verbose: bool, lag: bool },
-    ShowMember { name: String, verbose: bool },
-    ShowProperty { member: Option<String>, property: String },
-    SetProperty { member: Option<String>, property: String, value: Option<String> },
-    SetProtectionMode { mode: ProtectionMode },
-    SetState { member: String, state: State },
-    Enable { member: String, shipping: bool },
-    Add { member: String, address: String },
-    Remove { member: String },
-    Validate { member: String, verbose: bool },
-    Export { file: Option<String> },
-    Switchover { to: String },
-    Failover { to: String, immediate: bool, force: bool },
-    Reinstate { member: String },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    Apply(bool),
-    Transport(bool),
+    ShowConfiguration {
+        verbose: bool,
+        lag: bool,
+    },
+    ShowMember {
+        name: String,
+        verbose: bool,
+    },
+    ShowProperty {
+        member: Option<String>,
+        property: String,
+    },
+    SetProperty {
+        member: Option<String>,
+        property: String,
+        value: Option<String>,
+    },
+    SetProtectionMode {
+        mode: ProtectionMode,
+    },
+    /// Whether the standby applies redo.
+    SetState {
+        member: String,
+        apply: bool,
+    },
+    Enable {
+        member: String,
+        shipping: bool,
+    },
+    Add {
+        member: String,
+        address: String,
+    },
+    Remove {
+        member: String,
+    },
+    Validate {
+        member: String,
+        verbose: bool,
+    },
+    Export {
+        file: Option<String>,
+    },
+    Switchover {
+        to: String,
+    },
+    Failover {
+        to: String,
+        immediate: bool,
+        force: bool,
+    },
+    Reinstate {
+        member: String,
+    },
 }
 
 /// Why a text is no command.
@@ -165,13 +201,8 @@ fn edit(words: &mut Words) -> Result<Command, SyntaxError> {
         }
         ("state", Some(member)) => {
             words.one_of(&["="])?;
-            let state = match words.one_of(&["APPLY-ON", "APPLY-OFF", "TRANSPORT-ON", "TRANSPORT-OFF"])? {
-                "APPLY-ON" => State::Apply(true),
-                "APPLY-OFF" => State::Apply(false),
-                "TRANSPORT-ON" => State::Transport(true),
-                _ => State::Transport(false),
-            };
-            Ok(Command::SetState { member, state })
+            let apply = words.one_of(&["APPLY-ON", "APPLY-OFF"])? == "APPLY-ON";
+            Ok(Command::SetState { member, apply })
         }
         _ => {
             words.one_of(&["mode"])?;
@@ -315,10 +346,7 @@ mod tests {
                 "edit configuration set protection mode as MaxAvailability",
                 Command::SetProtectionMode { mode: ProtectionMode::MaximumAvailability },
             ),
-            (
-                "edit database beta set state = apply-off",
-                Command::SetState { member: beta(), state: State::Apply(false) },
-            ),
+            ("edit database beta set state = apply-off", Command::SetState { member: beta(), apply: false }),
             ("disable database beta", Command::Enable { member: beta(), shipping: false }),
             (
                 "add database beta as connect identifier is 10.0.0.2:7411",

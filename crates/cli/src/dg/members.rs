@@ -46,7 +46,7 @@ pub struct Member {
     pub name: String,
     pub role: &'static str,
     pub standing: Standing,
-    /// Whether redo is applied, or shipped; `None`: unknown.
+    /// Whether a standby applies redo; `None`: unknown.
     pub intended_state: Option<&'static str>,
     /// Seconds; `None`: unknown, or it has none.
     pub transport_lag_s: Option<f64>,
@@ -106,7 +106,7 @@ fn primary_and_standbys(observation: &Observation, kept: Option<&SharedConfigura
     let status = &observation.status;
     let all = findings(status, &Thresholds::of(status));
     let (of_destinations, own): (Vec<_>, Vec<_>) = all.into_iter().partition(|at| at.destination.is_some());
-    let mut members = vec![member(&observation.name, PRIMARY, own, Some("TRANSPORT-ON"))];
+    let mut members = vec![member(&observation.name, PRIMARY, own, None)];
     for destination in status.destinations() {
         let name = destination.label();
         let configured = kept.and_then(|kept| kept.standbys.iter().find(|at| at.name == name));

@@ -15,7 +15,6 @@ edit configuration set property P = VALUE     also: reset property P
 edit configuration set protection mode as MAXPERFORMANCE | MAXAVAILABILITY | MAXPROTECTION
 edit database NAME set property P = VALUE     also: reset property P
 edit database NAME set state = APPLY-ON | APPLY-OFF            at that standby
-edit database NAME set state = TRANSPORT-ON | TRANSPORT-OFF    at the primary
 enable database NAME                          redo is shipped to it
 disable database NAME                         no redo is shipped to it, until it is enabled
 add database NAME as connect identifier is HOST:PORT
@@ -28,7 +27,7 @@ reinstate database NAME                       says how
 help [properties]
 exit
 
-Words are not case-sensitive. Put names and values with blanks in quotes. `--` begins a comment.
+Words are not case-sensitive. Put names and values with blanks in quotes. A line that begins with `--` is a comment.
 ";
 
 /// Returns the list of commands, or of properties.
@@ -126,8 +125,8 @@ fn lags(out: &mut String, indent: usize, member: &Member) {
 /// `show database`; with `kept`, its properties too.
 pub fn member(member: &Member, kept: Option<&SharedConfiguration>) -> String {
     let mut out = format!("\n{} - {}\n\n", member.role, name(&member.name));
-    let _ = writeln!(out, "  Intended State:     {}", member.intended_state.unwrap_or("(unknown)"));
     if member.role != PRIMARY {
+        let _ = writeln!(out, "  Intended State:     {}", member.intended_state.unwrap_or("(unknown)"));
         lags(&mut out, 2, member);
     }
     let of = kept.and_then(|kept| kept.standbys.iter().find(|at| at.name == member.name));

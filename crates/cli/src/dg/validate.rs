@@ -13,6 +13,8 @@ use std::fmt::Write;
 
 /// A difference of clocks from which on it is a finding, seconds.
 const CLOCKS_S: f64 = 1.0;
+/// Exit code of a command that is refused in the present state.
+const REFUSED: u8 = 3;
 /// A certificate that ends sooner is a finding, days.
 const CERTIFICATE_DAYS: i64 = 30;
 
@@ -107,7 +109,7 @@ pub fn report(
         (None, true) if member.role == PRIMARY => of_primary(status),
         (None, true) => vec![
             check("Ready for Switchover", false, "no redo is shipped to it")
-                .or(format!("`enable database {}`", member.name)),
+                .or(format!("`standfast dg enable database {}`", member.name)),
         ],
         (_, false) => {
             let primary = kept.map_or("the primary", |kept| kept.primary.as_str());
@@ -127,7 +129,9 @@ fn ready(at: &Destination, role: &str, asked: Option<&Result<(), InstanceError>>
     let switchover = match asked {
         Some(Ok(())) => check("Ready for Switchover", true, ""),
         Some(Err(error)) => {
-            check("Ready for Switchover", false, error.to_string()).or(error.hint().unwrap_or_default())
+            // Of any other error it is not known what the standby would have answered.
+            let is_ready = (error.exit_code() == REFUSED).then_some(false);
+            check("Ready for Switchover", is_ready, error.to_string()).or(error.hint().unwrap_or_default())
         }
         None => check("Ready for Switchover", None, "it was not asked"),
     };
@@ -153,11 +157,13 @@ fn loss(at: &Destination) -> String {
 }
 
 fn of_primary(status: &Status) -> Vec<Check> {
+    let mode = status.protection.as_ref().and_then(|protection| protection.mode.as_deref());
+    let promises = mode != Some("maximum-performance");
     let sync = status.destinations().iter().filter(|at| at.required == Some(true)).count();
     vec![
         databases("Databases", status, "open"),
-        check("Protection", sync > 0, format!("commits wait for {sync} standbys"))
-            .or("`add database` with LogXptMode SYNC, and wait until it is synchronised"),
+        check("Protection", sync > 0 || !promises, format!("commits wait for {sync} standbys"))
+            .or("`standfast dg add database NAME as connect identifier is HOST:PORT`, and wait until it is synchronised"),
         listens(status),
         certificate("Certificate", status),
     ]
@@ -171,7 +177,10 @@ fn of_standby(primary: &Status, at: &Destination, remote: Option<&Remote>) -> Ve
             at.is_streaming(),
             format!("{state}, {}", at.mode.as_deref().unwrap_or("unknown")),
         )
-        .or(at.last_trouble.clone().unwrap_or_else(|| "`show database` says what is wrong".into())),
+        .or(at
+            .last_trouble
+            .clone()
+            .unwrap_or_else(|| "`standfast dg show database` says what is wrong".into())),
         check("Gap", at.gap.is_none(), if at.gap.is_none() { "none" } else { "logs are missing there" }),
         listens(primary),
         certificate("Primary certificate", primary),

@@ -20,7 +20,8 @@ fn split_address(text: &str) -> Option<(&str, u16)> {
     // IPv6 addresses have their colons in brackets.
     let host = bare.or_else(|| (!host.contains(':')).then_some(host))?;
     let port = port.parse().ok()?;
-    (!host.is_empty() && !host.contains(char::is_whitespace)).then_some((host, port))
+    (!host.is_empty() && !host.contains(|at: char| at.is_whitespace() || at.is_control()))
+        .then_some((host, port))
 }
 
 pub fn is_address(text: &str) -> bool {

@@ -76,7 +76,8 @@ impl Environment {
     ) -> Environment {
         let segment_path = paths.segment(control.instance);
         let keeper = keeper_of(&config, &paths);
-        let shared_configuration = KeptConfiguration::load(disk.clone(), paths.shared_configuration.clone());
+        let shared_configuration =
+            KeptConfiguration::load(disk.clone(), paths.shared_configuration.clone(), &alert);
         let control = Mutex::new(control);
         let instruments = Arc::default();
         let sessions = Mutex::default();

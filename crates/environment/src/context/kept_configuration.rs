@@ -2,6 +2,7 @@
 
 use crate::config::error::InstanceError;
 use crate::config::shared_configuration::SharedConfiguration;
+use crate::state::alert::AlertLog;
 use standfast_io::Disk;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -17,9 +18,17 @@ pub struct KeptConfiguration {
 }
 
 impl KeptConfiguration {
-    /// Reads the file. One that cannot be read is like none: the primary sends another.
-    pub fn load(disk: Arc<dyn Disk>, path: PathBuf) -> KeptConfiguration {
-        let kept = disk.read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    /// Reads the file. One that cannot be read is reported and is like none: the primary makes another, and sends it.
+    pub fn load(disk: Arc<dyn Disk>, path: PathBuf, alert: &AlertLog) -> KeptConfiguration {
+        let read = match disk.read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.to_string()),
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| error.to_string()),
+        };
+        let kept = read.unwrap_or_else(|error| {
+            alert.say(format!("the shared configuration in {} cannot be read: {error}", path.display()));
+            None
+        });
         KeptConfiguration { path, disk, kept: Mutex::new(kept), changes: AtomicU64::new(0) }
     }
 
@@ -44,7 +53,8 @@ impl KeptConfiguration {
     /// Keeps, durably, what `make` makes of the present configuration; `None`: it stays as it is.
     ///
     /// # Errors
-    /// When the file cannot be written; the configuration stays as it is.
+    /// When the file cannot be written. The change holds in this process; after a restart the primary makes it again, or
+    /// sends it again.
     pub fn change(
         &self,
         make: impl FnOnce(Option<&SharedConfiguration>) -> Option<SharedConfiguration>,
@@ -53,12 +63,11 @@ impl KeptConfiguration {
         let Some(made) = make(kept.as_ref()).filter(|made| Some(made) != kept.as_ref()) else {
             return Ok(());
         };
+        *kept = Some(made.clone());
+        self.changes.fetch_add(1, SeqCst);
         let failed = |error| InstanceError::io("write the shared configuration", &self.path)(error);
         let text = serde_json::to_vec_pretty(&made)
             .map_err(|error| failed(std::io::Error::new(ErrorKind::InvalidData, error)))?;
-        self.disk.replace(&self.path, &text).map_err(failed)?;
-        *kept = Some(made);
-        self.changes.fetch_add(1, SeqCst);
-        Ok(())
+        self.disk.replace(&self.path, &text).map_err(failed)
     }
 }

@@ -178,25 +178,46 @@ impl Environment {
     /// Keeps the shared configuration that the source of a stream has sent, unless it is older than the one here.
     pub fn keep_configuration(
         &self,
-        source: &str,
+        source: &PeerIdentity,
         configuration: serde_json::Value,
         from: Option<SocketAddr>,
     ) {
-        let sent: SharedConfiguration = match serde_json::from_value(configuration) {
+        let name = &source.name;
+        let sent = match self.understood(source, configuration, from) {
             Ok(sent) => sent,
-            Err(error) => {
-                let what = format!("the shared configuration of `{source}` is not understood here: {error}");
+            Err(why) => {
+                let what = format!("the shared configuration of `{name}` does not count here: {why}");
                 let remedy = "install the same release; until then a failover to this instance continues with what it has";
                 self.alert.say(hint::in_one_line(what, Some(remedy)));
                 return;
             }
         };
-        let sent = sent.received(from);
-        let is_wanted = |kept: Option<&SharedConfiguration>| kept.is_none_or(|kept| sent.is_newer_than(kept));
-        let stored = self.shared_configuration.change(|kept| is_wanted(kept).then(|| sent.clone()));
+        let stored = self.shared_configuration.change(|kept| sent.replaces(kept, name).then(|| sent.clone()));
         if let Err(error) = stored {
             self.alert.say(format!("the shared configuration cannot be kept: {}", error.in_one_line()));
         }
+    }
+
+    fn understood(
+        &self,
+        source: &PeerIdentity,
+        configuration: serde_json::Value,
+        from: Option<SocketAddr>,
+    ) -> Result<SharedConfiguration, String> {
+        let sent: SharedConfiguration =
+            serde_json::from_value(configuration).map_err(|error| error.to_string())?;
+        let sent = sent.received(from);
+        let newest = source.current().map_or(0, |incarnation| incarnation.number.into());
+        if sent.incarnation > newest {
+            return Err(format!("it is of incarnation {}, and the stream of {newest}", sent.incarnation));
+        }
+        sent.check().map(|()| sent)
+    }
+
+    /// Whether an instance of this name is known to the family. Plain TCP proves no name, and lists none.
+    pub fn is_member(&self, name: &str) -> bool {
+        let listed = self.keeper.members().map(|members| members.listed_rights(name).is_some());
+        self.config.instance.insecure || listed.unwrap_or(false)
     }
 
     /// Stores what an accepted source reports: rights of members, the issuer of certificates, and which instance became

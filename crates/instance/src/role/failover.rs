@@ -303,10 +303,9 @@ pub fn take_over(
             None
         });
     environment.update_control(|control| {
-        // Commits do not wait for the old primary, which was synchronised when it was the standby: it is gone.
-        let old = control.upstream.as_ref().filter(|_| !handed_over).map(|at| at.primary().to_owned());
-        if let (Some(old), Some(synchronised)) = (old, &mut control.synchronised) {
-            synchronised.remove(&old);
+        // What was synchronised with this instance in an earlier time as the primary may be gone, as the old primary is.
+        if !handed_over {
+            control.synchronised = Some(Default::default());
         }
         control.role = Role::Primary;
         control.upstream = None;

@@ -1,17 +1,21 @@
 //! A failover is refused while the primary is heard: it may acknowledge commits that this standby would never have.
 //!
-//! A stream that has ended, or is silent for longer than its heartbeats, is no obstacle. What comes right after the
+//! A stream that is silent for longer than its heartbeats is no obstacle, nor is a primary that does not answer. What comes right after the
 //! command may have been in flight when the primary died; what comes later was sent by a primary that is alive.
 
+use crate::role::fence::{Other, judge};
 use crate::role::running::{Mode, Running};
 use standfast_environment::config::error::InstanceError;
-use standfast_transport::Role;
+use standfast_environment::config::shared_configuration::SharedConfiguration;
+use standfast_transport::{Role, fetch_status};
 use std::time::{Duration, Instant};
 
 /// Longer than the time between two heartbeats of a stream, which is at most one second.
 const SILENCE: Duration = Duration::from_millis(1_500);
 /// What comes earlier after the command may have waited in a buffer.
 const BUFFERED: Duration = Duration::from_millis(1_200);
+/// How long a primary from which no redo comes may take to answer.
+const ANSWER: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What a standby hears of its source from the moment on that a failover is ordered. A state machine without a clock.
@@ -42,37 +46,51 @@ impl Listening {
 }
 
 impl Running {
-    /// Waits until it is known whether the primary still sends to this standby. A standby that is fed by another standby
-    /// or a far sync hears of its primary only through that one, and does not wait.
+    /// Waits until it is known whether the primary still sends to this standby. While no stream from the primary is open,
+    /// the primary is asked, at the address that the shared configuration has.
     ///
     /// # Errors
     /// `Refused` when the primary is alive.
     pub(crate) fn refuse_while_heard(&self) -> Result<(), InstanceError> {
         let upstream = self.environment.of_control(|control| control.upstream.clone());
-        let Some(upstream) = upstream.filter(|at| at.role == Role::Primary) else { return Ok(()) };
         let shared = match &*self.mode() {
             Mode::Standby(standby) => standby.standby.shared().clone(),
             _ => return Ok(()),
         };
+        // What comes through another instance does not come from a primary that is alive.
+        let is_direct = upstream.is_some_and(|at| at.role == Role::Primary);
         let began = Instant::now();
         let mut listening = Listening::begin(shared.last_heard_us());
-        loop {
-            match listening.look(began.elapsed(), self.is_streaming(), shared.last_heard_us()) {
-                Some(false) => return Ok(()),
-                Some(true) => break,
-                None if shared.is_stopping() => return Ok(()),
-                None => std::thread::park_timeout(LOOK_EVERY),
-            }
+        let is_heard = is_direct
+            && loop {
+                match listening.look(began.elapsed(), self.is_streaming(), shared.last_heard_us()) {
+                    Some(is_heard) => break is_heard,
+                    None if shared.is_stopping() => return Ok(()),
+                    None => std::thread::park_timeout(LOOK_EVERY),
+                }
+            };
+        // A stream that is open and silent: the primary would not answer either.
+        let is_silent = is_direct && self.is_streaming();
+        let kept = self.current_configuration();
+        if !is_heard && (is_silent || !kept.as_ref().is_some_and(|kept| self.answers_as_primary(kept))) {
+            return Ok(());
         }
-        let (primary, own) = (&upstream.name, &self.environment.config.instance.name);
+        let primary = kept.map_or_else(|| "the primary".to_owned(), |kept| format!("`{}`", kept.primary));
+        let own = &self.environment.config.instance.name;
         Err(InstanceError::refused(
-            format!("the primary, `{primary}`, is alive and sends redo to this standby"),
+            format!("the primary, {primary}, is alive"),
             format!(
-                "change the roles without loss: `standfast switchover {own}` at `{primary}`; if that is impossible, stop \
-                 `{primary}` and run `standfast failover` again; `standfast failover --force` takes over nevertheless, and \
-                 what `{primary}` acknowledges meanwhile is lost"
+                "change the roles without loss: `standfast switchover {own}` at {primary}; if that is impossible, stop \
+                 {primary} and run `standfast failover` again; `standfast failover --force` takes over nevertheless, and \
+                 what {primary} acknowledges meanwhile is lost"
             ),
         ))
+    }
+
+    fn answers_as_primary(&self, kept: &SharedConfiguration) -> bool {
+        let security = self.environment.security().only([kept.primary.clone()]);
+        let answer = fetch_status(&kept.address, &security, false, ANSWER).map_err(|error| error.to_string());
+        matches!(judge(answer), Other::Primary(incarnation) if incarnation >= kept.incarnation)
     }
 }
 

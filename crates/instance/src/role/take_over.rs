@@ -110,8 +110,7 @@ impl Running {
         Ok(())
     }
 
-    /// Configures what the new primary ships to: the old one and the bystanders, each as before. A destination that is
-    /// configured here already keeps its attributes. Commits wait for the synchronous ones from the start.
+    /// Configures what the new primary ships to: the old one and the bystanders, each as before. Commits wait for the synchronous ones from the start.
     fn follow_with(&self, wish: &TakeOver, from: Option<SocketAddr>) -> Result<(), InstanceError> {
         let old = Bystander {
             name: wish.source.name.clone(),
@@ -124,17 +123,18 @@ impl Running {
         let others = wish.bystanders.iter().filter(|at| at.name != *own);
         let all: Vec<&Bystander> = std::iter::once(&old).chain(others).collect();
         let _one = self.one_command();
+        // The destinations are checked against it.
+        self.environment.update_control(|control| control.protection_mode = wish.protection_mode)?;
+        let kept = self.current_configuration();
         self.change_settings(|changeable| {
-            self.continue_configuration(changeable);
+            self.continue_configuration(kept.as_ref(), changeable);
             all.iter().for_each(|at| configure(&mut changeable.destinations, at));
             Ok(())
         })?;
-        self.environment.update_control(|control| {
-            control.protection_mode = wish.protection_mode;
-            for at in all.iter().filter(|at| at.mode != TransportMode::Async) {
-                control.note_synchronised(&at.name);
-            }
-        })
+        // And for no other: what it was synchronised with in an earlier time as the primary does not count.
+        let synchronised = all.iter().filter(|at| at.mode != TransportMode::Async);
+        let synchronised = synchronised.map(|at| at.name.clone()).collect();
+        self.environment.update_control(|control| control.synchronised = Some(synchronised))
     }
 }
 

@@ -153,7 +153,7 @@ fn failover_propagates_down_the_whole_chain() {
     assert_eq!(status.number("/incarnation"), 2, "{}", status.json());
     assert_eq!(status.text("/standby/source/via/0"), "east");
     // It can fail over in turn.
-    must(&far, &["failover"]);
+    must(&far, &["failover", "--force"]);
     assert_eq!(rows(&far.standby_database("app.db")), 11);
     assert_eq!(far.status().unwrap().number("/incarnation"), 3);
 }

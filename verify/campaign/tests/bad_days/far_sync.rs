@@ -216,7 +216,8 @@ fn far_sync_acknowledges_no_old_primary_after_a_failover() {
     let mut application = place.application(&database);
     application.run(INSERT);
     await_configuration(&primary, &far);
-    must(&far, &["failover"]);
+    refuses(&far, &["failover"], 3, &["is alive", "standfast failover --force"]);
+    must(&far, &["failover", "--force"]);
     let copy = far.standby_database("app.db");
     await_alert(&near, "nothing of an older one is acknowledged here");
     await_status(&primary, "it is fenced", |status| status.text("/state") == "fenced");

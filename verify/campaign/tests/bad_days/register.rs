@@ -59,7 +59,7 @@ fn copied_logs_register_in_order_and_wrong_ones_are_refused() {
     await_status(&primary, "the other standby follows", Status::settled);
     // This log would fence the primary.
     must(&primary, &["destination", "remove", "west"]);
-    must(&branch, &["failover"]);
+    must(&branch, &["failover", "--force"]);
     must(&branch, &["switch-logfile"]);
     let newer = |branch: &Instance| {
         archive(branch)

@@ -268,7 +268,7 @@ fn far_sync_forwards_a_signed_promotion_without_any_right() {
     add_destination(&near, &far, &["--mode", "async"]);
     let mut application = place.application(&database);
     application.run(INSERT);
-    must(&far, &["failover"]);
+    must(&far, &["failover", "--force"]);
     await_alert(&near, "nothing of an older one is acknowledged here");
     await_status(&south, "it is fenced", |status| status.text("/state") == "fenced");
     application.send(INSERT);

@@ -170,7 +170,7 @@ fn a_new_primary_that_dials_the_old_one_fences_it() {
     let place = Place::new("roles-dial");
     let (south, north, database) = place.pair(&[]);
     must(&south, &["destination", "remove", "north"]);
-    must(&north, &["failover"]);
+    must(&north, &["failover", "--force"]);
     place.application(&database).run(INSERT);
     add_destination(&north, &south, &["--mode", "async", "--no-wait"]);
     await_status(&south, "it is fenced", |status| status.text("/state") == "fenced");

@@ -123,8 +123,8 @@ fn failover_goes_through_although_the_configuration_cannot_be_written() {
         std::fs::create_dir(directory).unwrap();
     }
     must(&north, &["failover"]);
-    await_alert(&north, "the standbys of the old primary cannot be configured here");
-    await_alert(&north, "the standbys are not told the configuration");
+    await_alert(&north, "standbys of the old primary cannot be configured here");
+    await_alert(&north, "the shared configuration is not durable here");
     place.application(&north.standby_database("app.db")).run(INSERT);
     for directory in &in_the_way {
         std::fs::remove_dir(directory).unwrap();
@@ -143,4 +143,67 @@ fn damaged_shared_configuration_is_replaced_by_the_primary_s() {
     std::fs::write(north.directory.join("configuration"), "{ \"version\": 90").unwrap();
     start(&mut north);
     await_configuration(&south, &north);
+}
+
+#[test]
+fn settings_of_the_last_primary_hold_when_an_earlier_one_is_back() {
+    let place = Place::new("shared-back");
+    let (south, north, east, database) = family(&place);
+    let west = place.standby_of(&south, "west");
+    add_destination(&south, &west, &["--mode", "async"]);
+    await_configuration(&south, &north);
+    must(&south, &["switchover", "north"]);
+    await_status(&north, "all follow", |status| status.streams() && status.settled());
+    must(&north, &["dg", "edit database east set property NetTimeout = 7"]);
+    must(&north, &["dg", "remove database west"]);
+    await_configuration(&north, &south);
+    must(&north, &["switchover", "south"]);
+    await_status(&south, "all follow", |status| status.streams() && status.settled());
+    assert_eq!(listed(&south, "east")["net_timeout_ms"], 7000);
+    assert_eq!(listed(&south, "west"), serde_json::Value::Null, "it was removed");
+    place.application(&database).run(INSERT);
+    await_rows(&east.standby_database("app.db"), 2);
+    // Added at this one, it is back for all.
+    add_destination(&south, &west, &["--mode", "async"]);
+    await_configuration(&south, &north);
+    must(&south, &["switchover", "north"]);
+    await_status(&north, "all follow", |status| status.streams() && status.settled());
+    assert_ne!(listed(&north, "west"), serde_json::Value::Null);
+}
+
+#[test]
+fn primary_that_has_lost_its_shared_configuration_makes_another_that_counts() {
+    let place = Place::new("shared-lost");
+    let (mut south, north, ..) = family(&place);
+    for seconds in 3..6 {
+        must(&south, &["dg", &format!("edit database east set property NetTimeout = {seconds}")]);
+    }
+    let kept = await_configuration(&south, &north);
+    south.stop().unwrap();
+    std::fs::write(south.directory.join("configuration"), "").unwrap();
+    start(&mut south);
+    await_alert(&south, "cannot be read");
+    must(&south, &["dg", "edit database east set property NetTimeout = 9"]);
+    let now = await_configuration(&south, &north);
+    assert!(now["version"].as_u64() < kept["version"].as_u64(), "{now}");
+    assert_eq!(ask(&north, &Request::Configuration)["standbys"][1]["net_timeout_ms"], 9000);
+}
+
+#[test]
+fn refused_failover_changes_no_settings_and_one_without_the_configuration_is_reported() {
+    let place = Place::new("shared-refused");
+    let (mut south, mut north, _east, _) = family(&place);
+    await_configuration(&south, &north);
+    let settings = north.directory.join("standfast.toml");
+    let before = std::fs::read_to_string(&settings).unwrap();
+    assert_eq!(north.run(&["failover"]).unwrap().code, 3);
+    assert_eq!(std::fs::read_to_string(&settings).unwrap(), before);
+    // The primary is lost, and so is what it has sent.
+    south.kill();
+    north.stop().unwrap();
+    std::fs::remove_file(north.directory.join("configuration")).unwrap();
+    start(&mut north);
+    assert_eq!(north.run(&["failover"]).unwrap().code, 6, "it has heard nothing since its start");
+    await_alert(&north, "the configuration of the old primary has not come here");
+    assert_eq!(listed(&north, "east"), serde_json::Value::Null);
 }

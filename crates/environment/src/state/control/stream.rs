@@ -44,13 +44,6 @@ pub struct Upstream {
     pub logs: Option<transport::LogGeometry>,
 }
 
-impl Upstream {
-    /// Name of the primary, whether the redo comes from it directly or through others.
-    pub fn primary(&self) -> &str {
-        self.via.first().map_or(&self.name, |hop| &hop.name)
-    }
-}
-
 /// An incarnation newer than that of the followed stream, as reported by a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Superseding {

@@ -3,7 +3,7 @@
 use standfast_environment::config::role_change_config::RoleChangeConfig;
 use standfast_environment::config::settings::DestinationConfig;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Changeable {
     pub destinations: Vec<DestinationConfig>,
     pub role_change: RoleChangeConfig,

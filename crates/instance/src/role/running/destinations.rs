@@ -58,10 +58,16 @@ impl Running {
         &self,
         change: impl FnOnce(&mut Changeable) -> Result<(), InstanceError>,
     ) -> Result<(), InstanceError> {
-        let mut changeable = self.changeable();
+        let before = self.changeable();
+        let mut changeable = before.clone();
         change(&mut changeable)?;
+        if changeable == before {
+            return Ok(());
+        }
         crate::role::protection::check(self.environment.control().protection_mode, &changeable.destinations)?;
-        let mut config = self.environment.config.clone();
+        // Other settings may have been changed in the file, to count from the next start.
+        let directory = &self.environment.paths.directory;
+        let mut config = Config::load(directory).unwrap_or_else(|_| self.environment.config.clone());
         (config.destinations, config.role_change) = (changeable.destinations, changeable.role_change);
         let path = self.environment.paths.directory.join(CONFIG_FILE);
         let config = Config::parse(&config.to_toml(), &path)?;

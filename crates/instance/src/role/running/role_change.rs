@@ -4,11 +4,12 @@ use super::{Mode, Running, RunningStandby};
 use crate::role::failover::{self, OfflineDatabase};
 use crate::role::{drain, far_sync};
 use standfast_environment::config::error::InstanceError;
+use standfast_environment::config::shared_configuration::SharedConfiguration;
 use standfast_environment::state::control::Role;
 use standfast_environment::state::descriptors;
 use standfast_standby::known_complete;
 use standfast_transport::Right;
-use standfast_types::{Hint, Scn};
+use standfast_types::{Hint, Scn, hint};
 use std::time::{Duration, Instant};
 
 /// How an operator wants a failover.
@@ -54,23 +55,25 @@ impl Running {
         }
         let known = self.known_complete();
         let drained = self.drain(timeout);
-        if let Err(error) = self.continue_as_primary() {
-            self.environment.alert.say(format!(
-                "failover: the standbys of the old primary cannot be configured here: {}",
-                error.in_one_line()
-            ));
-        }
         let TakenOver { branch, offline, differing, .. } = self.promote(immediate, false)?;
         Ok(TakenOver { branch, drained, known, offline, differing })
     }
 
     /// Configures what the new primary ships to. Commits wait for none of them before it has caught up.
-    fn continue_as_primary(&self) -> Result<(), InstanceError> {
+    fn continue_as_primary(&self, kept: Option<&SharedConfiguration>) {
         let _one = self.one_command();
-        self.change_settings(|changeable| {
-            self.continue_configuration(changeable);
+        let continued = self.change_settings(|changeable| {
+            self.continue_configuration(kept, changeable);
             Ok(())
-        })
+        });
+        if let Err(error) = continued {
+            let what = format!(
+                "failover: the other standbys of the old primary cannot be configured here and get no redo: {}",
+                error.as_a_reason()
+            );
+            let remedy = "remove the cause, then `standfast destination add NAME HOST:PORT` here";
+            self.environment.alert.say(hint::in_one_line(what, Some(remedy)));
+        }
     }
 
     /// Makes this standby the primary with what is here. `immediate`: even if databases have to be excluded. `handed_over`:
@@ -94,6 +97,8 @@ impl Running {
         };
         drop(mode);
         self.environment.alert.say(if handed_over { "taking over" } else { "failover begins" });
+        // Of the incarnation that ends here.
+        let kept = self.current_configuration();
         // A file that was replaced while open must not become a database of the new primary.
         self.environment.places.look();
         if let Some(receiver) = self.receiver().as_ref() {
@@ -107,6 +112,9 @@ impl Running {
         let done = failover::become_primary(&self.environment, standby, &log, immediate, handed_over);
         drop(log);
         let done = done.map_err(|error| self.standby_again(&error))?;
+        if !handed_over {
+            self.continue_as_primary(kept.as_ref());
+        }
         if let Err(error) = self.open_as_primary() {
             let fenced = matches!(&*self.mode(), Mode::Fenced(_));
             return Err(if fenced { error } else { self.stuck(&error) });

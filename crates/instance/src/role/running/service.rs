@@ -101,7 +101,7 @@ impl ReceiverService for Service {
         configuration: serde_json::Value,
         from: Option<&str>,
     ) {
-        self.environment.keep_configuration(&source.name, configuration, from.and_then(|at| at.parse().ok()));
+        self.environment.keep_configuration(source, configuration, from.and_then(|at| at.parse().ok()));
     }
 
     fn certificate_channel(&self, channel: &Arc<transport::CertificateChannel>) {

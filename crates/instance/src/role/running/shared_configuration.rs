@@ -7,11 +7,11 @@ use standfast_environment::config::destination_config::DestinationConfig;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::properties::{self, PropertyError};
 use standfast_environment::config::role_change_config::RoleChangeConfig;
-use standfast_environment::config::shared_configuration::SharedConfiguration;
-use standfast_types::Hint;
+use standfast_environment::config::shared_configuration::{NotContinued, SharedConfiguration};
+use standfast_types::{Hint, hint};
 
-/// Exit code of a command with a property or a value that does not exist, as of every wrong command line.
-const NO_SUCH_PROPERTY: u8 = 2;
+/// Exit code of a command with a member, property or value that does not exist, as of every wrong command line.
+const NO_SUCH: u8 = 2;
 
 impl Running {
     /// Sets a property of a member, or of the configuration itself; without a value, to its default. Returns the
@@ -40,7 +40,11 @@ impl Running {
                     true => format!("`{name}` is the primary: redo is shipped to the other members"),
                     false => format!("`{own}` ships redo to no member `{name}`"),
                 };
-                InstanceError::refused(what, "`standfast dg show configuration` lists the members")
+                let hint = "`standfast dg show configuration` lists the members";
+                match name == own {
+                    true => InstanceError::refused(what, hint),
+                    false => InstanceError::Answered { what, hint: Some(hint.into()), code: NO_SUCH },
+                }
             })?;
             let default = DestinationConfig {
                 id: destination.id,
@@ -86,27 +90,46 @@ impl Running {
     /// Keeps the configuration of this primary for its standbys, which are sent it.
     pub(super) fn share_configuration(&self) {
         let environment = &self.environment;
-        let Changeable { destinations, role_change } = self.changeable();
         let incarnation = environment.of_control(|control| control.incarnation().number.into());
         let instance = &environment.config.instance;
         let shared = environment.shared_configuration.change(|kept| {
+            // Not before: a command may change it meanwhile.
+            let Changeable { destinations, role_change } = self.changeable();
             Some(SharedConfiguration::of_primary(instance, &destinations, role_change, incarnation, kept))
         });
         if let Err(error) = shared {
-            environment
-                .alert
-                .say(format!("the standbys are not told the configuration: {}", error.in_one_line()));
+            let text = error.in_one_line();
+            environment.alert.say(format!("the shared configuration is not durable here: {text}"));
         }
     }
 
-    /// Takes over what the old primary had configured, if this instance knows what it had last.
-    pub(crate) fn continue_configuration(&self, changeable: &mut Changeable) {
+    /// The configuration that the primary has made in the incarnation that this standby follows; `None`: it has not come.
+    pub(crate) fn current_configuration(&self) -> Option<SharedConfiguration> {
         let environment = &self.environment;
         let current = environment.of_control(|control| u64::from(control.incarnation().number));
-        let kept = environment.shared_configuration.get().filter(|kept| kept.incarnation == current);
-        if let Some(kept) = kept {
-            changeable.role_change = kept.role_change;
-            kept.continue_in(&environment.config.instance, &mut changeable.destinations);
+        environment.shared_configuration.get().filter(|kept| kept.incarnation == current)
+    }
+
+    /// Takes over what the old primary had configured, and reports what cannot be.
+    pub(crate) fn continue_configuration(
+        &self,
+        kept: Option<&SharedConfiguration>,
+        changeable: &mut Changeable,
+    ) {
+        let environment = &self.environment;
+        let add = "`standfast destination add NAME HOST:PORT` here";
+        let Some(kept) = kept else {
+            let what =
+                "the configuration of the old primary has not come here: its other standbys get no redo";
+            environment.alert.say(hint::in_one_line(what, Some(add)));
+            return;
+        };
+        changeable.role_change = kept.role_change;
+        let is_member = |name: &str| environment.is_member(name);
+        let left = kept.continue_in(&environment.config.instance, &mut changeable.destinations, is_member);
+        for NotContinued { name, address, why } in left {
+            let what = format!("redo is not shipped to `{name}` at {address}, as the old primary did: {why}");
+            environment.alert.say(hint::in_one_line(what, Some(add)));
         }
     }
 
@@ -117,5 +140,5 @@ impl Running {
 
 fn refused(error: PropertyError) -> InstanceError {
     let hint = Some("`standfast dg help properties` describes them".into());
-    InstanceError::Answered { what: error.to_string(), hint, code: NO_SUCH_PROPERTY }
+    InstanceError::Answered { what: error.to_string(), hint, code: NO_SUCH }
 }
