@@ -364,10 +364,10 @@ fn lone_writer_without_a_busy_timeout_never_gets_sqlite_busy() {
                 answers.push((sql, writer.try_run(sql)));
             }
             answers.push(("the read", reader.answer()));
-            for (sql, answer) in answers {
+            for (number, (sql, answer)) in answers.into_iter().enumerate() {
                 if !matches!(answer, Answer::Rows(_)) {
                     is_over.store(true, SeqCst);
-                    panic!("{sql} of round {round}: {answer:?}");
+                    panic!("{sql}, statement {number} of round {round}: {answer:?}");
                 }
             }
         }
