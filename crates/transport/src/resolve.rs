@@ -259,6 +259,23 @@ mod tests {
         )
     }
 
+    #[test]
+    fn both_ends_are_in_the_same_log_or_the_next_one_begins_there() {
+        let log = |sequence, first_scn| {
+            Some(LogSwitch { sequence, first_scn: Scn(first_scn), time_us: 0, first_record: 0 })
+        };
+        let is_same = |theirs, mine| {
+            let at = |scn| PositionSum { scn: Scn(scn), crc: 0 };
+            let (end, confirmed) = (at(5000), at(4900));
+            let held = StandbyPositions { end, confirmed, applied: Scn(4900), passed: None, log: theirs };
+            is_same_log(&View { log_at_end: mine, ..primary(FIRST) }, &held)
+        };
+        assert!(is_same(log(3, 4800), log(3, 4800)));
+        assert!(!is_same(log(4, 4800), log(3, 4800)) && !is_same(log(3, 4700), log(3, 4800)));
+        assert!(is_same(log(3, 4800), log(4, 5000)), "the stream is about to announce it");
+        assert!(is_same(None, log(3, 4800)) && is_same(log(3, 4800), None));
+    }
+
     fn start_at(scn: u64) -> Verdict {
         start_over(scn, scn)
     }

@@ -167,4 +167,58 @@ mod tests {
         let waits: Vec<u64> = (0..300).map(|n| pace.wait_ns(18_000 * MS + n * 10 * MS, CHUNK)).collect();
         assert!(waits[0] > 0 && waits[299] == 0, "{waits:?}");
     }
+
+    #[test]
+    fn usual_answer_time_is_a_moving_mean_of_answers_beside_no_archived_logs() {
+        let mut pace = Pace::default();
+        let mut usual = Usual::default();
+        // Archived logs were sent within the last second, a second ago included: only the first answer counts.
+        pace.wait_ns(5_000 * MS, CHUNK);
+        pace.answered(6_000 * MS, 10 * MS, &mut usual);
+        pace.answered(6_000 * MS, 90 * MS, &mut usual);
+        assert_eq!(usual.mean_ns, (10 * MS) as f64);
+        pace.answered(6_000 * MS + 1, 266 * MS, &mut usual);
+        assert_eq!(usual.mean_ns, (11 * MS) as f64, "a 256th of the way");
+        pace.answered(7_000 * MS, 11 * MS, &mut usual);
+        assert_eq!(usual.mean_ns, (11 * MS) as f64);
+    }
+
+    #[test]
+    fn answer_is_late_from_a_quarter_and_half_a_millisecond_more_on() {
+        for (took_ns, is_late) in [(13 * MS, 0), (13 * MS + 1, 1)] {
+            let mut pace = Pace::default();
+            let mut usual = Usual { mean_ns: (10 * MS) as f64 };
+            pace.wait_ns(100 * MS, CHUNK);
+            pace.answered(100 * MS, took_ns, &mut usual);
+            assert_eq!((pace.interval.answers, pace.interval.late), (1, is_late), "{took_ns}");
+        }
+    }
+
+    /// Judges an interval that ends now, in which so much was sent and answered.
+    fn judged(pace: &mut Pace, lasted_ns: u64, answers: u32, late: u32, bytes: u64) -> Option<u64> {
+        pace.interval = Interval { began_ns: 50_000 * MS, answers, late, bytes };
+        pace.judge(50_000 * MS + lasted_ns);
+        pace.rate.map(|rate| rate as u64)
+    }
+
+    #[test]
+    fn rate_follows_from_what_went_and_how_many_answers_were_late() {
+        let slowed = || Pace { rate: Some(100e6), ..Pace::default() };
+        // 200 bytes a millisecond are slowed to 140, unless they were slower already.
+        let went = 200_000 * 1000;
+        assert_eq!(judged(&mut Pace::default(), 1_000 * MS, 100, 3, went), Some(140_000_000));
+        assert_eq!(judged(&mut slowed(), 1_000 * MS, 100, 3, went), Some(70_000_000));
+        assert_eq!(judged(&mut slowed(), 1_000 * MS, 100, 3, 1_000), Some(LEAST as u64));
+        // One in fifty is usual.
+        assert_eq!(judged(&mut slowed(), 1_000 * MS, 100, 2, went), Some(110_000_000));
+        assert_eq!(judged(&mut Pace::default(), 1_000 * MS, 100, 2, went), None);
+        // Too few answers: hardly a commit waits.
+        assert_eq!(judged(&mut slowed(), 1_000 * MS, ENOUGH - 1, 19, went), None);
+        assert_eq!(judged(&mut slowed(), 1_000 * MS, ENOUGH, 20, went), Some(70_000_000));
+        assert_eq!(judged(&mut slowed(), 2_001 * MS, 100, 100, went), None, "nothing was sent for long");
+        // Not yet.
+        assert_eq!(judged(&mut slowed(), 999 * MS, ENOUGH - 1, 19, went), Some(100_000_000));
+        assert_eq!(judged(&mut slowed(), 99 * MS, 100, 100, went), Some(100_000_000));
+        assert_eq!(judged(&mut slowed(), 100 * MS, 100, 100, went / 10), Some(70_000_000));
+    }
 }
