@@ -38,6 +38,40 @@ const DECISION_LOOK: Duration = Duration::from_micros(50);
 /// holds it so long.
 const OWNER_SUSPECT_NS: u64 = 5_000_000;
 
+/// How often, one attempt after the other, the instance may release the write lock between an attempt and the look at what
+/// the instance does. A busy machine interrupts a session there for as long as the instance needs for the next release.
+const RELEASES: u32 = 8;
+
+/// Attempts to take the write lock that found it taken.
+struct Attempts {
+    releases_left: u32,
+}
+
+impl Default for Attempts {
+    fn default() -> Attempts {
+        Attempts { releases_left: RELEASES }
+    }
+}
+
+impl Attempts {
+    /// Whether to try again. `seen`: whether the instance, which had the lock, has released it; `None`: it does not have
+    /// it, or is not to be waited for.
+    fn may_repeat(&mut self, seen: Option<bool>, is_alive: impl FnOnce() -> bool) -> bool {
+        match seen {
+            Some(true) => {
+                self.releases_left = RELEASES;
+                true
+            }
+            Some(false) => is_alive(),
+            None => {
+                let may = self.releases_left > 0;
+                self.releases_left = self.releases_left.saturating_sub(1);
+                may
+            }
+        }
+    }
+}
+
 impl MainFile {
     pub fn shm_lock(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
         let lock = flags & shm::LOCK != 0;
@@ -162,19 +196,16 @@ impl MainFile {
     /// briefly.
     fn take_write_lock_after_instance(&self, session: Session) -> c_int {
         let begun = monotonic_ns();
-        let mut has_looked = false;
+        let mut attempts = Attempts::default();
         loop {
             let result = self.take_write_lock();
             if result & 0xFF != code::BUSY {
                 return result;
             }
-            let is_over = || monotonic_ns().saturating_sub(begun) >= INSTANCE_WAIT_NS;
-            match session.await_instance(INSTANCE_LOOK) {
-                Some(true) if !is_over() => has_looked = false,
-                Some(false) if !is_over() && self.is_alive_now() => {}
-                // The instance may have released the lock between the attempt and the check.
-                None if !has_looked => has_looked = true,
-                _ => return result,
+            let seen = session.await_instance(INSTANCE_LOOK);
+            let is_over = monotonic_ns().saturating_sub(begun) >= INSTANCE_WAIT_NS;
+            if is_over || !attempts.may_repeat(seen, || self.is_alive_now()) {
+                return result;
             }
         }
     }
@@ -433,4 +464,29 @@ impl MainFile {
 
 fn lock_bit(offset: c_int) -> u32 {
     1 << (offset & 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_that_the_instance_releases_before_each_look_is_tried_again() {
+        let mut attempts = Attempts::default();
+        let tried = (0..100).take_while(|_| attempts.may_repeat(None, || true)).count();
+        assert_eq!(tried, RELEASES as usize, "another process has it");
+        assert!(!attempts.may_repeat(None, || true));
+        // The instance was seen to release it: the others do not count.
+        assert!(attempts.may_repeat(Some(true), || false));
+        assert!(
+            (0..RELEASES).all(|_| attempts.may_repeat(None, || true)) && !attempts.may_repeat(None, || true)
+        );
+    }
+
+    #[test]
+    fn lock_of_the_instance_is_waited_for_only_while_the_instance_lives() {
+        let mut attempts = Attempts::default();
+        assert!((0..1_000).all(|_| attempts.may_repeat(Some(false), || true)));
+        assert!(!attempts.may_repeat(Some(false), || false));
+    }
 }
