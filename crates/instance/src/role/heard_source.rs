@@ -46,8 +46,8 @@ impl Listening {
 }
 
 impl Running {
-    /// Waits until it is known whether the primary still sends to this standby. While no stream from the primary is open,
-    /// the primary is asked, at the address that the shared configuration has.
+    /// Waits until it is known whether the primary still sends to this standby. If nothing comes, the primary is asked, at
+    /// the address that the shared configuration has.
     ///
     /// # Errors
     /// `Refused` when the primary is alive.
@@ -69,10 +69,9 @@ impl Running {
                     None => std::thread::park_timeout(LOOK_EVERY),
                 }
             };
-        // A stream that is open and silent: the primary would not answer either.
-        let is_silent = is_direct && self.is_streaming();
+        // A stream is silent also while the disk here keeps its redo waiting.
         let kept = self.current_configuration();
-        if !is_heard && (is_silent || !kept.as_ref().is_some_and(|kept| self.answers_as_primary(kept))) {
+        if !is_heard && !kept.as_ref().is_some_and(|kept| self.answers_as_primary(kept)) {
             return Ok(());
         }
         let primary = kept.map_or_else(|| "the primary".to_owned(), |kept| format!("`{}`", kept.primary));

@@ -1,5 +1,6 @@
 //! A standby can be read, refuses writes, and fails over.
 
+use crate::shared_configuration::await_configuration;
 use crate::support::{
     A_WHILE, INSERT, Place, SQLITE_IOERR, SQLITE_READONLY, TIMEOUT, add_destination, assert_same,
     await_alert, await_status, must, refuses, rows, start,
@@ -76,6 +77,32 @@ fn failover_is_refused_while_the_primary_is_heard() {
     await_status(&primary, "it is fenced", |status| status.text("/state") == "fenced");
     assert_eq!(rows(&standby.standby_database("app.db")), 3);
     primary.kill();
+}
+
+/// Its stream is silent for longer than a heartbeat, because what came is not on disk yet.
+#[test]
+fn failover_is_refused_while_the_disk_of_the_standby_is_slow() {
+    let place = Place::new("failover-slow");
+    let (primary, database) = place.protecting();
+    let mut standby = place.standby_of(&primary, "north");
+    standby.stop().unwrap();
+    standby.faults = Some("received=sleep:4000@1+".into());
+    start(&mut standby);
+    add_destination(&primary, &standby, &["--mode", "async"]);
+    await_configuration(&primary, &standby);
+    let mut application = place.application(&database);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::SeqCst) {
+                application.run(INSERT);
+            }
+        });
+        let finished = standby.run(&["failover"]);
+        is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+        let finished = finished.unwrap();
+        assert!(finished.code == 3 && finished.stderr.contains("`south`, is alive"), "{}", finished.stderr);
+    });
 }
 
 #[test]
