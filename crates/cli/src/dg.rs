@@ -15,7 +15,7 @@ use serde_json::json;
 use standfast_documents::Status;
 use standfast_environment::InstanceError;
 use standfast_environment::config::destination_config::State as DestinationState;
-use standfast_environment::config::properties::{OF_A_MEMBER, OF_THE_CONFIGURATION, find};
+use standfast_environment::config::properties::{OF_A_MEMBER, OF_THE_CONFIGURATION, PropertyError, find};
 use standfast_environment::config::settings::DestinationConfig;
 use standfast_environment::config::shared_configuration::SharedConfiguration;
 use standfast_instance::server::control_client::{ask, ask_for};
@@ -132,11 +132,13 @@ impl Here<'_> {
                 Ok(Some(ExitCode::SUCCESS))
             }
             Command::SetProperty { member, property, value } => {
+                self.is_the_primary()?;
                 let kept: Option<SharedConfiguration> =
                     ask_for(self.directory, &Request::SetProperty { member, property, value })?;
                 done(format!("property updated, version {}", kept.map_or(0, |kept| kept.version)))
             }
             Command::SetProtectionMode { mode } => {
+                self.is_the_primary()?;
                 ask(self.directory, &Request::ProtectionMode { mode: Some(mode) })?;
                 done(format!("protection mode: {}", mode.words()))
             }
@@ -197,22 +199,23 @@ impl Here<'_> {
         ask_for(self.directory, &Request::Observe { history: false, standbys: true })
     }
 
-    fn shown(&self) -> Result<Shown, InstanceError> {
-        Ok(Shown::of(&self.observation()?, self.kept()?.as_ref()))
+    fn shown(&self) -> Result<(Shown, Option<SharedConfiguration>), InstanceError> {
+        let kept = self.kept()?;
+        Ok((Shown::of(&self.observation()?, kept.as_ref()), kept))
     }
 
     fn show_configuration(&self, verbose: bool, lag: bool) -> Result<ExitCode, InstanceError> {
-        let shown = self.shown()?;
+        let (shown, kept) = self.shown()?;
         if self.json {
             println!("{:#}", json!(shown));
         } else {
-            print!("{}", text::configuration(&shown, self.kept()?.as_ref().filter(|_| verbose), lag));
+            print!("{}", text::configuration(&shown, kept.as_ref().filter(|_| verbose), lag));
         }
         Ok(exit_code(shown.standing))
     }
 
     fn show_member(&self, name: &str, verbose: bool) -> Result<ExitCode, InstanceError> {
-        let (shown, kept) = (self.shown()?, self.kept()?);
+        let (shown, kept) = self.shown()?;
         let member = shown.member(name).ok_or_else(|| unknown_member(name, &shown))?;
         if self.json {
             println!("{:#}", json!(member));
@@ -225,15 +228,14 @@ impl Here<'_> {
     fn property(&self, member: Option<&str>, property: &str) -> Result<String, InstanceError> {
         let hint = "`standfast dg help properties` lists them";
         let kept = self.kept()?.ok_or_else(none_kept)?;
-        let Some(name) = member else {
-            let found =
-                find(&OF_THE_CONFIGURATION, property).map_err(|error| no_such(error.to_string(), hint))?;
-            return Ok(found.show(&kept.role_change));
-        };
-        let found = find(&OF_A_MEMBER, property).map_err(|error| no_such(error.to_string(), hint))?;
-        let of = kept.standbys.iter().find(|at| at.name == name);
-        let of = of.ok_or_else(|| no_such(format!("redo is shipped to no member `{name}`"), SHOW))?;
-        Ok(found.show(of))
+        let unknown = |error: PropertyError| no_such(error.to_string(), hint);
+        match member {
+            None => Ok(find(&OF_THE_CONFIGURATION, property).map_err(unknown)?.show(&kept.role_change)),
+            Some(name) => {
+                let found = find(&OF_A_MEMBER, property).map_err(unknown)?;
+                Ok(found.show(shipped_to(&kept, name)?))
+            }
+        }
     }
 
     /// Checks that this is the primary: another instance would change what it ships to as a standby.
@@ -256,10 +258,7 @@ impl Here<'_> {
     fn known_at_the_primary(&self, name: &str) -> Result<(), InstanceError> {
         self.is_the_primary()?;
         let kept = self.kept()?.ok_or_else(none_kept)?;
-        match kept.standbys.iter().any(|at| at.name == name) {
-            true => Ok(()),
-            false => Err(no_such(format!("redo is shipped to no member `{name}`"), SHOW)),
-        }
+        shipped_to(&kept, name).map(drop)
     }
 
     /// Checks that the instance that is asked is the one called `name`.
@@ -308,6 +307,11 @@ impl Here<'_> {
 }
 
 const SHOW: &str = "`standfast dg show configuration` lists the members";
+
+fn shipped_to<'a>(kept: &'a SharedConfiguration, name: &str) -> Result<&'a DestinationConfig, InstanceError> {
+    let found = kept.standbys.iter().find(|at| at.name == name);
+    found.ok_or_else(|| no_such(format!("redo is shipped to no member `{name}`"), SHOW))
+}
 
 fn unknown_member(name: &str, shown: &Shown) -> InstanceError {
     let names: Vec<_> = shown.members.iter().map(|member| member.name.as_str()).collect();

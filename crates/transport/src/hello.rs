@@ -110,6 +110,13 @@ pub struct ReceiverHello {
     pub configures: bool,
 }
 
+impl ReceiverHello {
+    /// The answer of an instance that takes nothing beside the redo.
+    pub fn new(standby: PeerIdentity, positions: Option<StandbyPositions>, sdu_bytes: u32) -> ReceiverHello {
+        ReceiverHello { standby, positions, sdu_bytes, renews: false, lists: false, configures: false }
+    }
+}
+
 /// The positions of a standby. They do not change until the stream has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandbyPositions {
@@ -168,7 +175,7 @@ pub enum Request {
     /// The primary hands its role to this standby (switchover).
     TakeOver(Box<TakeOver>),
     /// A reinstated instance asks its primary to ship redo to it.
-    Follow(Bystander),
+    Follow(NewStandby),
 }
 
 /// What a primary that ends its redo tells the standby that is to take over.
@@ -178,21 +185,15 @@ pub struct TakeOver {
     /// End of the redo, which the standby must hold; `None`: the primary only asks whether the standby is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<PositionSum>,
-    /// HOST:PORT on which the primary listens, as a standby of the new one. Without a host (`:PORT`): the address that
-    /// the connection comes from.
-    pub address: String,
-    /// How the primary ships to this standby; the new primary ships to it in the same way.
-    pub mode: TransportMode,
-    pub net_timeout_ms: u64,
     pub protection_mode: ProtectionMode,
-    /// Standbys that the primary ships to besides this one.
-    #[serde(default)]
-    pub bystanders: Vec<Bystander>,
+    /// The configuration that all instances share: the new primary ships to the others as the old one did, and to the old
+    /// one as that shipped to it.
+    pub configuration: serde_json::Value,
 }
 
-/// A standby that gets its redo from the new primary after a role change.
+/// An instance that asks to be shipped to, because it has become a standby.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bystander {
+pub struct NewStandby {
     #[serde(deserialize_with = "foreign_name")]
     pub name: String,
     /// HOST:PORT on which it listens. Without a host (`:PORT`): the address that its own request comes from.

@@ -67,7 +67,7 @@ pub use error::{
 pub use event::{ReceiverEvent, SenderEvent};
 pub use fetch_certificate::fetch_certificate;
 pub use gap::{ArchivedLogInfo, Gap, GapSettings, GapStatus, GivenUp};
-pub use hello::{Bystander, Hop, IssuerAt, LogGeometry, PositionSum, SenderHello, TakeOver, TakeOverAnswer};
+pub use hello::{Hop, IssuerAt, LogGeometry, NewStandby, PositionSum, SenderHello, TakeOver, TakeOverAnswer};
 pub use identity::{Incarnation, Meeting, PeerIdentity, Promotion, Role, history_at, incarnation_of, meet};
 pub use link::{Identities, Security};
 pub use packing::{Compression, UnpackError, Unpacker};

@@ -246,17 +246,7 @@ mod tests {
             log: None,
         };
         let standby = identity("oslo", Role::Standby, of);
-        resolve(
-            &view,
-            &ReceiverHello {
-                standby,
-                positions: Some(positions),
-                sdu_bytes: 0,
-                renews: false,
-                lists: false,
-                configures: false,
-            },
-        )
+        resolve(&view, &ReceiverHello::new(standby, Some(positions), 0))
     }
 
     #[test]
@@ -371,14 +361,7 @@ mod tests {
         assert_eq!(code(ask(primary(FIRST), &[(1, 7, 4096)], 5000, 5000, 5000)), Some(RefuseCode::WrongPeer));
         let named = View { expected_name: Some("rome".into()), ..primary(FIRST) };
         assert_eq!(code(ask(named, FIRST, 5000, 5000, 5000)), Some(RefuseCode::WrongPeer));
-        let hello = ReceiverHello {
-            standby: identity("oslo", Role::Primary, FIRST),
-            positions: None,
-            sdu_bytes: 0,
-            renews: false,
-            lists: false,
-            configures: false,
-        };
+        let hello = ReceiverHello::new(identity("oslo", Role::Primary, FIRST), None, 0);
         assert_eq!(code(resolve(&primary(FIRST), &hello)), Some(RefuseCode::NotStandby));
         let Verdict::Refuse(replaced) = resolve(&primary(SECOND), &hello) else { panic!("not refused") };
         assert!(replaced.message.contains("has been told that it is replaced"), "{replaced}");

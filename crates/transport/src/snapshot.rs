@@ -18,7 +18,7 @@ use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, StageErro
 use crate::event::ReceiverEvent;
 use crate::foreign::one_line;
 use crate::framing::{FrameReader, FrameWriter};
-use crate::hello::{self, Bystander, Request, TakeOver, TakeOverAnswer};
+use crate::hello::{self, NewStandby, Request, TakeOver, TakeOverAnswer};
 use crate::identity::PeerIdentity;
 use crate::link::{self, LinkEnd, Security};
 use crate::page_sums::{self, SUMS, TheirSums};
@@ -101,6 +101,7 @@ pub trait SnapshotSink {
 #[derive(Debug)]
 pub struct Discarded {
     wants_databases: bool,
+    has_pages: bool,
     /// `None` until the list has come.
     pub manifest: Option<Manifest>,
 }
@@ -108,13 +109,16 @@ pub struct Discarded {
 impl Discarded {
     /// `with_databases`: it asks for them, and not only where the redo begins.
     pub fn new(with_databases: bool) -> Discarded {
-        Discarded { wants_databases: with_databases, manifest: None }
+        Discarded { wants_databases: with_databases, has_pages: false, manifest: None }
     }
 }
 
 impl SnapshotSink for Discarded {
     fn wants_databases(&self) -> bool {
         self.wants_databases
+    }
+    fn has_pages(&self) -> bool {
+        self.has_pages
     }
     fn manifest(&mut self, manifest: &Manifest) -> Result<(), StageError> {
         self.manifest = Some(manifest.clone());
@@ -413,7 +417,7 @@ pub fn ask_to_take_over(
 pub fn ask_to_follow(
     address: &str,
     security: &Security,
-    standby: &Bystander,
+    standby: &NewStandby,
     silence: Duration,
 ) -> Result<(), TransportError> {
     let mut reader = ask(address, security, &Request::Follow(standby.clone()), silence)?;
@@ -560,30 +564,10 @@ mod tests {
     use super::*;
     use standfast_format::Frame;
 
-    /// Has pages already, and accepts everything.
-    struct Has(bool);
-
-    impl SnapshotSink for Has {
-        fn has_pages(&self) -> bool {
-            self.0
-        }
-        fn manifest(&mut self, _: &Manifest) -> Result<(), StageError> {
-            Ok(())
-        }
-        fn begin(&mut self, _: &DatabaseInfo) -> Result<(), StageError> {
-            Ok(())
-        }
-        fn pages(&mut self, _: DatabaseId, _: PageNo, _: &[u8]) -> Result<(), StageError> {
-            Ok(())
-        }
-        fn end(&mut self, _: &SnapshotInfo) -> Result<(), StageError> {
-            Ok(())
-        }
-    }
-
     /// Takes one page frame for each of `first`, then the end of a database of `pages` pages.
     fn taken(has_pages: bool, first: &[u64], pages: u32) -> Result<(), TransportError> {
-        let (mut sink, id, page_size) = (Has(has_pages), DatabaseId(1), PageSize::new(512).unwrap());
+        let (id, page_size) = (DatabaseId(1), PageSize::new(512).unwrap());
+        let mut sink = Discarded { has_pages, ..Discarded::new(true) };
         let database = DatabaseInfo { id, name: "a.db".into(), page_size, path: String::new() };
         let current = Some((database, 1));
         let mut fetch = Fetch { sink: &mut sink, current, left: Vec::new(), manifest_seen: true };
@@ -618,7 +602,7 @@ mod tests {
     #[test]
     fn sums_are_given_only_for_the_database_that_is_compared() {
         let request = |has_pages: bool, id: u64| {
-            let mut sink = Has(has_pages);
+            let mut sink = Discarded { has_pages, ..Discarded::new(true) };
             let page_size = PageSize::new(512).unwrap();
             let database =
                 DatabaseInfo { id: DatabaseId(1), name: "a.db".into(), page_size, path: String::new() };

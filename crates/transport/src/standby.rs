@@ -5,7 +5,7 @@ use crate::channel::CertificateChannel;
 use crate::error::{Refusal, RefuseCode, StageError};
 use crate::event::ReceiverEvent;
 use crate::gap::{ArchivedLogInfo, Gap, GivenUp};
-use crate::hello::{Bystander, SenderHello, TakeOver, TakeOverAnswer};
+use crate::hello::{NewStandby, SenderHello, TakeOver, TakeOverAnswer};
 use crate::identity::{Incarnation, PeerIdentity};
 use crate::redo::LogSwitch;
 use crate::rights::{MemberRights, Right};
@@ -317,7 +317,7 @@ pub trait ReceiverService: Send + Sync {
     ///
     /// # Errors
     /// Why not; nothing has changed then.
-    fn follow(&self, _standby: &Bystander, _from: Option<SocketAddr>) -> Result<(), Refusal> {
+    fn follow(&self, _standby: &NewStandby, _from: Option<SocketAddr>) -> Result<(), Refusal> {
         Err(Refusal::new(RefuseCode::NotAllowed, "this instance ships no redo"))
     }
 

@@ -1,5 +1,5 @@
-//! Rights that change while a stream is open: the list goes over the stream, and an end that has lost a right cannot
-//! continue.
+//! What changes while a stream is open and goes over it beside the redo: the list of members with their rights, and the
+//! shared configuration. An end that has lost a right cannot continue.
 #![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 mod common;
@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 struct Rights {
     version: AtomicU64,
     members: Watched<Vec<MemberRights>>,
+    /// The configurations, oldest first: as made, or as received.
+    configurations: Watched<Vec<serde_json::Value>>,
     taken_away: AtomicBool,
 }
 
@@ -58,6 +60,12 @@ impl RedoSource for Source {
     }
     fn rights_version(&self) -> u64 {
         self.rights.version.load(SeqCst)
+    }
+    fn configuration(&self) -> Option<serde_json::Value> {
+        self.rights.configurations.read(|made| made.last().cloned())
+    }
+    fn configuration_version(&self) -> u64 {
+        self.rights.configurations.read(|made| made.len() as u64)
     }
     fn objection(&self, destination: &str) -> Option<Refusal> {
         self.rights.refusal(destination)
@@ -132,6 +140,10 @@ impl ReceiverService for Listening {
     fn endorsed(&self, hello: &SenderHello, _: Option<std::net::SocketAddr>) {
         self.rights.members.change(|members| *members = hello.members.clone());
     }
+    fn configured(&self, source: &PeerIdentity, configuration: serde_json::Value, from: Option<&str>) {
+        assert!(source.name == "paris" && from.is_some_and(|at| at.starts_with("127.0.0.1:")));
+        self.rights.configurations.change(|received| received.push(configuration));
+    }
     fn endorsed_again(&self, source: &str, members: &[MemberRights]) {
         assert_eq!(source, "paris");
         self.rights.members.change(|at| *at = members.to_vec());
@@ -152,6 +164,7 @@ fn stream() -> Ends {
     let redo_of = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let source = Arc::new(Source { redo: redo_of, rights: Arc::default(), of_reader: None });
     source.rights.members.change(|members| *members = listed(&["oslo", "paris"]));
+    source.rights.configurations.change(|made| made.push(serde_json::json!({ "version": 1 })));
     let inner = Service::standby("oslo", &[incarnation(1, 4096)]);
     let service = Arc::new(Listening { inner, rights: Arc::default(), source: None });
     let standby = empty_standby();
@@ -187,6 +200,24 @@ fn changed_member_list_is_sent_over_the_open_stream() {
         ends.source.rights.change(|rights| rights.members.change(|at| *at = listed(names)));
         there.wait("the list is there", |members| *members == listed(names));
     }
+    ends.source.redo.commit(&ends.sender, &redo(ends.source.redo.end(), 1000, 2));
+    ends.await_redo();
+    assert_eq!(ends.receiver.counts().streams.load(Relaxed), 1, "the stream was not interrupted");
+}
+
+#[test]
+fn configuration_is_sent_when_the_stream_begins_and_whenever_it_changes() {
+    let ends = stream();
+    let (made, received) = (&ends.source.rights.configurations, &ends.service.rights.configurations);
+    for version in 2..4 {
+        received.wait("the configuration is there", |received| *received == made.read(Vec::clone));
+        made.change(|made| made.push(serde_json::json!({ "version": version })));
+    }
+    received.wait("each came once", |received| *received == made.read(Vec::clone));
+    // One that does not fit is not sent, and ends no stream.
+    made.change(|made| made.push(serde_json::json!("x".repeat(70_000))));
+    made.change(|made| made.push(serde_json::json!({ "version": 5 })));
+    received.wait("the last one", |received| received.last() == Some(&serde_json::json!({ "version": 5 })));
     ends.source.redo.commit(&ends.sender, &redo(ends.source.redo.end(), 1000, 2));
     ends.await_redo();
     assert_eq!(ends.receiver.counts().streams.load(Relaxed), 1, "the stream was not interrupted");

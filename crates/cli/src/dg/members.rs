@@ -155,7 +155,7 @@ fn own_findings(remote: &Remote) -> Vec<Finding> {
             severity: Severity::Unknown,
             destination: None,
             ora: None,
-            text: format!("it does not say how it is: {why}"),
+            text: format!("its own status is not known: {why}"),
         }];
     };
     let mut status = observation.status.clone();

@@ -3,7 +3,6 @@
 use super::members::{FAR_SYNC, Member, PRIMARY};
 use serde::Serialize;
 use standfast_documents::Status;
-use standfast_documents::group::Group;
 use standfast_documents::status::Destination;
 use standfast_environment::InstanceError;
 use standfast_environment::config::shared_configuration::SharedConfiguration;
@@ -15,8 +14,6 @@ use std::fmt::Write;
 const CLOCKS_S: f64 = 1.0;
 /// Exit code of a command that is refused in the present state.
 const REFUSED: u8 = 3;
-/// A certificate that ends sooner is a finding, days.
-const CERTIFICATE_DAYS: i64 = 30;
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -204,7 +201,14 @@ fn of_standby(primary: &Status, at: &Destination, remote: Option<&Remote>) -> Ve
         checks
             .push(check("Number of databases", known, found).or("wait until it has applied the newest redo"));
     }
-    checks.push(standby_logs(primary.groups(), there.groups()));
+    // It compares them with those of its primary itself, when a stream begins.
+    let received = there.standby.as_ref().filter(|_| at.is_streaming());
+    let sizes = received.map(|received| received.log_warning.clone());
+    let found = sizes.clone().map_or("not known".into(), |warning| warning.unwrap_or("as needed".into()));
+    checks.push(
+        check("Standby logs", sizes.map(|warning| warning.is_none()), found)
+            .or("`standfast log group add` there"),
+    );
     checks
 }
 
@@ -225,10 +229,12 @@ fn certificate(what: &'static str, status: &Status) -> Check {
         return check(what, false, "none: connections are plain TCP")
             .or("`standfast cert join`, then take `insecure = true` out at both ends");
     }
-    let Some(days) = status.certificate().and_then(|certificate| certificate.days_left) else {
-        return check(what, None, "not known");
-    };
-    check(what, days >= CERTIFICATE_DAYS, format!("{days} days left")).or("`standfast cert renew` there")
+    let Some(certificate) = status.certificate() else { return check(what, None, "not known") };
+    let state = certificate.state.as_deref();
+    let left = standfast_live::certificate::left(certificate, status.time_us);
+    let left = left.map_or_else(String::new, |left| format!(", {left} left"));
+    let is_well = state.map(|state| ["valid", "due"].contains(&state));
+    check(what, is_well, format!("{}{left}", state.unwrap_or("not known"))).or("`standfast cert renew` there")
 }
 
 fn clocks(there: &Status, remote: &Remote) -> Check {
@@ -252,26 +258,14 @@ fn databases(what: &'static str, status: &Status, good: &str) -> Check {
     check(what, bad.is_empty(), found).or("`standfast status` there says why")
 }
 
-/// A standby needs a log more than the primary has, each as large as the primary's largest.
-fn standby_logs(online: &[Group], standby: &[Group]) -> Check {
-    let largest = online.iter().filter_map(|group| group.bytes).max();
-    let (Some(largest), false) = (largest, standby.is_empty()) else {
-        return check("Standby logs", None, "not known");
-    };
-    let fit = standby.iter().filter(|group| group.bytes.is_some_and(|bytes| bytes >= largest)).count();
-    let found = format!("{fit} of the size of the online logs, {} needed", online.len() + 1);
-    check("Standby logs", fit > online.len(), found).or("`standfast log group add` there")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::{Value, json};
 
     fn observed(destination: Value, there: Value) -> Observation {
-        let groups = json!([{ "bytes": 64 }, { "bytes": 64 }]);
         let primary = json!({ "role": "primary", "state": "open", "version": "1", "listen": "a:1",
-            "security": { "certificate": { "days_left": 90 } }, "log": { "groups": groups },
+            "security": { "certificate": { "state": "valid", "days_left": 90 } },
             "databases": [{ "name": "app.db", "state": "open" }], "destinations": [destination] });
         let remote = Remote {
             name: "beta".into(),
@@ -292,9 +286,9 @@ mod tests {
     }
 
     fn there() -> Value {
-        json!({ "role": "standby", "version": "1", "time_us": 5_100_000, "security": { "certificate": { "days_left": 60 } },
+        json!({ "role": "standby", "version": "1", "time_us": 5_100_000, "security": { "certificate": { "state": "due", "days_left": 1 } },
             "databases": [{ "name": "app.db", "state": "standby" }],
-            "log": { "groups": [{ "bytes": 64 }, { "bytes": 64 }, { "bytes": 64 }] } })
+            "standby": { "log_warning": null } })
     }
 
     fn examined(destination: Value, there: Value) -> Report {
@@ -327,19 +321,22 @@ mod tests {
             }
             wrong(&examined(at, there))
         };
-        assert_eq!(with("state", json!("connecting")), ["Ready for Failover", "Transport"]);
+        assert_eq!(with("state", json!("connecting")), ["Ready for Failover", "Transport", "Standby logs"]);
         assert_eq!(with("gap", json!({ "from": 1 })), ["Ready for Failover", "Gap"]);
         assert_eq!(with("stopped_total", json!(2)), ["Ready for Failover"]);
         assert_eq!(with("there/version", json!("0.9")), ["Versions"]);
         assert_eq!(with("there/time_us", json!(9_000_000)), ["Clocks"]);
-        assert_eq!(with("there/security", json!({ "certificate": { "days_left": 3 } })), ["Its certificate"]);
+        assert_eq!(
+            with("there/security", json!({ "certificate": { "state": "ending", "days_left": 3 } })),
+            ["Its certificate"]
+        );
         assert_eq!(with("there/security", json!({ "insecure": true })), ["Its certificate"]);
         assert_eq!(with("there/databases", json!([])), ["Number of databases"]);
         assert_eq!(
             with("there/databases", json!([{ "name": "app.db", "state": "stopped" }])),
             ["Databases there"]
         );
-        assert_eq!(with("there/log", json!({ "groups": [{ "bytes": 64 }] })), ["Standby logs"]);
+        assert_eq!(with("there/standby", json!({ "log_warning": "two logs of 64 bytes" })), ["Standby logs"]);
         let absent = with("there/version", Value::Null);
         assert_eq!(absent, ["Versions"], "unknown is not well");
     }

@@ -15,8 +15,6 @@ pub struct Property<T> {
     show: fn(&T) -> String,
     /// Returns false when the value is none of those that it takes.
     set: fn(&mut T, &str) -> bool,
-    /// Gives it its default.
-    reset: fn(&mut T, &T),
 }
 
 impl<T> Property<T> {
@@ -24,23 +22,16 @@ impl<T> Property<T> {
         (self.show)(of)
     }
 
-    /// Sets the property; `None`: to its default, which it has in `default`.
+    /// Sets the property; `None`: to the value that it has in `default`.
     ///
     /// # Errors
     /// When the value is none of those that it takes.
     pub fn set(&self, of: &mut T, value: Option<&str>, default: &T) -> Result<(), PropertyError> {
-        match value {
-            None => (self.reset)(of, default),
-            Some(value) if (self.set)(of, value) => {}
-            Some(value) => {
-                return Err(PropertyError::Value {
-                    name: self.name,
-                    value: value.into(),
-                    values: self.values,
-                });
-            }
+        let value = value.map_or_else(|| self.show(default), str::to_owned);
+        if (self.set)(of, &value) {
+            return Ok(());
         }
-        Ok(())
+        Err(PropertyError::Value { name: self.name, value, values: self.values })
     }
 }
 
@@ -118,8 +109,6 @@ pub static OF_A_MEMBER: [Property<DestinationConfig>; 9] = [
             }
             is_address
         },
-        // It has no default.
-        reset: |_, _| {},
     },
     Property {
         name: "LogXptMode",
@@ -132,7 +121,6 @@ pub static OF_A_MEMBER: [Property<DestinationConfig>; 9] = [
             of.mode = Some(mode);
             known
         },
-        reset: |of, default| of.mode = default.mode,
     },
     Property {
         name: "LogShipping",
@@ -140,7 +128,6 @@ pub static OF_A_MEMBER: [Property<DestinationConfig>; 9] = [
         meaning: "whether redo is shipped to it",
         show: |of| if of.state == State::Defer { "OFF".into() } else { "ON".into() },
         set: |of, value| one_of(value, &SHIPPING, &mut of.state),
-        reset: |of, default| of.state = default.state,
     },
     Property {
         name: "NetTimeout",
@@ -148,7 +135,6 @@ pub static OF_A_MEMBER: [Property<DestinationConfig>; 9] = [
         meaning: "longest wait of a commit for it, and longest silence of a connection",
         show: |of| in_seconds(of.net_timeout_ms),
         set: |of, value| seconds(value, &mut of.net_timeout_ms),
-        reset: |of, default| of.net_timeout_ms = default.net_timeout_ms,
     },
     Property {
         name: "ReopenSecs",
@@ -156,7 +142,6 @@ pub static OF_A_MEMBER: [Property<DestinationConfig>; 9] = [
         meaning: "longest pause between attempts to reach it",
         show: |of| in_seconds(of.reopen_ms),
         set: |of, value| seconds(value, &mut of.reopen_ms),
-        reset: |of, default| of.reopen_ms = default.reopen_ms,
     },
     Property {
         name: "MaxFailure",
@@ -164,7 +149,6 @@ pub static OF_A_MEMBER: [Property<DestinationConfig>; 9] = [
         meaning: "attempts that may fail before it is abandoned",
         show: |of| of.failures_allowed().to_string(),
         set: |of, value| number(value, of.max_failure.insert(0)),
-        reset: |of, default| of.max_failure = default.max_failure,
     },
     Property {
         name: "MaxConnections",
@@ -172,7 +156,6 @@ pub static OF_A_MEMBER: [Property<DestinationConfig>; 9] = [
         meaning: "connections that carry one archived log",
         show: |of| of.max_connections.to_string(),
         set: |of, value| number(value, &mut of.max_connections),
-        reset: |of, default| of.max_connections = default.max_connections,
     },
     Property {
         name: "DelayMins",
@@ -180,7 +163,6 @@ pub static OF_A_MEMBER: [Property<DestinationConfig>; 9] = [
         meaning: "how long it leaves transactions unapplied",
         show: |of| of.delay_min.to_string(),
         set: |of, value| number(value, &mut of.delay_min),
-        reset: |of, default| of.delay_min = default.delay_min,
     },
     Property {
         name: "RedoCompression",
@@ -188,7 +170,6 @@ pub static OF_A_MEMBER: [Property<DestinationConfig>; 9] = [
         meaning: "compression of redo in transit",
         show: |of| word_of(&COMPRESSIONS, &of.compression),
         set: |of, value| one_of(value, &COMPRESSIONS, &mut of.compression),
-        reset: |of, default| of.compression = default.compression,
     },
 ];
 
@@ -200,7 +181,6 @@ pub static OF_THE_CONFIGURATION: [Property<RoleChangeConfig>; 2] = [
         meaning: "whether a new primary ships to the other standbys of the old one",
         show: |of| word_of(&FOLLOWING, &of.bystanders_follow),
         set: |of, value| one_of(value, &FOLLOWING, &mut of.bystanders_follow),
-        reset: |of, default| of.bystanders_follow = default.bystanders_follow,
     },
     Property {
         name: "DrainTimeout",
@@ -208,7 +188,6 @@ pub static OF_THE_CONFIGURATION: [Property<RoleChangeConfig>; 2] = [
         meaning: "how long running write transactions may take to end in a switchover",
         show: |of| of.drain_timeout_s.to_string(),
         set: |of, value| number(value, &mut of.drain_timeout_s),
-        reset: |of, default| of.drain_timeout_s = default.drain_timeout_s,
     },
 ];
 
@@ -239,7 +218,13 @@ mod tests {
         for property in &OF_A_MEMBER[1..] {
             property.set(&mut changed, None, &member()).unwrap();
         }
-        assert_eq!(DestinationConfig { address: "beta:7501".into(), ..changed }, member());
+        let explicit = DestinationConfig {
+            address: "host:1".into(),
+            mode: Some(TransportMode::SyncAffirm),
+            max_failure: Some(0),
+            ..member()
+        };
+        assert_eq!(changed, explicit);
         let (mut changed, default) = (RoleChangeConfig::default(), RoleChangeConfig::default());
         for (property, value) in OF_THE_CONFIGURATION.iter().zip(["NONE", "60"]) {
             property.set(&mut changed, Some(value), &default).unwrap();

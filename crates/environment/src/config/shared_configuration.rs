@@ -7,6 +7,7 @@ use crate::config::destination_config::{DestinationConfig, ValidFor, check_all, 
 use crate::config::role_change_config::RoleChangeConfig;
 use crate::config::settings::InstanceConfig;
 use serde::{Deserialize, Serialize};
+use standfast_transport::PeerIdentity;
 use standfast_types::DESTINATIONS_MAX;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -84,11 +85,26 @@ impl SharedConfiguration {
         })
     }
 
-    /// Checks what another instance has sent.
+    /// Reads what the instance `source` has sent, over a connection from the address `from`.
     ///
     /// # Errors
     /// The first rule that it breaks, as text.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn received(
+        document: serde_json::Value,
+        source: &PeerIdentity,
+        from: Option<SocketAddr>,
+    ) -> Result<SharedConfiguration, String> {
+        let mut sent: SharedConfiguration =
+            serde_json::from_value(document).map_err(|error| error.to_string())?;
+        sent.address = completed(&sent.address, from).unwrap_or_default();
+        let newest = source.current().map_or(0, |incarnation| incarnation.number.into());
+        if sent.incarnation > newest {
+            return Err(format!("it is of incarnation {}, and its sender of {newest}", sent.incarnation));
+        }
+        sent.check().map(|()| sent)
+    }
+
+    fn check(&self) -> Result<(), String> {
         if !is_name(&self.primary) {
             return Err(NAME_RULE.into());
         }
@@ -108,13 +124,6 @@ impl SharedConfiguration {
 
     pub fn is_newer_than(&self, other: &SharedConfiguration) -> bool {
         (self.incarnation, self.version) > (other.incarnation, other.version)
-    }
-
-    /// The configuration as it came over a connection from this address.
-    #[must_use]
-    pub fn received(self, from: Option<SocketAddr>) -> SharedConfiguration {
-        let address = completed(&self.address, from).unwrap_or_default();
-        SharedConfiguration { address, ..self }
     }
 
     /// Makes the destinations of an instance that becomes the primary those of the old one, with their attributes: it
@@ -151,6 +160,24 @@ impl SharedConfiguration {
         }
         left
     }
+
+    /// Makes the old primary, which is a standby from now on, a destination of the instance called `own`: it is shipped to
+    /// as that one was. False: its address, or how it shipped, is not known.
+    pub fn return_to(&self, own: &str, destinations: &mut Vec<DestinationConfig>) -> bool {
+        let as_shipped_to = self.standbys.iter().find(|at| at.name == own);
+        let old = as_shipped_to.filter(|_| !self.address.is_empty()).map(|at| {
+            let (name, address) = (self.primary.clone(), self.address.clone());
+            DestinationConfig { name, address, ..at.clone() }
+        });
+        old.as_ref().map(|old| put(destinations, old)).is_some()
+    }
+
+    /// Names of the instances that commits of a primary wait for, the old primary included, once `own` is that primary.
+    pub fn synchronous_with(&self, own: &str) -> BTreeSet<String> {
+        let name =
+            |at: &DestinationConfig| if at.name == own { self.primary.clone() } else { at.name.clone() };
+        self.standbys.iter().filter(|at| at.is_sync()).map(name).collect()
+    }
 }
 
 fn put(destinations: &mut Vec<DestinationConfig>, standby: &DestinationConfig) {
@@ -180,6 +207,9 @@ fn put(destinations: &mut Vec<DestinationConfig>, standby: &DestinationConfig) {
 mod tests {
     use super::*;
     use crate::config::destination_config::TransportMode;
+    use serde_json::json;
+    use standfast_transport::{Incarnation, Role};
+    use standfast_types::{IncarnationId, InstanceId, Scn};
     use std::path::PathBuf;
 
     fn instance(name: &str) -> InstanceConfig {
@@ -202,8 +232,25 @@ mod tests {
             standby(2, "gamma", TransportMode::Async),
             archive,
         ];
-        SharedConfiguration::of_primary(&instance("alpha"), &all, role_change, 4, None)
-            .received(Some("192.0.2.1:9".parse().unwrap()))
+        let made = SharedConfiguration::of_primary(&instance("alpha"), &all, role_change, 4, None);
+        received(&made).unwrap()
+    }
+
+    /// `alpha`, in its fourth incarnation.
+    fn source() -> PeerIdentity {
+        let newest = Incarnation { number: 4, id: IncarnationId([4; 8]), branch: Scn(4096) };
+        PeerIdentity {
+            instance: InstanceId([1; 16]),
+            name: "alpha".into(),
+            family: None,
+            role: Role::Primary,
+            incarnations: vec![newest],
+            promotion: None,
+        }
+    }
+
+    fn received(sent: &SharedConfiguration) -> Result<SharedConfiguration, String> {
+        SharedConfiguration::received(json!(sent), &source(), Some("192.0.2.1:9".parse().unwrap()))
     }
 
     fn continued(shared: &SharedConfiguration, own: &[DestinationConfig]) -> Vec<DestinationConfig> {
@@ -288,11 +335,11 @@ mod tests {
     #[test]
     fn document_of_another_instance_is_checked() {
         let sound = shared(RoleChangeConfig::default());
-        assert_eq!(sound.check(), Ok(()));
+        assert_eq!(received(&sound), Ok(sound.clone()));
         let wrong = |change: &dyn Fn(&mut SharedConfiguration)| {
             let mut changed = sound.clone();
             change(&mut changed);
-            changed.check().unwrap_err()
+            received(&changed).unwrap_err()
         };
         wrong(&|at| at.primary = "\u{1b}[2J".into());
         wrong(&|at| at.address = "no address".into());
@@ -301,6 +348,10 @@ mod tests {
         wrong(&|at| at.standbys[1].name = "beta".into());
         wrong(&|at| at.standbys[0].location = Some(PathBuf::from("/etc")));
         wrong(&|at| at.standbys = vec![at.standbys[0].clone(); 32]);
+        let later = wrong(&|at| at.incarnation = 5);
+        assert_eq!(later, "it is of incarnation 5, and its sender of 4");
+        let unknown = SharedConfiguration::received(json!({ "version": 1 }), &source(), None).unwrap_err();
+        assert!(unknown.contains("missing field"), "{unknown}");
     }
 
     #[test]
@@ -313,6 +364,22 @@ mod tests {
         let newer = SharedConfiguration { version: 41, ..kept.clone() };
         assert!(newer.replaces(Some(&kept), "near") && newer.replaces(None, "near"));
         assert!(!kept.replaces(Some(&kept), "alpha"), "the same");
+    }
+
+    #[test]
+    fn old_primary_is_shipped_to_as_the_new_one_was() {
+        let mut shared = shared(RoleChangeConfig::default());
+        shared.standbys[0].net_timeout_ms = 700;
+        let mut destinations = Vec::new();
+        assert!(shared.return_to("beta", &mut destinations));
+        let alpha = &destinations[0];
+        assert_eq!((alpha.name.as_str(), alpha.address.as_str()), ("alpha", "192.0.2.1:7501"));
+        assert_eq!((alpha.net_timeout_ms, alpha.valid_for), (700, ValidFor::AS_PRIMARY));
+        assert_eq!(shared.synchronous_with("beta"), BTreeSet::from(["alpha".to_owned()]));
+        assert_eq!(shared.synchronous_with("gamma"), BTreeSet::from(["beta".to_owned()]));
+        assert!(!shared.return_to("delta", &mut destinations), "it did not ship there");
+        shared.address = String::new();
+        assert!(!shared.return_to("beta", &mut destinations));
     }
 
     #[test]

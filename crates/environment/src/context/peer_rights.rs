@@ -183,7 +183,7 @@ impl Environment {
         from: Option<SocketAddr>,
     ) {
         let name = &source.name;
-        let sent = match self.understood(source, configuration, from) {
+        let sent = match SharedConfiguration::received(configuration, source, from) {
             Ok(sent) => sent,
             Err(why) => {
                 let what = format!("the shared configuration of `{name}` does not count here: {why}");
@@ -196,22 +196,6 @@ impl Environment {
         if let Err(error) = stored {
             self.alert.say(format!("the shared configuration cannot be kept: {}", error.in_one_line()));
         }
-    }
-
-    fn understood(
-        &self,
-        source: &PeerIdentity,
-        configuration: serde_json::Value,
-        from: Option<SocketAddr>,
-    ) -> Result<SharedConfiguration, String> {
-        let sent: SharedConfiguration =
-            serde_json::from_value(configuration).map_err(|error| error.to_string())?;
-        let sent = sent.received(from);
-        let newest = source.current().map_or(0, |incarnation| incarnation.number.into());
-        if sent.incarnation > newest {
-            return Err(format!("it is of incarnation {}, and the stream of {newest}", sent.incarnation));
-        }
-        sent.check().map(|()| sent)
     }
 
     /// Whether an instance of this name is known to the family. Plain TCP proves no name, and lists none.

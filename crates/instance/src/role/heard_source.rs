@@ -1,7 +1,8 @@
 //! A failover is refused while the primary is heard: it may acknowledge commits that this standby would never have.
 //!
-//! A stream that is silent for longer than its heartbeats is no obstacle, nor is a primary that does not answer. What comes right after the
-//! command may have been in flight when the primary died; what comes later was sent by a primary that is alive.
+//! A stream that is silent for longer than its heartbeats is no obstacle, nor is a primary that does not answer. What
+//! comes right after the command may have been in flight when the primary died; what comes later was sent by a primary
+//! that is alive.
 
 use crate::role::fence::{Other, judge};
 use crate::role::running::{Mode, Running};
@@ -52,13 +53,14 @@ impl Running {
     /// # Errors
     /// `Refused` when the primary is alive.
     pub(crate) fn refuse_while_heard(&self) -> Result<(), InstanceError> {
-        let upstream = self.environment.of_control(|control| control.upstream.clone());
+        // What comes through another instance does not come from a primary that is alive.
+        let is_direct = self.environment.of_control(|control| {
+            control.upstream.as_ref().is_some_and(|upstream| upstream.role == Role::Primary)
+        });
         let shared = match &*self.mode() {
             Mode::Standby(standby) => standby.standby.shared().clone(),
             _ => return Ok(()),
         };
-        // What comes through another instance does not come from a primary that is alive.
-        let is_direct = upstream.is_some_and(|at| at.role == Role::Primary);
         let began = Instant::now();
         let mut listening = Listening::begin(shared.last_heard_us());
         let is_heard = is_direct

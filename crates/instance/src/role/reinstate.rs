@@ -38,7 +38,7 @@ use standfast_environment::state::paths::Paths;
 use standfast_format::LogKind;
 use standfast_io::DirectDisk;
 use standfast_io::fault::{self, Fault};
-use standfast_transport::{Bystander, ask_to_follow, fetch_snapshot};
+use standfast_transport::{NewStandby, ask_to_follow, fetch_snapshot};
 use standfast_types::{Hint, Scn};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -235,7 +235,7 @@ fn ask_for_redo(environment: &Environment, source: &Source) -> Result<(), String
     let before = config.destinations.iter().find(|at| at.name == source.name);
     let before =
         before.cloned().unwrap_or_else(|| DestinationConfig::new(source.name.clone(), String::new()));
-    let standby = Bystander {
+    let standby = NewStandby {
         name: config.instance.name.clone(),
         address: own_address(&config.instance.listen),
         mode: transport_mode(&before),

@@ -17,20 +17,18 @@
 use crate::role::running::{Mode, Running, RunningPrimary};
 use crate::role::step_down;
 use standfast_documents::Status;
-use standfast_environment::config::address::own_address;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::DestinationConfig;
 use standfast_environment::ship::archiving::archive_at_once;
 use standfast_environment::ship::destination_groups::Ships;
 use standfast_environment::ship::identity::peer_identity;
-use standfast_environment::ship::sender_settings::transport_mode;
 use standfast_environment::state::control::Role;
 use standfast_primary::commit::primary::PrimaryShared;
 use standfast_primary::open::primary_threads::RedoEnd;
 use standfast_primary::ship::destinations::Destinations;
 use standfast_transport::{
-    Bystander, LogGeometry, NotTakenOver, PositionSum, Right, Security, TakeOver, TakeOverAnswer,
-    ask_to_take_over, fetch_status,
+    LogGeometry, NotTakenOver, PositionSum, Right, Security, TakeOver, TakeOverAnswer, ask_to_take_over,
+    fetch_status,
 };
 use standfast_types::{Hint, Scn};
 use std::time::{Duration, Instant};
@@ -137,26 +135,14 @@ impl Running {
             ));
         }
         self.all_are_served(primary)?;
-        let bystander = |at: &DestinationConfig| Bystander {
-            name: at.name.clone(),
-            address: at.address.clone(),
-            mode: transport_mode(at),
-            net_timeout_ms: at.net_timeout_ms,
-        };
+        // It may be that of an earlier time: the instance has just opened.
+        self.share_configuration();
+        let unknown = || InstanceError::Failed("the shared configuration is not known".into());
         let wish = TakeOver {
             source: peer_identity(environment, Role::Primary.of_peer()),
             end: None,
-            address: own_address(&environment.config.instance.listen),
-            mode: transport_mode(destination),
-            net_timeout_ms: destination.net_timeout_ms,
             protection_mode: environment.control().protection_mode,
-            bystanders: configured
-                .iter()
-                .filter(|_| self.role_change().bystanders_follow)
-                .filter(shipped)
-                .filter(|at| at.name != name)
-                .map(bystander)
-                .collect(),
+            configuration: environment.shared_configuration.document().ok_or_else(unknown)?,
         };
         let security = environment.security().only([name.to_owned()]);
         Ok(Target { destination: destination.clone(), wish, security })

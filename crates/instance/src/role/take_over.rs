@@ -5,11 +5,13 @@ use standfast_environment::config::address::completed;
 use standfast_environment::config::destination_config::{TransportMode as Configured, ValidFor};
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::DestinationConfig;
+use standfast_environment::config::shared_configuration::SharedConfiguration;
 use standfast_environment::state::control::Upstream;
 use standfast_environment::state::descriptors;
 use standfast_format::LogKind;
+use standfast_transport::protection::ProtectionMode;
 use standfast_transport::{
-    Bystander, LogGeometry, PositionSum, Refusal, RefuseCode, StandbyLog, TakeOver, TakeOverAnswer,
+    LogGeometry, NewStandby, PositionSum, Refusal, RefuseCode, StandbyLog, TakeOver, TakeOverAnswer,
     TransportMode,
 };
 use standfast_types::Hint;
@@ -27,10 +29,14 @@ impl Running {
     ) -> Result<TakeOverAnswer, Refusal> {
         let refused = |error: InstanceError| Refusal::new(RefuseCode::NotStandby, error.in_one_line());
         self.may_take_over_from(wish)?;
+        let shared =
+            SharedConfiguration::received(wish.configuration.clone(), &wish.source, from).map_err(|why| {
+                Refusal::new(RefuseCode::NotStandby, format!("the shared configuration: {why}"))
+            })?;
         let mut answer = TakeOverAnswer { branch: None, logs: Some(self.online_logs()), failed: None };
         let Some(end) = wish.end else { return Ok(answer) };
         self.has_everything(end)?;
-        self.follow_with(wish, from).map_err(refused)?;
+        self.continue_after(&shared, wish.protection_mode).map_err(refused)?;
         match self.promote(false, true) {
             Ok(done) => answer.branch = Some(done.branch),
             Err(error) if matches!(*self.mode(), Mode::Standby(_)) => return Err(refused(error)),
@@ -95,7 +101,7 @@ impl Running {
     ///
     /// # Errors
     /// Why not; nothing has changed then.
-    pub(crate) fn ship_to(&self, standby: &Bystander, from: Option<SocketAddr>) -> Result<(), Refusal> {
+    pub(crate) fn ship_to(&self, standby: &NewStandby, from: Option<SocketAddr>) -> Result<(), Refusal> {
         let refused = |error: InstanceError| Refusal::new(RefuseCode::Source, error.in_one_line());
         if self.open_primary().is_err() {
             return Err(Refusal::new(RefuseCode::Source, "this instance is not a primary that is open"));
@@ -110,45 +116,42 @@ impl Running {
         Ok(())
     }
 
-    /// Configures what the new primary ships to: the old one and the bystanders, each as before. Commits wait for the synchronous ones from the start.
-    fn follow_with(&self, wish: &TakeOver, from: Option<SocketAddr>) -> Result<(), InstanceError> {
-        let old = Bystander {
-            name: wish.source.name.clone(),
-            address: wish.address.clone(),
-            mode: wish.mode,
-            net_timeout_ms: wish.net_timeout_ms,
-        };
-        let old = at_its_address(&old, from)?;
-        let own = &self.environment.config.instance.name;
-        let others = wish.bystanders.iter().filter(|at| at.name != *own);
-        let all: Vec<&Bystander> = std::iter::once(&old).chain(others).collect();
+    /// Configures what the new primary ships to: the old one and the bystanders, each as before. Commits wait for the
+    /// synchronous ones from the start, and for no other: what was synchronised with this instance in an earlier time as
+    /// the primary does not count.
+    fn continue_after(
+        &self,
+        shared: &SharedConfiguration,
+        protection_mode: ProtectionMode,
+    ) -> Result<(), InstanceError> {
         let _one = self.one_command();
         // The destinations are checked against it.
-        self.environment.update_control(|control| control.protection_mode = wish.protection_mode)?;
-        let kept = self.current_configuration();
+        self.environment.update_control(|control| control.protection_mode = protection_mode)?;
+        let own = &self.environment.config.instance.name;
         self.change_settings(|changeable| {
-            self.continue_configuration(kept.as_ref(), changeable);
-            all.iter().for_each(|at| configure(&mut changeable.destinations, at));
-            Ok(())
+            self.continue_configuration(shared, changeable);
+            if shared.return_to(own, &mut changeable.destinations) {
+                return Ok(());
+            }
+            let what = format!("redo cannot be shipped to `{}`: its address is not known", shared.primary);
+            Err(InstanceError::refused(what, "set [instance] listen there to HOST:PORT"))
         })?;
-        // And for no other: what it was synchronised with in an earlier time as the primary does not count.
-        let synchronised = all.iter().filter(|at| at.mode != TransportMode::Async);
-        let synchronised = synchronised.map(|at| at.name.clone()).collect();
-        self.environment.update_control(|control| control.synchronised = Some(synchronised))
+        let synchronised = Some(shared.synchronous_with(own));
+        self.environment.update_control(|control| control.synchronised = synchronised)
     }
 }
 
 /// Completes an address that names no host.
-fn at_its_address(standby: &Bystander, from: Option<SocketAddr>) -> Result<Bystander, InstanceError> {
+fn at_its_address(standby: &NewStandby, from: Option<SocketAddr>) -> Result<NewStandby, InstanceError> {
     let address = completed(&standby.address, from).ok_or_else(|| {
         let what = format!("`{}` of `{}` is not an address for redo", standby.address, standby.name);
         InstanceError::refused(what, "set [instance] listen there to HOST:PORT")
     })?;
-    Ok(Bystander { address, ..standby.clone() })
+    Ok(NewStandby { address, ..standby.clone() })
 }
 
 /// Makes an instance a destination that is in use while this one is a primary.
-fn configure(configured: &mut Vec<DestinationConfig>, standby: &Bystander) {
+fn configure(configured: &mut Vec<DestinationConfig>, standby: &NewStandby) {
     match configured.iter_mut().find(|known| known.name == standby.name) {
         Some(known) if known.valid_for.of_a_primary() => {}
         Some(known) => known.valid_for = ValidFor::default(),
@@ -156,7 +159,7 @@ fn configure(configured: &mut Vec<DestinationConfig>, standby: &Bystander) {
     }
 }
 
-fn destination(of: &Bystander) -> DestinationConfig {
+fn destination(of: &NewStandby) -> DestinationConfig {
     let mode = match of.mode {
         TransportMode::SyncAffirm => Configured::SyncAffirm,
         TransportMode::FastSync => Configured::Fastsync,

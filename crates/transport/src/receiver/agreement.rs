@@ -83,8 +83,8 @@ impl Agreement {
     /// Returns the answer to the greeting. `lists`: the connection is encrypted, and carries certificates and member
     /// lists.
     pub fn answer(&self, sdu_bytes: u32, lists: bool) -> ReceiverHello {
-        let (standby, positions) = (self.service.followed(), Some(self.positions));
-        ReceiverHello { standby, positions, sdu_bytes, renews: lists, lists, configures: true }
+        let answer = ReceiverHello::new(self.service.followed(), Some(self.positions), sdu_bytes);
+        ReceiverHello { renews: lists, lists, configures: true, ..answer }
     }
 
     /// Takes the sender's decision, the frame after the answer: truncates the log and begins the stream.

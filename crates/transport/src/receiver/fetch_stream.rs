@@ -41,14 +41,7 @@ struct Fetching {
 
 /// The answer to an archiver of a gap that is open here.
 pub fn archiver_answer(service: &dyn ReceiverService, sdu_bytes: u32) -> ReceiverHello {
-    ReceiverHello {
-        standby: service.identity(),
-        positions: None,
-        sdu_bytes,
-        renews: false,
-        lists: false,
-        configures: false,
-    }
+    ReceiverHello::new(service.identity(), None, sdu_bytes)
 }
 
 impl FetchStream {

@@ -141,14 +141,7 @@ impl Greeting<'_> {
         let identity = self.shared.service.identity();
         if !may_take(&identity, &hello.source) {
             // Our log is not touched, but the sender must learn our identity: it may be fenced.
-            let answer = ReceiverHello {
-                standby: identity,
-                positions: None,
-                sdu_bytes: 0,
-                renews: false,
-                lists: false,
-                configures: false,
-            };
+            let answer = ReceiverHello::new(identity, None, 0);
             self.writer
                 .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
                 .map_err(TransportError::io("greeting the primary"))?;

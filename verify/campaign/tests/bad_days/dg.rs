@@ -1,20 +1,8 @@
 //! `standfast dg`: every command, with wrong input, at the wrong member, and with a member that is down.
 
-use crate::shared_configuration::await_configuration;
-use crate::support::{INSERT, Place, QUICK, add_destination, await_rows, await_status, must, refuses, start};
+use crate::shared_configuration::{await_configuration, family};
+use crate::support::{INSERT, Place, await_rows, await_status, must, refuses, start};
 use standfast_campaign::instance::Instance;
-use std::path::PathBuf;
-
-/// A primary, `south`, with a synchronous and an asynchronous standby, and its database.
-fn family(place: &Place) -> (Instance, Instance, Instance, PathBuf) {
-    let (south, database) = place.protecting();
-    let [north, east] = ["north", "east"].map(|name| place.standby_of(&south, name));
-    add_destination(&south, &north, &QUICK);
-    add_destination(&south, &east, &["--mode", "async", "--reopen-ms", "100"]);
-    await_status(&south, "both follow", |status| status.streams() && status.settled());
-    await_configuration(&south, &north);
-    (south, north, east, database)
-}
 
 /// What the command prints on standard output; its exit code is this one.
 #[track_caller]

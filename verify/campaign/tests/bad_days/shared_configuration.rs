@@ -1,5 +1,6 @@
 //! The configuration that all instances share: a new primary continues with what the old one had configured.
 
+use crate::security;
 use crate::support::{
     INSERT, Place, QUICK, TIMEOUT, add_destination, assert_same, assert_same_files, await_alert, await_rows,
     await_status, must, start,
@@ -11,12 +12,13 @@ use standfast_instance::server::request::Request;
 use std::path::PathBuf;
 
 /// A primary, `south`, with a synchronous and an asynchronous standby, and its database.
-fn family(place: &Place) -> (Instance, Instance, Instance, PathBuf) {
+pub fn family(place: &Place) -> (Instance, Instance, Instance, PathBuf) {
     let (south, database) = place.protecting();
     let [north, east] = ["north", "east"].map(|name| place.standby_of(&south, name));
     add_destination(&south, &north, &QUICK);
     add_destination(&south, &east, &["--mode", "async", "--reopen-ms", "200"]);
     await_status(&south, "both follow", |status| status.streams() && status.settled());
+    await_configuration(&south, &north);
     (south, north, east, database)
 }
 
@@ -73,6 +75,23 @@ fn bystander_follows_the_new_primary_after_a_failover_as_it_was_shipped_to() {
     for standby in ["south", "north"] {
         assert_ne!(listed(&east, standby), serde_json::Value::Null, "{standby}");
     }
+}
+
+#[test]
+fn bystander_follows_over_tls() {
+    let place = Place::new("shared-tls");
+    let (mut south, database) = security::primary(&place);
+    let [north, east] = ["north", "east"].map(|name| security::standby(&place, &south, name, &[]));
+    add_destination(&south, &north, &["--mode", "sync-affirm"]);
+    add_destination(&south, &east, &["--mode", "async"]);
+    place.application(&database).run(INSERT);
+    await_rows(&east.standby_database("app.db"), 2);
+    assert_same(&south, &north, &database);
+    await_configuration(&south, &north);
+    south.kill();
+    must(&north, &["failover"]);
+    place.application(&north.standby_database("app.db")).run(INSERT);
+    await_rows(&east.standby_database("app.db"), 3);
 }
 
 #[test]
@@ -151,12 +170,11 @@ fn settings_of_the_last_primary_hold_when_an_earlier_one_is_back() {
     let (south, north, east, database) = family(&place);
     let west = place.standby_of(&south, "west");
     add_destination(&south, &west, &["--mode", "async"]);
-    await_configuration(&south, &north);
     must(&south, &["switchover", "north"]);
     await_status(&north, "all follow", |status| status.streams() && status.settled());
     must(&north, &["dg", "edit database east set property NetTimeout = 7"]);
     must(&north, &["dg", "remove database west"]);
-    await_configuration(&north, &south);
+    // The switchover itself hands the configuration over.
     must(&north, &["switchover", "south"]);
     await_status(&south, "all follow", |status| status.streams() && status.settled());
     assert_eq!(listed(&south, "east")["net_timeout_ms"], 7000);
@@ -165,7 +183,6 @@ fn settings_of_the_last_primary_hold_when_an_earlier_one_is_back() {
     await_rows(&east.standby_database("app.db"), 2);
     // Added at this one, it is back for all.
     add_destination(&south, &west, &["--mode", "async"]);
-    await_configuration(&south, &north);
     must(&south, &["switchover", "north"]);
     await_status(&north, "all follow", |status| status.streams() && status.settled());
     assert_ne!(listed(&north, "west"), serde_json::Value::Null);

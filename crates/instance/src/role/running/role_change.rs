@@ -1,5 +1,6 @@
 //! Failover: makes a standby the primary.
 
+use super::shared_configuration::ADD;
 use super::{Mode, Running, RunningStandby};
 use crate::role::failover::{self, OfflineDatabase};
 use crate::role::{drain, far_sync};
@@ -59,21 +60,25 @@ impl Running {
         Ok(TakenOver { branch, drained, known, offline, differing })
     }
 
-    /// Configures what the new primary ships to. Commits wait for none of them before it has caught up.
-    fn continue_as_primary(&self, kept: Option<&SharedConfiguration>) {
-        let _one = self.one_command();
-        let continued = self.change_settings(|changeable| {
-            self.continue_configuration(kept, changeable);
-            Ok(())
-        });
-        if let Err(error) = continued {
-            let what = format!(
-                "failover: the other standbys of the old primary cannot be configured here and get no redo: {}",
-                error.as_a_reason()
-            );
-            let remedy = "remove the cause, then `standfast destination add NAME HOST:PORT` here";
-            self.environment.alert.say(hint::in_one_line(what, Some(remedy)));
-        }
+    /// Configures what the new primary ships to after a failover. Commits wait for none of them before it has caught up.
+    fn continue_as_primary(&self, shared: Option<&SharedConfiguration>) {
+        let what = match shared {
+            None => "the configuration of the old primary has not come here: its other standbys get no redo"
+                .into(),
+            Some(shared) => {
+                let _one = self.one_command();
+                let continued = self.change_settings(|changeable| {
+                    self.continue_configuration(shared, changeable);
+                    Ok(())
+                });
+                let Err(error) = continued else { return };
+                let why = error.as_a_reason();
+                format!(
+                    "the other standbys of the old primary cannot be configured here and get no redo: {why}"
+                )
+            }
+        };
+        self.environment.alert.say(hint::in_one_line(what, Some(ADD)));
     }
 
     /// Makes this standby the primary with what is here. `immediate`: even if databases have to be excluded. `handed_over`:

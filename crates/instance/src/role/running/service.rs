@@ -119,7 +119,7 @@ impl ReceiverService for Service {
         running.take_over_from(wish, from)
     }
 
-    fn follow(&self, standby: &transport::Bystander, from: Option<SocketAddr>) -> Result<(), Refusal> {
+    fn follow(&self, standby: &transport::NewStandby, from: Option<SocketAddr>) -> Result<(), Refusal> {
         let Some(running) = self.running.upgrade() else {
             return Err(Refusal::new(RefuseCode::Stopping, "this instance is stopping"));
         };

@@ -1,8 +1,8 @@
 //! The configuration that all instances share, at a running one: a primary changes it, and whichever takes over continues
 //! with it.
 
+use super::Running;
 use super::changeable::Changeable;
-use super::{Mode, Running};
 use standfast_environment::config::destination_config::DestinationConfig;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::properties::{self, PropertyError};
@@ -10,6 +10,8 @@ use standfast_environment::config::role_change_config::RoleChangeConfig;
 use standfast_environment::config::shared_configuration::{NotContinued, SharedConfiguration};
 use standfast_types::{Hint, hint};
 
+/// Remedy for a standby of the old primary that the new one does not ship to.
+pub(super) const ADD: &str = "`standfast destination add NAME HOST:PORT` here";
 /// Exit code of a command with a member, property or value that does not exist, as of every wrong command line.
 const NO_SUCH: u8 = 2;
 
@@ -26,7 +28,9 @@ impl Running {
         property: &str,
         value: Option<&str>,
     ) -> Result<Option<SharedConfiguration>, InstanceError> {
-        self.change_shared(|changeable| {
+        let _one = self.one_command();
+        self.open_primary()?;
+        self.change_settings(|changeable| {
             let Some(name) = member else {
                 let default = RoleChangeConfig::default();
                 return properties::find(&properties::OF_THE_CONFIGURATION, property)
@@ -35,19 +39,18 @@ impl Running {
             };
             let found = changeable.destinations.iter_mut().find(|at| at.name == name && !at.is_local());
             let destination = found.ok_or_else(|| {
-                let own = &self.environment.config.instance.name;
-                let what = match name == own {
-                    true => format!("`{name}` is the primary: redo is shipped to the other members"),
-                    false => format!("`{own}` ships redo to no member `{name}`"),
-                };
                 let hint = "`standfast dg show configuration` lists the members";
-                match name == own {
-                    true => InstanceError::refused(what, hint),
-                    false => InstanceError::Answered { what, hint: Some(hint.into()), code: NO_SUCH },
+                if *name == self.environment.config.instance.name {
+                    let what = format!("`{name}` is the primary: redo is shipped to the other members");
+                    return InstanceError::refused(what, hint);
                 }
+                let what = format!("redo is shipped to no member `{name}`");
+                InstanceError::Answered { what, hint: Some(hint.into()), code: NO_SUCH }
             })?;
+            // Some defaults depend on the number, or the group.
             let default = DestinationConfig {
                 id: destination.id,
+                group: destination.group,
                 ..DestinationConfig::new(destination.name.clone(), destination.address.clone())
             };
             properties::find(&properties::OF_A_MEMBER, property)
@@ -60,35 +63,8 @@ impl Running {
         Ok(self.environment.shared_configuration.get())
     }
 
-    fn change_shared(
-        &self,
-        change: impl FnOnce(&mut Changeable) -> Result<(), InstanceError>,
-    ) -> Result<(), InstanceError> {
-        let _one = self.one_command();
-        self.is_the_primary()?;
-        self.change_settings(change)
-    }
-
-    /// # Errors
-    /// When this is no open primary; a standby names the primary.
-    fn is_the_primary(&self) -> Result<(), InstanceError> {
-        let Err(error) = self.open_primary() else { return Ok(()) };
-        if !matches!(&*self.mode(), Mode::Standby(_) | Mode::FarSync(_)) {
-            return Err(error);
-        }
-        let kept = self.environment.shared_configuration.get();
-        let primary = kept.map_or_else(|| "the primary".to_owned(), |kept| format!("`{}`", kept.primary));
-        Err(InstanceError::refused(
-            format!(
-                "`{}` is not the primary, which alone changes the configuration",
-                self.environment.config.instance.name
-            ),
-            format!("give the command at {primary}"),
-        ))
-    }
-
     /// Keeps the configuration of this primary for its standbys, which are sent it.
-    pub(super) fn share_configuration(&self) {
+    pub(crate) fn share_configuration(&self) {
         let environment = &self.environment;
         let incarnation = environment.of_control(|control| control.incarnation().number.into());
         let instance = &environment.config.instance;
@@ -111,25 +87,16 @@ impl Running {
     }
 
     /// Takes over what the old primary had configured, and reports what cannot be.
-    pub(crate) fn continue_configuration(
-        &self,
-        kept: Option<&SharedConfiguration>,
-        changeable: &mut Changeable,
-    ) {
+    pub(crate) fn continue_configuration(&self, shared: &SharedConfiguration, changeable: &mut Changeable) {
         let environment = &self.environment;
-        let add = "`standfast destination add NAME HOST:PORT` here";
-        let Some(kept) = kept else {
-            let what =
-                "the configuration of the old primary has not come here: its other standbys get no redo";
-            environment.alert.say(hint::in_one_line(what, Some(add)));
-            return;
-        };
-        changeable.role_change = kept.role_change;
+        changeable.role_change = shared.role_change;
         let is_member = |name: &str| environment.is_member(name);
-        let left = kept.continue_in(&environment.config.instance, &mut changeable.destinations, is_member);
-        for NotContinued { name, address, why } in left {
+        let own = &environment.config.instance;
+        for NotContinued { name, address, why } in
+            shared.continue_in(own, &mut changeable.destinations, is_member)
+        {
             let what = format!("redo is not shipped to `{name}` at {address}, as the old primary did: {why}");
-            environment.alert.say(hint::in_one_line(what, Some(add)));
+            environment.alert.say(hint::in_one_line(what, Some(ADD)));
         }
     }
 
