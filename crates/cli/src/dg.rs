@@ -82,7 +82,7 @@ pub fn run(directory: &Path, args: &DgArgs) -> Result<ExitCode, InstanceError> {
             Ok(None) => return Ok(found),
             Ok(Some(code)) if code == ExitCode::SUCCESS => {}
             Ok(Some(code)) => found = code,
-            Err(error) if is_terminal => eprintln!("{}", printable_lines(&error.for_terminal())),
+            Err(error) if is_terminal => eprintln!("error: {}", printable_lines(&error.for_terminal())),
             Err(error) => return Err(error),
         }
     }
