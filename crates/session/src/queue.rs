@@ -157,7 +157,7 @@ impl Session {
     }
 
     /// Whether no other session of the database is known.
-    fn is_alone(&self) -> bool {
+    pub fn is_alone(&self) -> bool {
         let is_of_this = |slot: &&Slot| {
             slot.pid.load(SeqCst) != 0 && slot.database.load(SeqCst) == u32::from(self.database)
         };

@@ -38,35 +38,36 @@ const DECISION_LOOK: Duration = Duration::from_micros(50);
 /// holds it so long.
 const OWNER_SUSPECT_NS: u64 = 5_000_000;
 
-/// How often, one attempt after the other, the instance may release the write lock between an attempt and the look at what
-/// the instance does. A busy machine interrupts a session there for as long as the instance needs for the next release.
+/// How often, one attempt after the other, the instance may release the write lock between an attempt of a lone session and
+/// the look at what the instance does. A busy machine interrupts a session there for as long as the instance needs for the
+/// next release.
 const RELEASES: u32 = 8;
 
-/// Attempts to take the write lock that found it taken.
+/// Attempts to take the write lock that found it taken, although the instance was not seen to have it.
+#[derive(Default)]
 struct Attempts {
-    releases_left: u32,
-}
-
-impl Default for Attempts {
-    fn default() -> Attempts {
-        Attempts { releases_left: RELEASES }
-    }
+    unexplained: u32,
 }
 
 impl Attempts {
     /// Whether to try again. `seen`: whether the instance, which had the lock, has released it; `None`: it does not have
-    /// it, or is not to be waited for.
-    fn may_repeat(&mut self, seen: Option<bool>, is_alive: impl FnOnce() -> bool) -> bool {
+    /// it, or is not to be waited for. Where others write, one of them has the lock, and the queue is quicker than
+    /// another attempt.
+    fn may_repeat(
+        &mut self,
+        seen: Option<bool>,
+        is_alone: impl FnOnce() -> bool,
+        is_alive: impl FnOnce() -> bool,
+    ) -> bool {
         match seen {
             Some(true) => {
-                self.releases_left = RELEASES;
+                self.unexplained = 0;
                 true
             }
             Some(false) => is_alive(),
             None => {
-                let may = self.releases_left > 0;
-                self.releases_left = self.releases_left.saturating_sub(1);
-                may
+                self.unexplained += 1;
+                self.unexplained == 1 || (self.unexplained <= RELEASES && is_alone())
             }
         }
     }
@@ -204,7 +205,7 @@ impl MainFile {
             }
             let seen = session.await_instance(INSTANCE_LOOK);
             let is_over = monotonic_ns().saturating_sub(begun) >= INSTANCE_WAIT_NS;
-            if is_over || !attempts.may_repeat(seen, || self.is_alive_now()) {
+            if is_over || !attempts.may_repeat(seen, || session.is_alone(), || self.is_alive_now()) {
                 return result;
             }
         }
@@ -471,22 +472,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lock_that_the_instance_releases_before_each_look_is_tried_again() {
+    fn lone_session_tries_again_when_the_instance_releases_the_lock_before_each_look() {
+        let tried = |is_alone: bool| {
+            let mut attempts = Attempts::default();
+            (0..100).take_while(|_| attempts.may_repeat(None, || is_alone, || true)).count()
+        };
+        assert_eq!(tried(true), RELEASES as usize, "another process has it");
+        assert_eq!(tried(false), 1, "another session has it");
+    }
+
+    #[test]
+    fn release_by_the_instance_that_was_seen_explains_the_attempts_before() {
         let mut attempts = Attempts::default();
-        let tried = (0..100).take_while(|_| attempts.may_repeat(None, || true)).count();
-        assert_eq!(tried, RELEASES as usize, "another process has it");
-        assert!(!attempts.may_repeat(None, || true));
-        // The instance was seen to release it: the others do not count.
-        assert!(attempts.may_repeat(Some(true), || false));
-        assert!(
-            (0..RELEASES).all(|_| attempts.may_repeat(None, || true)) && !attempts.may_repeat(None, || true)
-        );
+        for _ in 0..10 {
+            assert!(attempts.may_repeat(None, || false, || true));
+            assert!(attempts.may_repeat(Some(true), || false, || false));
+        }
     }
 
     #[test]
     fn lock_of_the_instance_is_waited_for_only_while_the_instance_lives() {
         let mut attempts = Attempts::default();
-        assert!((0..1_000).all(|_| attempts.may_repeat(Some(false), || true)));
-        assert!(!attempts.may_repeat(Some(false), || false));
+        assert!((0..1_000).all(|_| attempts.may_repeat(Some(false), || false, || true)));
+        assert!(!attempts.may_repeat(Some(false), || true, || false));
     }
 }
