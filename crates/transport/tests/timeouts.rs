@@ -115,7 +115,13 @@ fn lagging_standby_reports_apply_and_notices_a_silent_primary() {
         .write(FrameHeader::new(FrameKind::Redo, first.0, 0, 7, first.0), &redo(first, FAR, 1))
         .unwrap();
     let mut next = || silent.reader.read().unwrap().header;
-    assert_eq!(next().d, 7);
+    let mut header = next();
+    // The frame is large: while it arrives, the standby may report once what it has applied.
+    if header.d == 0 {
+        assert_eq!(header.c, first.0);
+        header = next();
+    }
+    assert_eq!(header.d, 7);
     standby.change(|state| state.applied = first + 1000);
     let header = next();
     assert_eq!((header.c, header.d), (first.0 + 1000, 0), "nothing was sent that this would answer");
