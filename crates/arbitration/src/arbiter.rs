@@ -1,0 +1,53 @@
+//! What members ask the arbiter, and what it answers.
+
+use crate::record::{Incarnation, Kept, Record, Version};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "ask")]
+pub enum Ask {
+    /// Asks for the record. `follows`: the incarnation whose redo the asking standby takes, and will take; `None` for any
+    /// other member.
+    Read {
+        follows: Option<Incarnation>,
+    },
+    Replace(Replace),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replace {
+    /// The version that is to be replaced; `None`: there must be none.
+    pub expected: Option<Version>,
+    pub record: Record,
+    /// Whether the record permits the asking member anything that it may not do already. An arbiter that may have
+    /// forgotten a decision refuses it; a report is welcome.
+    pub decides: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "answer")]
+pub enum Answer {
+    Replaced {
+        version: Version,
+    },
+    /// To a read, and to a request that was not carried out: the record as it is.
+    Is {
+        kept: Option<Kept>,
+        /// Whether this arbiter decides. An observer that has just started does not: see [`crate::register`].
+        votes: bool,
+    },
+    /// The arbiter did not answer, or said that it failed. Whether it has carried out the request is unknown, and it may
+    /// still do so while the version is the expected one.
+    Nothing,
+}
+
+/// A voice that keeps the record: an observer, or a store that compares and sets.
+///
+/// An implementation must be linearizable, and durable before it answers. It never carries out a request twice; if it
+/// does not know whether it has, it answers [`Answer::Nothing`] or the record as it is.
+pub trait Arbiter: Send {
+    fn ask(&mut self, ask: &Ask) -> Answer;
+
+    /// Names it for messages: "observer tokyo at 10.0.0.3:7413".
+    fn describe(&self) -> String;
+}

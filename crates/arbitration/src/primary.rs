@@ -1,0 +1,264 @@
+//! The primary's side: which standbys each commit must reach before it returns.
+//!
+//! The primary keeps a set of members, durably, and acknowledges nothing that one of them lacks. The set is never smaller
+//! than what the arbiter may believe:
+//! - before the primary asks that a target may take over, the target is in the set;
+//! - a member leaves the set only when the arbiter has replaced its record with one that does not name it. From then on
+//!   no earlier request can be carried out any more: its version is gone.
+//!
+//! The arbiter's record never changes the set otherwise. What it says about this primary can be old, or forgotten.
+
+use crate::Settings;
+use crate::arbiter::{Answer, Ask, Replace};
+use crate::record::{Incarnation, Kept, Record, Standing};
+use standfast_types::Scn;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A standby that may become the target, as the primary sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    pub name: String,
+    /// Every commit waits for it, has waited since the last call, and will wait while it is in the set; and it keeps up.
+    pub in_step: bool,
+    /// Commits do not wait for it, or cannot any longer: it has kept one waiting for its net timeout, has left, or is
+    /// away.
+    pub late: bool,
+}
+
+/// What the primary sees.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct View {
+    /// In the order in which they are preferred.
+    pub candidates: Vec<Candidate>,
+    /// Members that may become primary.
+    pub eligible: Vec<String>,
+    /// All redo before it has been acknowledged to applications.
+    pub acknowledged: Scn,
+    /// An operator changes the roles, or fast-start failover is being disabled: nobody may take over.
+    pub suspended: bool,
+}
+
+impl View {
+    fn candidate(&self, name: &str) -> Option<&Candidate> {
+        self.candidates.iter().find(|candidate| candidate.name == name)
+    }
+
+    fn can_be_waited_for(&self, name: &str) -> bool {
+        self.candidate(name).is_some_and(|candidate| !candidate.late)
+    }
+}
+
+/// What the caller is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Nothing; call again after this time, or when something has changed.
+    Wait(Duration),
+    /// Make the set durable, put it in force, call [`PrimaryRules::requires`], and call `decide` again.
+    Require(BTreeSet<String>),
+    Ask(Ask),
+    /// Stop the instance: it has had neither of the others for the threshold.
+    Stop,
+}
+
+/// What is known of the arbiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// Not asked yet.
+    Unknown,
+    Yes,
+    /// It answers, and does not decide yet.
+    WithoutVote,
+    No,
+}
+
+#[derive(Clone, Debug)]
+pub struct PrimaryRules {
+    name: String,
+    incarnation: Incarnation,
+    settings: Settings,
+    required: BTreeSet<String>,
+    /// The set that the arbiter's last answer permits.
+    permitted: Option<BTreeSet<String>>,
+    kept: Option<Kept>,
+    /// Whether the arbiter's record has been read since it last did not answer.
+    is_known: bool,
+    asked: Option<Ask>,
+    next_at: Duration,
+    observed: Observed,
+    isolated_since: Option<Duration>,
+}
+
+impl PrimaryRules {
+    /// `required`: the set as it is on record; a primary that was promoted just now has none.
+    pub fn new(
+        name: &str,
+        incarnation: Incarnation,
+        settings: Settings,
+        required: BTreeSet<String>,
+    ) -> PrimaryRules {
+        PrimaryRules {
+            name: name.to_owned(),
+            incarnation,
+            settings,
+            required,
+            permitted: None,
+            kept: None,
+            is_known: false,
+            asked: None,
+            next_at: Duration::ZERO,
+            observed: Observed::Unknown,
+            isolated_since: None,
+        }
+    }
+
+    pub fn set_settings(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// The members without which no commit returns.
+    pub fn required(&self) -> &BTreeSet<String> {
+        &self.required
+    }
+
+    /// The set is durable and in force.
+    pub fn requires(&mut self, required: BTreeSet<String>) {
+        self.required = required;
+    }
+
+    pub fn observed(&self) -> Observed {
+        self.observed
+    }
+
+    /// Whether the arbiter says that nobody may take over from this primary.
+    pub fn is_alone(&self) -> bool {
+        self.required.is_empty()
+            && self.mine().is_some_and(|record| record.standing == Standing::Unsynchronized)
+    }
+
+    /// The member that may take over, as the arbiter last confirmed.
+    pub fn target(&self) -> Option<&str> {
+        self.mine().and_then(|record| record.standing.target())
+    }
+
+    /// The arbiter's record when it is not about this primary any more: another one has taken over, or does.
+    pub fn replaced_by(&self) -> Option<&Record> {
+        self.kept.as_ref().map(|kept| &kept.record).filter(|record| self.is_replaced_by(record))
+    }
+
+    fn mine(&self) -> Option<&Record> {
+        let record = &self.kept.as_ref()?.record;
+        (record.incarnation == self.incarnation && record.primary == self.name).then_some(record)
+    }
+
+    fn is_replaced_by(&self, record: &Record) -> bool {
+        let is_over = matches!(record.standing, Standing::FailedOver { .. });
+        record.incarnation.number > self.incarnation.number
+            || record.incarnation.number == self.incarnation.number
+                && (record.incarnation.id != self.incarnation.id || is_over)
+    }
+
+    /// Returns what to do at `now`, the time since any fixed moment.
+    pub fn decide(&mut self, now: Duration, view: &View) -> Order {
+        if let Some(permitted) = self.permitted.take_if(|permitted| *permitted != self.required) {
+            return Order::Require(permitted);
+        }
+        if self.is_isolated_too_long(now, view) {
+            return Order::Stop;
+        }
+        if self.asked.is_some() {
+            return Order::Wait(self.settings.ping_interval);
+        }
+        let standing = self.wanted(view);
+        if let Some(target) = standing.target().filter(|target| !self.required.contains(*target)) {
+            let mut required = self.required.clone();
+            required.insert(target.to_owned());
+            return Order::Require(required);
+        }
+        let changes = self.is_known && self.replaced_by().is_none() && self.says_otherwise(&standing);
+        if now < self.next_at && !(changes && self.observed == Observed::Yes) {
+            return Order::Wait(self.next_at - now);
+        }
+        let ask = match &self.kept {
+            _ if !self.is_known || self.replaced_by().is_some() => Ask::Read { follows: None },
+            kept => Ask::Replace(self.report(kept.as_ref(), standing, view)),
+        };
+        self.asked = Some(ask.clone());
+        Order::Ask(ask)
+    }
+
+    fn says_otherwise(&self, standing: &Standing) -> bool {
+        self.mine().is_none_or(|record| record.standing != *standing)
+    }
+
+    fn report(&self, kept: Option<&Kept>, standing: Standing, view: &View) -> Replace {
+        let target: BTreeSet<String> = standing.target().map(str::to_owned).into_iter().collect();
+        Replace {
+            expected: kept.map(|kept| kept.version.clone()),
+            record: Record {
+                serial: kept.map_or(0, |kept| kept.record.serial) + 1,
+                primary: self.name.clone(),
+                incarnation: self.incarnation,
+                standing,
+                candidates: view.eligible.clone(),
+                acknowledged: view.acknowledged,
+            },
+            decides: !self.required.is_subset(&target),
+        }
+    }
+
+    /// Returns the standing that is best for the commits: a target in step, without change if possible.
+    fn wanted(&self, view: &View) -> Standing {
+        if view.suspended {
+            return Standing::Unsynchronized;
+        }
+        let kept = self.target().filter(|target| self.required.contains(*target));
+        let waited_for = kept.or_else(|| self.required.iter().next().map(String::as_str));
+        let in_step = || view.candidates.iter().find(|candidate| candidate.in_step);
+        match waited_for.filter(|target| view.can_be_waited_for(target)) {
+            Some(target) => Standing::Synchronized { target: target.to_owned() },
+            None => match in_step() {
+                Some(candidate) => Standing::Synchronized { target: candidate.name.clone() },
+                None => Standing::Unsynchronized,
+            },
+        }
+    }
+
+    fn is_isolated_too_long(&mut self, now: Duration, view: &View) -> bool {
+        let has_target = self.required.iter().all(|name| view.can_be_waited_for(name));
+        if has_target || matches!(self.observed, Observed::Yes | Observed::Unknown) {
+            self.isolated_since = None;
+            return false;
+        }
+        let since = *self.isolated_since.get_or_insert(now);
+        self.settings.primary_shutdown && now.saturating_sub(since) >= self.settings.threshold
+    }
+
+    /// Takes the answer to the last request.
+    pub fn answered(&mut self, now: Duration, answer: Answer) {
+        let Some(asked) = self.asked.take() else { return };
+        self.next_at = now + self.settings.ping_interval;
+        match answer {
+            Answer::Replaced { version } => {
+                let Ask::Replace(Replace { record, .. }) = asked else { return };
+                let target = record.standing.target().map(str::to_owned);
+                self.permitted = Some(target.into_iter().collect());
+                self.kept = Some(Kept { version, record });
+                self.observed = Observed::Yes;
+            }
+            Answer::Is { kept, votes } => {
+                self.kept = kept;
+                self.is_known = true;
+                self.observed = if votes { Observed::Yes } else { Observed::WithoutVote };
+                // The record as it is was the question; the answer may be used at once.
+                if matches!(asked, Ask::Read { .. }) && self.replaced_by().is_none() {
+                    self.next_at = now;
+                }
+            }
+            Answer::Nothing => {
+                self.is_known = false;
+                self.observed = Observed::No;
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The record in the hands of an observer.
+//!
+//! A file may be lost, or come back older from a backup of the machine. So an observer trusts its file only as far as
+//! others confirm it. After a start it decides nothing until the primary has reported and the target has said that it
+//! follows that primary: then no decision was made with a voice that has forgotten it.
+
+use crate::arbiter::{Answer, Ask, Replace};
+use crate::record::{Incarnation, Kept, Record, Standing, Version};
+
+/// State machine of an observer.
+#[derive(Clone, Debug)]
+pub struct Register {
+    /// Differs at each start.
+    start: u64,
+    replaced: u64,
+    record: Option<Record>,
+    /// Whether the primary of the record has written it since the start.
+    is_reported: bool,
+    /// Members that have read since the start, and which incarnation each follows.
+    followers: Vec<(String, Option<Incarnation>)>,
+}
+
+/// An answer, and whether the record must be durable before it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    pub answer: Answer,
+    pub store: bool,
+}
+
+impl Register {
+    /// `record`: from the file; `None`: there is none. `start`: random, so that no version of an earlier start comes back.
+    pub fn new(start: u64, record: Option<Record>) -> Register {
+        Register { start, replaced: 0, record, is_reported: false, followers: Vec::new() }
+    }
+
+    pub fn record(&self) -> Option<&Record> {
+        self.record.as_ref()
+    }
+
+    /// Whether it decides; see the module.
+    pub fn votes(&self) -> bool {
+        let Some(record) = self.record.as_ref().filter(|_| self.is_reported) else { return false };
+        record.standing.target().is_none_or(|target| self.follows(target, record.incarnation))
+    }
+
+    fn follows(&self, name: &str, incarnation: Incarnation) -> bool {
+        self.followers.iter().any(|(other, follows)| other == name && *follows == Some(incarnation))
+    }
+
+    /// Answers the member `from`, whose name is proved.
+    pub fn answer(&mut self, from: &str, ask: &Ask) -> Answered {
+        match ask {
+            Ask::Read { follows } => {
+                self.followers.retain(|(name, _)| name != from);
+                self.followers.push((from.to_owned(), *follows));
+                self.as_it_is()
+            }
+            Ask::Replace(replace) if self.accepts(from, replace) => self.replace(&replace.record),
+            Ask::Replace(_) => self.as_it_is(),
+        }
+    }
+
+    fn accepts(&self, from: &str, replace: &Replace) -> bool {
+        let is_current = replace.expected == self.version();
+        is_current && self.may_write(from, &replace.record) && (self.votes() || !replace.decides)
+    }
+
+    /// A primary writes about itself, a target about its own takeover. Whoever takes the primary's place is on the list
+    /// that the primary left, and an incarnation never goes back.
+    fn may_write(&self, from: &str, new: &Record) -> bool {
+        let writes_itself = match &new.standing {
+            Standing::FailedOver { by } => by == from,
+            Standing::Unsynchronized | Standing::Synchronized { .. } => new.primary == from,
+        };
+        let Some(old) = &self.record else { return writes_itself };
+        let may_replace = old.primary == from || old.candidates.iter().any(|name| name == from);
+        let goes_on = new.incarnation == old.incarnation && new.primary == old.primary
+            || new.incarnation.number > old.incarnation.number;
+        writes_itself && may_replace && goes_on
+    }
+
+    fn replace(&mut self, record: &Record) -> Answered {
+        let is_same = |old: &Record| {
+            (&old.primary, old.incarnation, &old.standing)
+                == (&record.primary, record.incarnation, &record.standing)
+        };
+        // A report that changes nothing is not worth a sync: versions of an earlier start are void.
+        let store = !self.record.as_ref().is_some_and(is_same);
+        self.record = Some(record.clone());
+        self.replaced += 1;
+        self.is_reported = true;
+        let version = self.version_now();
+        Answered { answer: Answer::Replaced { version }, store }
+    }
+
+    fn as_it_is(&self) -> Answered {
+        let kept = self.record.clone().map(|record| Kept { version: self.version_now(), record });
+        Answered { answer: Answer::Is { kept, votes: self.votes() }, store: false }
+    }
+
+    fn version(&self) -> Option<Version> {
+        self.record.as_ref().map(|_| self.version_now())
+    }
+
+    fn version_now(&self) -> Version {
+        Version(format!("{:016x}-{}", self.start, self.replaced))
+    }
+}
