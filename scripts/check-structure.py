@@ -14,12 +14,12 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("crates", "tools", "verify")
 # Lowest first: a crate may depend on those before it.
 PRODUCT = (
-    "types documents io session instruments format views sqlite-vfs sqlite-ext preload sqlite-wal log tls transport apply live page "
-    "reports environment primary standby instance"
+    "types arbitration documents io session instruments format views sqlite-vfs sqlite-ext preload sqlite-wal log tls transport apply live page "
+    "reports environment primary standby observer instance"
 ).split()
 # `bench` is below the binary, which contains `standfast bench`.
 TOOLS = "net wan top bench cli".split()
-VERIFY = "testkit simulation campaign fuzz".split()
+VERIFY = "testkit voices simulation campaign fuzz".split()
 # The parts of a crate, lowest first: folders of its source.
 PARTS = {
     "environment": "config state security context ship".split(),

@@ -5,6 +5,7 @@ pub mod alert_config;
 pub mod attribute_text;
 pub mod destination_config;
 pub mod error;
+pub mod fast_start_failover_config;
 pub mod properties;
 pub mod role_change_config;
 pub mod settings;

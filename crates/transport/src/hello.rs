@@ -176,6 +176,12 @@ pub enum Request {
     TakeOver(Box<TakeOver>),
     /// A reinstated instance asks its primary to ship redo to it.
     Follow(NewStandby),
+    /// A member asks this observer, again and again over this connection.
+    Arbitrate {
+        /// Name of the member.
+        #[serde(deserialize_with = "foreign_name")]
+        name: String,
+    },
 }
 
 /// What a primary that ends its redo tells the standby that is to take over.

@@ -22,6 +22,8 @@ pub enum Role {
     Standby,
     /// Receives redo and forwards it; has no databases.
     FarSync,
+    /// Has no redo: the third voice of fast-start failover.
+    Observer,
 }
 
 impl std::fmt::Display for Role {
@@ -30,6 +32,7 @@ impl std::fmt::Display for Role {
             Role::Primary => "primary",
             Role::Standby => "standby",
             Role::FarSync => "far sync",
+            Role::Observer => "observer",
         })
     }
 }

@@ -16,6 +16,7 @@
 //! [`SenderObserver`], [`StandbyLog`] and [`ReceiverService`]. `docs/protocol.md` describes the protocol.
 
 mod ack;
+mod arbitration;
 mod certificate;
 mod channel;
 mod clock;
@@ -39,6 +40,7 @@ mod receiver;
 mod redo;
 mod release;
 mod remote_times;
+mod request;
 mod resolve;
 mod rights;
 pub mod selection;
@@ -54,6 +56,7 @@ mod wait;
 mod wire;
 
 pub use ack::AckTimes;
+pub use arbitration::ObserverConnection;
 pub use certificate::{
     AuthorityEndorsement, CertificateGrant, CertificateRequest, CertificateRight, TokenProof, now_seconds,
 };

@@ -13,23 +13,25 @@
 //!
 //! With "sums": true only the pages that differ from those of the other end are sent, see [`crate::page_sums`].
 
+use crate::arbitration;
 use crate::certificate::CertificateRight;
-use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, StageError, TransportError};
+use crate::error::{Refusal, RefuseCode, SourceError, StageError, TransportError};
 use crate::event::ReceiverEvent;
 use crate::foreign::one_line;
 use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, NewStandby, Request, TakeOver, TakeOverAnswer};
 use crate::identity::PeerIdentity;
-use crate::link::{self, LinkEnd, Security};
+use crate::link::{LinkEnd, Security};
 use crate::page_sums::{self, SUMS, TheirSums};
 use crate::receiver::claims::Again;
 use crate::redo::LogSwitch;
+use crate::request::{ask, connect, request};
 use crate::source::{DatabaseInfo, RedoSource, SnapshotInfo};
 use crate::standby::ReceiverService;
 use serde::{Deserialize, Serialize};
 use standfast_format::{FrameHeader, FrameKind};
 use standfast_types::{DatabaseId, PageNo, PageSize, Scn};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const MANIFEST: u64 = 1;
 const BEGIN: u64 = 2;
@@ -161,6 +163,10 @@ pub(crate) fn answer(
         Request::Follow(standby) => {
             service.follow(standby, stream.peer_addr())?;
             writer.write_json(FrameKind::Done, 0, &()).map_err(TransportError::io("answering"))
+        }
+        Request::Arbitrate { name } => {
+            let may_still_ask = || again.check().map_err(TransportError::Refused);
+            arbitration::serve(service, name, stream, &mut writer, &may_still_ask)
         }
         Request::Snapshot { name, without_databases, only, sums } => {
             let standby = || only.and_then(|_| service.copies());
@@ -442,32 +448,6 @@ fn make_printable(value: &mut serde_json::Value) -> bool {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
-}
-
-fn ask(
-    address: &str,
-    security: &Security,
-    wish: &Request,
-    silence: Duration,
-) -> Result<FrameReader<LinkEnd>, TransportError> {
-    request(connect(address, security, silence)?, wish)
-}
-
-fn connect(address: &str, security: &Security, silence: Duration) -> Result<LinkEnd, TransportError> {
-    let preparing = TransportError::io("asking the other instance");
-    let began = Instant::now();
-    let stream = link::connect(address, security, None, silence, &|| began.elapsed() > silence)?;
-    stream.prepare(silence).map_err(&preparing)?;
-    stream.set_read_timeout(Some(silence)).map_err(&preparing)?;
-    stream.set_write_timeout(Some(silence)).map_err(&preparing)?;
-    Ok(stream)
-}
-
-fn request(stream: LinkEnd, wish: &Request) -> Result<FrameReader<LinkEnd>, TransportError> {
-    FrameWriter::new(stream.clone())
-        .write_json(FrameKind::Request, PROTOCOL_VERSION, wish)
-        .map_err(TransportError::io("asking the other instance"))?;
-    Ok(FrameReader::new(stream))
 }
 
 /// Checks the parts of a copy as they arrive.

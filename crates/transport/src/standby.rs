@@ -321,6 +321,14 @@ pub trait ReceiverService: Send + Sync {
         Err(Refusal::new(RefuseCode::NotAllowed, "this instance ships no redo"))
     }
 
+    /// Answers `member`, whose name is proved over TLS, as the observer of fast-start failover.
+    ///
+    /// # Errors
+    /// When this is no observer, or it cannot keep what it decides.
+    fn arbitrate(&self, _member: &str, _wish: &serde_json::Value) -> Result<serde_json::Value, Refusal> {
+        Err(Refusal::new(RefuseCode::NotAllowed, "this instance is no observer"))
+    }
+
     /// Grants or refuses a certificate.
     ///
     /// # Errors

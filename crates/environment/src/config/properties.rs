@@ -71,6 +71,12 @@ fn in_seconds(ms: u64) -> String {
     (ms as f64 / 1000.0).to_string()
 }
 
+/// Puts a text into `at`. Its rule is checked with the configuration.
+fn text(text: &str, at: &mut String) -> bool {
+    text.clone_into(at);
+    true
+}
+
 /// Puts the value of the row with this word into `at`.
 fn one_of<T: Copy>(text: &str, rows: &[(&str, T)], at: &mut T) -> bool {
     let found = rows.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
@@ -93,6 +99,7 @@ const COMPRESSIONS: [(&str, Compression); 4] = [
     ("ENABLE", Compression::Zstd),
 ];
 const SHIPPING: [(&str, State); 2] = [("ON", State::Enable), ("OFF", State::Defer)];
+const TRUTH: [(&str, bool); 2] = [("TRUE", true), ("FALSE", false)];
 const FOLLOWING: [(&str, bool); 2] = [("ALL", true), ("NONE", false)];
 
 /// Properties of a member to which the primary ships.
@@ -174,7 +181,7 @@ pub static OF_A_MEMBER: [Property<DestinationConfig>; 9] = [
 ];
 
 /// Properties of the configuration.
-pub static OF_THE_CONFIGURATION: [Property<RoleChangeConfig>; 2] = [
+pub static OF_THE_CONFIGURATION: [Property<RoleChangeConfig>; 9] = [
     Property {
         name: "BystandersFollowRoleChange",
         values: "ALL or NONE",
@@ -188,6 +195,55 @@ pub static OF_THE_CONFIGURATION: [Property<RoleChangeConfig>; 2] = [
         meaning: "how long running write transactions may take to end in a switchover",
         show: |of| of.drain_timeout_s.to_string(),
         set: |of, value| number(value, &mut of.drain_timeout_s),
+    },
+    Property {
+        name: "FastStartFailoverObserver",
+        values: "NAME@HOST:PORT, or nothing",
+        meaning: "the observer, and where it listens",
+        show: |of| of.fast_start_failover.observer.clone(),
+        set: |of, value| text(value, &mut of.fast_start_failover.observer),
+    },
+    Property {
+        name: "FastStartFailoverTarget",
+        values: "a member, or nothing",
+        meaning: "which member takes over; without one, whichever is synchronised",
+        show: |of| of.fast_start_failover.target.clone(),
+        set: |of, value| text(value, &mut of.fast_start_failover.target),
+    },
+    Property {
+        name: "FastStartFailoverThreshold",
+        values: "1 to 3600 seconds",
+        meaning: "how long the primary must be silent before the target takes over",
+        show: |of| of.fast_start_failover.threshold_s.to_string(),
+        set: |of, value| number(value, &mut of.fast_start_failover.threshold_s),
+    },
+    Property {
+        name: "FastStartFailoverPmyShutdown",
+        values: "TRUE or FALSE",
+        meaning: "whether a primary that reaches neither target nor observer for the threshold stops",
+        show: |of| word_of(&TRUTH, &of.fast_start_failover.primary_shutdown),
+        set: |of, value| one_of(value, &TRUTH, &mut of.fast_start_failover.primary_shutdown),
+    },
+    Property {
+        name: "ObserverOverride",
+        values: "TRUE or FALSE",
+        meaning: "whether the observer's view suffices: the target takes over although it hears the primary",
+        show: |of| word_of(&TRUTH, &of.fast_start_failover.observer_override),
+        set: |of, value| one_of(value, &TRUTH, &mut of.fast_start_failover.observer_override),
+    },
+    Property {
+        name: "ObserverPingInterval",
+        values: "100 to 60000 milliseconds",
+        meaning: "time between two looks at the observer",
+        show: |of| of.fast_start_failover.ping_interval_ms.to_string(),
+        set: |of, value| number(value, &mut of.fast_start_failover.ping_interval_ms),
+    },
+    Property {
+        name: "ObserverPingRetry",
+        values: "10 to 1000, or 0",
+        meaning: "with this many looks in vain the target takes over, whatever the threshold; 0: the threshold counts",
+        show: |of| of.fast_start_failover.ping_retry.to_string(),
+        set: |of, value| number(value, &mut of.fast_start_failover.ping_retry),
     },
 ];
 
@@ -226,7 +282,10 @@ mod tests {
         };
         assert_eq!(changed, explicit);
         let (mut changed, default) = (RoleChangeConfig::default(), RoleChangeConfig::default());
-        for (property, value) in OF_THE_CONFIGURATION.iter().zip(["NONE", "60"]) {
+        for (property, value) in OF_THE_CONFIGURATION
+            .iter()
+            .zip(["NONE", "60", "far@h:1", "beta", "9", "FALSE", "TRUE", "200", "12"])
+        {
             property.set(&mut changed, Some(value), &default).unwrap();
             assert_eq!(property.show(&changed), value);
             property.set(&mut changed, None, &default).unwrap();

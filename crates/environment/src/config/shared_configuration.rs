@@ -117,6 +117,9 @@ impl SharedConfiguration {
         if let Some(local) = self.standbys.iter().find(|at| at.is_local()) {
             return Err(format!("`{}` is a directory", local.name));
         }
+        if let Some((setting, value, rule)) = self.role_change.fast_start_failover.first_fault() {
+            return Err(format!("{setting} = {value}: {rule}"));
+        }
         let mut numbered = self.standbys.clone();
         number(&mut numbered);
         check_all(&numbered).map_err(|rule| rule.to_string())

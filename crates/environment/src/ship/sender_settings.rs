@@ -104,7 +104,8 @@ pub fn counts(control: &Control, destination: &DestinationConfig, shipped: &[Des
         control.protection_mode == ProtectionMode::MaximumProtection
             && !shipped.iter().any(|at| at.transport_mode() == TransportMode::SyncAffirm && known(at))
     };
-    destination.group > 0 || known(destination) || nothing_else()
+    let is_required = control.required.contains(&destination.name);
+    destination.group > 0 || known(destination) || is_required || nothing_else()
 }
 
 /// Records durably, when `event` is a synchronisation, that commits wait for the destination after a restart.
@@ -135,7 +136,9 @@ pub fn policy(
     mode: ProtectionMode,
     environment: &Environment,
 ) -> (transport::OnTimeout, Duration) {
+    let is_required = environment.of_control(|control| control.required.contains(&destination.name));
     let on_timeout = match destination.on_timeout {
+        _ if is_required => transport::OnTimeout::Stall,
         Some(OnTimeout::Stall) => transport::OnTimeout::Stall,
         Some(OnTimeout::Degrade) => transport::OnTimeout::Degrade,
         None => mode.on_timeout(transport_mode(destination)),

@@ -146,6 +146,9 @@ pub struct Control {
     /// start. `None` in a file of an earlier release: all configured destinations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub synchronised: Option<BTreeSet<String>>,
+    /// On a primary: members without which no commit returns, because one of them may take over (fast-start failover).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub required: BTreeSet<String>,
     /// On a standby: redo that is missing although later redo is there. Written before anything beyond the gap; removed
     /// when the gap is filled or what lay beyond it is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -220,6 +223,7 @@ impl Control {
             redo_layouts: Default::default(),
             protection_mode: Default::default(),
             synchronised: Some(Default::default()),
+            required: Default::default(),
             gap: None,
             lost: None,
             reinstating: None,

@@ -49,12 +49,13 @@ pub fn wait_for_signal(set: &libc::sigset_t) -> libc::c_int {
     signal
 }
 
-/// Waits at most for `limit` for a signal in `set`; whether one came.
-pub fn wait_for_signal_within(set: &libc::sigset_t, limit: Duration) -> bool {
+/// Waits at most for `limit` for a signal in `set`; `None`: none came.
+pub fn wait_for_signal_within(set: &libc::sigset_t, limit: Duration) -> Option<libc::c_int> {
     let limit =
         libc::timespec { tv_sec: limit.as_secs() as libc::time_t, tv_nsec: limit.subsec_nanos().into() };
     // SAFETY: an initialised set and a valid time; no information about the signal is asked for.
-    unsafe { libc::sigtimedwait(set, std::ptr::null_mut(), &limit) > 0 }
+    let signal = unsafe { libc::sigtimedwait(set, std::ptr::null_mut(), &limit) };
+    (signal > 0).then_some(signal)
 }
 
 /// Starts `command` with no signal blocked.

@@ -226,7 +226,7 @@ impl Running {
         }
         let configured = Changeable {
             destinations: environment.config.destinations.clone(),
-            role_change: environment.config.role_change,
+            role_change: environment.config.role_change.clone(),
         };
         environment.update_control(|control| {
             control.synchronised.get_or_insert_with(|| {

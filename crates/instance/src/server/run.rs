@@ -126,8 +126,8 @@ fn reinstated(paths: &Paths, signals: &libc::sigset_t, alert: &AlertLog) -> Resu
             let planned = Reinstatement::plan(environment, None)?;
             planned.lines().into_iter().for_each(|line| report(format!("reinstatement: {line}")));
             planned.carry_out(&mut |_, page| {
-                is_stopped |=
-                    page.is_multiple_of(LOOK_EVERY_PAGES) && wait_for_signal_within(signals, Duration::ZERO);
+                is_stopped |= page.is_multiple_of(LOOK_EVERY_PAGES)
+                    && wait_for_signal_within(signals, Duration::ZERO).is_some();
                 !is_stopped
             })
         });
@@ -137,7 +137,7 @@ fn reinstated(paths: &Paths, signals: &libc::sigset_t, alert: &AlertLog) -> Resu
             TRY_AGAIN.as_secs(),
             error.in_one_line()
         ));
-        if is_stopped || wait_for_signal_within(signals, TRY_AGAIN) {
+        if is_stopped || wait_for_signal_within(signals, TRY_AGAIN).is_some() {
             return Ok(false);
         }
     }

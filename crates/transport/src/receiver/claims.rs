@@ -80,6 +80,7 @@ pub(super) fn may_ask(
             Request::Snapshot { name, .. } => is_called(link, name)?,
             Request::TakeOver(wish) => is_called(link, &wish.source.name)?,
             Request::Follow(standby) => is_called(link, &standby.name)?,
+            Request::Arbitrate { name } => is_called(link, name)?,
             Request::Status { .. } | Request::Certificate(_) => {}
         }
         service.authorise(name, needed(request))?;
@@ -120,6 +121,7 @@ fn needed(request: &Request) -> Right {
         Request::Snapshot { .. } => Right::Read,
         // Only an instance that may be the primary can hand that role over, or was one that is to follow.
         Request::TakeOver(_) | Request::Follow(_) => Right::Candidate,
-        Request::Status { .. } | Request::Certificate(_) => Right::Status,
+        // What a member may decide depends on the record, not on this.
+        Request::Status { .. } | Request::Certificate(_) | Request::Arbitrate { .. } => Right::Status,
     }
 }

@@ -149,6 +149,9 @@ impl Config {
         if drain_s > RoleChangeConfig::DRAIN_TIMEOUT_MAX_S {
             return fail("role_change.drain_timeout_s", drain_s.to_string(), "0 to 3600 seconds");
         }
+        if let Some((setting, value, rule)) = self.role_change.fast_start_failover.first_fault() {
+            return fail(setting, value, rule);
+        }
         if !(1..=3650).contains(&self.kept.days) {
             return fail("kept.days", self.kept.days.to_string(), "1 to 3650 days");
         }

@@ -89,7 +89,7 @@ impl Running {
     /// Takes over what the old primary had configured, and reports what cannot be.
     pub(crate) fn continue_configuration(&self, shared: &SharedConfiguration, changeable: &mut Changeable) {
         let environment = &self.environment;
-        changeable.role_change = shared.role_change;
+        changeable.role_change = shared.role_change.clone();
         let is_member = |name: &str| environment.is_member(name);
         let own = &environment.config.instance;
         for NotContinued { name, address, why } in

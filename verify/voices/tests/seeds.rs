@@ -1,6 +1,6 @@
 //! Some seeds of each kind of arbiter; `standfast-campaign arbitration` runs more.
 
-use standfast_arbitration_simulation::{Kind, run};
+use standfast_voices::{Kind, run};
 
 fn seeds_of(kind: Kind) {
     let count = std::env::var("STANDFAST_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);

@@ -1,0 +1,171 @@
+//! Answers members.
+
+use crate::file::ObserverFile;
+use serde::Serialize;
+use serde_json::{Value, json};
+use standfast_arbitration::arbiter::Ask;
+use standfast_arbitration::record::Standing;
+use standfast_arbitration::register::Register;
+use standfast_environment::security::Keeper;
+use standfast_environment::state::alert::AlertLog;
+use standfast_transport::{
+    Incarnation, PeerIdentity, ReceiverEvent, ReceiverService, RedoSource, Refusal, RefuseCode, Right, Role,
+};
+use standfast_types::{Hint, IncarnationId, InstanceId, Scn};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+pub struct ObserverService {
+    name: String,
+    keeper: Arc<Keeper>,
+    alert: AlertLog,
+    file: ObserverFile,
+    register: Mutex<Register>,
+    /// When each member last asked.
+    heard: Mutex<BTreeMap<String, Instant>>,
+    /// Errors of the file are reported when they begin and when they end.
+    is_failing: Mutex<bool>,
+}
+
+/// A member as the observer sees it.
+#[derive(Serialize)]
+struct Heard {
+    name: String,
+    /// Milliseconds since it last asked.
+    ago_ms: u64,
+}
+
+impl ObserverService {
+    pub fn new(
+        name: &str,
+        keeper: Arc<Keeper>,
+        alert: AlertLog,
+        file: ObserverFile,
+        register: Register,
+    ) -> ObserverService {
+        ObserverService {
+            name: name.to_owned(),
+            keeper,
+            alert,
+            file,
+            register: Mutex::new(register),
+            heard: Mutex::default(),
+            is_failing: Mutex::default(),
+        }
+    }
+
+    /// Answers, after the record is durable.
+    fn answer(&self, member: &str, ask: &Ask) -> Result<Value, Refusal> {
+        let mut register = locked(&self.register);
+        let mut next = register.clone();
+        let answered = next.answer(member, ask);
+        if answered.store {
+            let stored = self.file.store(next.record());
+            self.report(stored.as_ref().err().map(Hint::in_one_line));
+            stored.map_err(|error| Refusal::new(RefuseCode::Source, error.in_one_line()))?;
+            if let Some(record) = next.record() {
+                self.alert.say(in_words(&record.primary, &record.standing));
+            }
+        }
+        if next.votes() != register.votes() {
+            self.alert.say(match next.votes() {
+                true => "this observer decides: primary and target have said where they stand",
+                false => "this observer decides nothing until primary and target have said where they stand",
+            });
+        }
+        *register = next;
+        serde_json::to_value(&answered.answer)
+            .map_err(|error| Refusal::new(RefuseCode::Source, error.to_string()))
+    }
+
+    fn report(&self, error: Option<String>) {
+        let mut is_failing = locked(&self.is_failing);
+        match (&error, *is_failing) {
+            (Some(error), false) => {
+                self.alert.say(format!("THE RECORD CANNOT BE KEPT, nothing is decided: {error}"))
+            }
+            (None, true) => self.alert.say("the record can be kept again"),
+            _ => {}
+        }
+        *is_failing = error.is_some();
+    }
+}
+
+/// Returns the line for the alert log.
+fn in_words(primary: &str, standing: &Standing) -> String {
+    match standing {
+        Standing::Unsynchronized => format!("`{primary}` acknowledges alone: nobody may take over"),
+        Standing::Synchronized { target } => {
+            format!("`{target}` may take over from `{primary}`, which acknowledges only what `{target}` has")
+        }
+        Standing::FailedOver { by } => format!("FAILOVER: `{by}` takes over from `{primary}`"),
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ReceiverService for ObserverService {
+    fn identity(&self) -> PeerIdentity {
+        // It belongs to no history: members that compare find it unrelated.
+        let none = Incarnation { number: 0, id: IncarnationId::default(), branch: Scn::ZERO };
+        PeerIdentity {
+            instance: InstanceId::default(),
+            name: self.name.clone(),
+            family: None,
+            role: Role::Observer,
+            incarnations: vec![none],
+            promotion: None,
+        }
+    }
+
+    fn admit(&self, _: &standfast_transport::SenderHello) -> Result<(), Refusal> {
+        let text = format!("`{}` is an observer: it receives no redo", self.name);
+        Err(Refusal::new(RefuseCode::NotStandby, text))
+    }
+
+    fn source(&self) -> Option<Arc<dyn RedoSource>> {
+        None
+    }
+
+    fn status(&self, _: bool) -> String {
+        let register = locked(&self.register);
+        let heard: Vec<Heard> = locked(&self.heard)
+            .iter()
+            .map(|(name, at)| Heard { name: name.clone(), ago_ms: at.elapsed().as_millis() as u64 })
+            .collect();
+        let state = if register.votes() { "observing" } else { "not deciding yet" };
+        json!({
+            "status": { "name": self.name, "role": "observer", "state": state },
+            "observer": { "votes": register.votes(), "record": register.record(), "heard": heard },
+        })
+        .to_string()
+    }
+
+    fn event(&self, event: &ReceiverEvent) {
+        self.alert.say(format!("receiver: {event}"));
+    }
+
+    /// A certificate of the family is enough to read and to ask; what a member may change is up to the register.
+    fn authorise(&self, peer: &str, wish: Right) -> Result<(), Refusal> {
+        if wish == Right::Status {
+            return Ok(());
+        }
+        let text = format!("`{peer}` may not {} at `{}`, which is an observer", wish.words(), self.name);
+        Err(Refusal::new(RefuseCode::NotAllowed, text))
+    }
+
+    fn rights_version(&self) -> u64 {
+        self.keeper.rights_version()
+    }
+
+    fn arbitrate(&self, member: &str, wish: &Value) -> Result<Value, Refusal> {
+        let ask: Ask = serde_json::from_value(wish.clone()).map_err(|error| {
+            Refusal::new(RefuseCode::Protocol, format!("no request to an observer: {error}"))
+        })?;
+        locked(&self.heard).insert(member.to_owned(), Instant::now());
+        self.answer(member, &ask)
+    }
+}
