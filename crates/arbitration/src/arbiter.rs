@@ -48,6 +48,6 @@ pub enum Answer {
 pub trait Arbiter: Send {
     fn ask(&mut self, ask: &Ask) -> Answer;
 
-    /// Names it for messages: "observer tokyo at 10.0.0.3:7413".
-    fn describe(&self) -> String;
+    /// Why it did not answer the last time.
+    fn error(&self) -> Option<&str>;
 }

@@ -224,6 +224,11 @@ pub enum Command {
     /// The configuration of all members and changes of role, in the commands of DGMGRL.
     #[command(after_help = crate::dg::EXAMPLES)]
     Dg(crate::dg::DgArgs),
+    /// The observer of fast-start failover: a small program on a third host.
+    Observer {
+        #[command(subcommand)]
+        command: ObserverCommand,
+    },
     /// Start or stop applying redo to this standby.
     Apply {
         #[command(subcommand)]
@@ -478,6 +483,36 @@ pub enum StandbyCommand {
         #[arg(long)]
         far_sync: bool,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ObserverCommand {
+    /// Make the directory of an observer, with a certificate of the family.
+    #[command(
+        after_help = "Examples:\n  standfast standby token -D /srv/sf --name tokyo --status-only > token     # at the primary\n  standfast observer create -D /srv/observer --from 10.0.0.1:7411 --name tokyo --listen 10.0.0.3:7413 --token-file token\n\nThe host should be neither that of the primary nor that of a standby. Exit codes: 0 ok, 1 failed, 3 refused by the primary\nor by what is in the directory."
+    )]
+    Create {
+        /// Address of the primary, HOST:PORT.
+        #[arg(long)]
+        from: String,
+        /// Name of the observer.
+        #[arg(long)]
+        name: String,
+        /// Address at which members reach it, HOST:PORT.
+        #[arg(long)]
+        listen: String,
+        /// Plain TCP instead of TLS, at both ends: for ports that no other user or host can reach.
+        #[arg(long)]
+        insecure: bool,
+        /// File with a token of the primary, - for standard input; default: the variable STANDFAST_TOKEN.
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
+    },
+    /// Run the observer in the foreground.
+    #[command(
+        after_help = "Examples:\n  standfast observer start -D /srv/observer\n\nIt ends with SIGTERM. `standfast dg show observer`, at a member, shows its state. Exit codes: 0 it was stopped, 1 failed,\n3 the directory is not an observer's."
+    )]
+    Start,
 }
 
 #[derive(Debug, Subcommand)]

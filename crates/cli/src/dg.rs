@@ -154,6 +154,13 @@ impl Here<'_> {
                 ask(self.directory, &Request::SetDestinationState { name: member.clone(), state })?;
                 done(format!("{member} {}", if shipping { "enabled" } else { "disabled" }))
             }
+            Command::FastStart { enable, force } => {
+                self.is_the_primary()?;
+                ask(self.directory, &Request::FastStart { enable, force })?;
+                done(format!("fast-start failover {}", if enable { "enabled" } else { "disabled" }))
+            }
+            Command::ShowFastStart => self.show_fast_start().map(Some),
+            Command::ShowObserver => self.show_observer().map(Some),
             Command::Add { member, address } => {
                 self.is_the_primary()?;
                 let destination = Box::new(DestinationConfig::new(member.clone(), address));
@@ -223,6 +230,30 @@ impl Here<'_> {
             print!("{}", text::member(member, kept.as_ref().filter(|_| verbose)));
         }
         Ok(exit_code(member.standing))
+    }
+
+    fn show_fast_start(&self) -> Result<ExitCode, InstanceError> {
+        let (status, kept) = (self.status()?, self.kept()?);
+        let shown = status.fast_start_failover.as_ref();
+        if self.json {
+            println!("{:#}", json!(shown));
+        } else {
+            print!("{}", text::fast_start(shown, kept.as_ref()));
+        }
+        let is_well =
+            shown.is_none_or(|shown| matches!(shown.status.as_deref(), Some("SYNCHRONIZED" | "BYSTANDER")));
+        Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
+    }
+
+    fn show_observer(&self) -> Result<ExitCode, InstanceError> {
+        let state = ask(self.directory, &Request::Observer)?;
+        if self.json {
+            println!("{state:#}");
+        } else {
+            print!("{}", text::observer(&state));
+        }
+        let votes = state["observer"]["votes"].as_bool() == Some(true);
+        Ok(if votes { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
     }
 
     fn property(&self, member: Option<&str>, property: &str) -> Result<String, InstanceError> {

@@ -30,7 +30,9 @@ mod sql;
 mod verify;
 
 use absolute::absolute;
-use args::{ApplyCommand, Args, Command, FenceCommand, LogCommand, RegisterCommand, StandbyCommand};
+use args::{
+    ApplyCommand, Args, Command, FenceCommand, LogCommand, ObserverCommand, RegisterCommand, StandbyCommand,
+};
 use clap::FromArgMatches;
 use printable::printable_lines;
 use serde_json::json;
@@ -187,6 +189,27 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let (name, listen) = (&config.instance.name, &config.instance.listen);
             let by = if far_sync { "the primary" } else { "the primary or the instance that is to feed it" };
             eprintln!("then, at {by}: standfast destination add -D DIR {name} {listen}");
+        }
+        Command::Observer { command: ObserverCommand::Start } => {
+            service_user::refuse_root(&directory, false)?;
+            standfast_observer::run::run(&directory)?;
+        }
+        Command::Observer {
+            command: ObserverCommand::Create { from, name, listen, insecure, token_file },
+        } => {
+            service_user::refuse_root(&directory, false)?;
+            let token = certificates::token(token_file.as_deref())?;
+            let mut config = Config::default();
+            apply_names(&mut config, Some(name), Some(listen), insecure);
+            let config = Config::parse(&config.to_toml(), Path::new("command line"))?;
+            let notes = standfast_observer::run::create(&directory, &config, &from, token.as_ref())?;
+            println!("observer in {}", directory.display());
+            certificates::tell(&notes);
+            let (name, listen) = (&config.instance.name, &config.instance.listen);
+            eprintln!("next: standfast observer start -D {}", directory.display());
+            eprintln!(
+                "then, at the primary: standfast dg -D DIR edit configuration set property FastStartFailoverObserver = {name}@{listen}"
+            );
         }
         Command::Destination { command } => destination::destination(&directory, command)?,
         Command::ProtectionMode { mode, json } => {

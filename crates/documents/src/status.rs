@@ -41,6 +41,8 @@ document! {
         moved_files: Vec<String>,
         local_destinations: Vec<LocalDestination>,
         protection: Protection,
+        /// `None` while fast-start failover is disabled.
+        fast_start_failover: FastStartFailover,
     }
     of_a_role {
         /// End of the redo in the log buffer, SCN.
@@ -68,6 +70,25 @@ document! {
         destinations: Vec<Destination>,
         /// What a standby or far sync has received.
         standby: Received,
+    }
+}
+
+document! {
+    /// Fast-start failover, as a member sees it.
+    FastStartFailover {
+        /// As in V$DATABASE.FS_FAILOVER_STATUS: SYNCHRONIZED, UNSYNCHRONIZED, STALLED, PRIMARY UNOBSERVED, SUSPENDED,
+        /// REINSTATE REQUIRED or BYSTANDER.
+        status: String,
+        /// The member that may take over; empty: none may at the moment.
+        target: String,
+        /// NAME@HOST:PORT.
+        observer: String,
+        /// Whether it answers, and decides.
+        observed: bool,
+        /// Why it does not; empty: it does.
+        observer_error: String,
+        /// How long the primary must be silent before the target takes over, milliseconds.
+        threshold_ms: u64,
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod destination_commands;
 pub mod drain;
 pub mod failover;
 pub mod far_sync;
+pub(crate) mod fast_start;
 pub mod fence;
 pub(crate) mod group_watch;
 mod heard_source;

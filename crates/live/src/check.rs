@@ -138,6 +138,8 @@ const INSECURE: &str = "insecure: plain TCP lets every user and host that reache
 const TRANSPORT_ERROR: u32 = 16_778;
 const APPLY_STOPPED: u32 = 16_766;
 const REINSTATE_REQUIRED: u32 = 16_661;
+const UNSYNCHRONIZED: u32 = 16_817;
+const UNOBSERVED: u32 = 16_820;
 
 /// Name of a lag, and the numbers of its messages: above the threshold, unknown.
 type LagWords = (&'static str, u32, u32);
@@ -222,9 +224,56 @@ pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
         found.note(Severity::Critical, text);
     }
     of_standby(status, thresholds, &mut found);
+    of_fast_start(status, &mut found);
     of_certificate(status, &mut found);
     found.all.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found.all
+}
+
+/// While fast-start failover is enabled, whatever keeps the target from taking over is a finding.
+fn of_fast_start(status: &Status, found: &mut Found) {
+    let Some(fast_start) = &status.fast_start_failover else { return };
+    let observer = fast_start.observer.as_deref().unwrap_or(figure::UNKNOWN);
+    let error = fast_start.observer_error.as_deref().filter(|error| !error.is_empty());
+    let unobserved = || {
+        let why = error.map_or_else(String::new, |error| format!(": {error}"));
+        format!("fast-start failover: the observer {observer} is not heard{why}")
+    };
+    match fast_start.status.as_deref() {
+        Some("SYNCHRONIZED" | "BYSTANDER") => {}
+        Some("STALLED") => found.note(
+            Severity::Critical,
+            format!("fast-start failover: neither target nor observer is reached, no commit returns; {}", unobserved()),
+        ),
+        Some("PRIMARY UNOBSERVED" | "UNOBSERVED") => found.ora(UNOBSERVED, Severity::Warning, unobserved()),
+        Some("UNSYNCHRONIZED") => found.ora(
+            UNSYNCHRONIZED,
+            Severity::Warning,
+            "fast-start failover: no member is synchronised that could take over".into(),
+        ),
+        Some("SUSPENDED") => {
+            found.note(Severity::Warning, "fast-start failover is suspended while the roles change".into());
+        }
+        Some("REINSTATE REQUIRED") => found.ora(
+            REINSTATE_REQUIRED,
+            Severity::Critical,
+            "fast-start failover: another member has taken over or does, no commit returns".into(),
+        ),
+        Some("NOT READY") => found.note(
+            Severity::Warning,
+            "fast-start failover: this standby could not take over now: it has a gap, a database that is stopped, no right \
+             to become primary, or gets its redo through another instance"
+                .into(),
+        ),
+        Some("LACKS REDO") => found.note(
+            Severity::Critical,
+            "fast-start failover: this standby lacks redo that was acknowledged as its own".into(),
+        ),
+        other => found.note(
+            Severity::Unknown,
+            format!("fast-start failover: {}", other.unwrap_or(figure::UNKNOWN)),
+        ),
+    }
 }
 
 /// After a certificate has expired, replication ends with the next connection.

@@ -202,6 +202,11 @@ impl Destination {
         }
     }
 
+    /// Whether it has announced its stop and has not come back.
+    pub fn has_left(&self) -> bool {
+        self.last_refusal.as_ref().is_some_and(|refusal| refusal.code.kind() == RefusalKind::Leaving)
+    }
+
     /// Databases there for which `applied` does not hold, as last reported.
     pub fn stopped_databases(&self) -> &StoppedDatabases {
         &self.stopped
@@ -419,6 +424,7 @@ impl Destination {
     /// The standby has announced a clean shutdown: no failure, and no reason to wait for it.
     fn leaves(&mut self, now: Duration, refusal: Refusal) {
         self.events.push(SenderEvent::Disconnected { reason: refusal.to_string() });
+        self.last_refusal = Some(refusal);
         self.catch_up = None;
         self.phase = Phase::Connecting { retry_at: now + self.next_pause().max(FIRST_BACKOFF) };
         // In a group another destination takes over; until then commits keep waiting.

@@ -67,6 +67,9 @@ pub struct DestinationStatus {
     pub phase: &'static str,
     /// Whether commits wait for it, and why or why not.
     pub standing: Standing,
+    /// Whether it has announced its stop and has not come back.
+    #[serde(skip)]
+    pub has_left: bool,
     /// End of the redo received there.
     pub received: Scn,
     /// End of the redo on disk there.
@@ -229,6 +232,7 @@ impl Sender {
             mode: shared.config.destination.mode,
             phase: destination.phase().word(),
             standing: destination.standing(),
+            has_left: destination.has_left(),
             received,
             hardened,
             applied,

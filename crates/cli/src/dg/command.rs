@@ -39,6 +39,13 @@ pub enum Command {
         member: String,
         shipping: bool,
     },
+    /// Fast-start failover.
+    FastStart {
+        enable: bool,
+        force: bool,
+    },
+    ShowFastStart,
+    ShowObserver,
     Add {
         member: String,
         address: String,
@@ -103,8 +110,8 @@ pub fn parse(text: &str) -> Result<Command, SyntaxError> {
         "exit" | "quit" => Command::Exit,
         "show" => show(&mut words)?,
         "edit" => edit(&mut words)?,
-        "enable" => Command::Enable { member: words.member()?, shipping: true },
-        "disable" => Command::Enable { member: words.member()?, shipping: false },
+        "enable" => enable(&mut words, true)?,
+        "disable" => enable(&mut words, false)?,
         "add" => {
             let member = words.member()?;
             ["as", "connect", "identifier", "is"].iter().for_each(|word| _ = words.skip(word));
@@ -153,8 +160,24 @@ const FIRST: [&str; 13] = [
 ];
 const MEMBER: [&str; 3] = ["database", "far_sync", "member"];
 
+fn enable(words: &mut Words, enable: bool) -> Result<Command, SyntaxError> {
+    if words.one_of(&["database", "far_sync", "member", "fast_start"])? == "fast_start" {
+        words.one_of(&["failover"])?;
+        return Ok(Command::FastStart { enable, force: !enable && words.skip("force") });
+    }
+    Ok(Command::Enable { member: words.name(&["the name of a member"])?, shipping: enable })
+}
+
 fn show(words: &mut Words) -> Result<Command, SyntaxError> {
-    if words.one_of(&["configuration", "database", "far_sync", "member"])? != "configuration" {
+    let of = words.one_of(&["configuration", "database", "far_sync", "member", "fast_start", "observer"])?;
+    if of == "fast_start" {
+        words.one_of(&["failover"])?;
+        return Ok(Command::ShowFastStart);
+    }
+    if of == "observer" {
+        return Ok(Command::ShowObserver);
+    }
+    if of != "configuration" {
         let verbose = words.skip("verbose");
         let name = words.name(&["the name of a member"])?;
         return Ok(match words.next() {
@@ -348,6 +371,10 @@ mod tests {
             ),
             ("edit database beta set state = apply-off", Command::SetState { member: beta(), apply: false }),
             ("disable database beta", Command::Enable { member: beta(), shipping: false }),
+            ("ENABLE FAST_START FAILOVER;", Command::FastStart { enable: true, force: false }),
+            ("disable fast_start failover force", Command::FastStart { enable: false, force: true }),
+            ("show fast_start failover", Command::ShowFastStart),
+            ("show observer", Command::ShowObserver),
             (
                 "add database beta as connect identifier is 10.0.0.2:7411",
                 Command::Add { member: beta(), address: "10.0.0.2:7411".into() },
@@ -372,7 +399,10 @@ mod tests {
                 "show, edit, enable, disable, add, remove, validate, export, switchover, failover, reinstate, help or exit is missing first",
             ),
             ("shwo configuration", "exit comes first, not `shwo`"),
-            ("show", "configuration, database, far_sync or member is missing after `show`"),
+            (
+                "show",
+                "configuration, database, far_sync, member, fast_start or observer is missing after `show`",
+            ),
             ("show database", "the name of a member is missing after `show database`"),
             (
                 "edit database beta set property NetTimeout 10",

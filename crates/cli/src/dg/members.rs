@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 use standfast_documents::Status;
-use standfast_documents::status::Destination;
+use standfast_documents::status::{Destination, FastStartFailover};
 use standfast_environment::config::destination_config::State;
 use standfast_environment::config::shared_configuration::SharedConfiguration;
 use standfast_instruments::{Observation, Remote};
@@ -60,6 +60,8 @@ pub struct Shown {
     /// Name of the instance that was asked.
     pub asked: String,
     pub protection_mode: Option<String>,
+    /// Of fast-start failover; `None`: it is disabled.
+    pub fast_start: Option<String>,
     pub version: Option<u64>,
     pub members: Vec<Member>,
     pub standing: Standing,
@@ -90,6 +92,7 @@ impl Shown {
         Shown {
             asked: observation.name.clone(),
             protection_mode: status.protection.as_ref().and_then(|protection| protection.mode.clone()),
+            fast_start: status.fast_start_failover.as_ref().map(in_words),
             version: kept.map(|kept| kept.version),
             members,
             // A member that is disabled on purpose does not make the whole one less.
@@ -99,6 +102,14 @@ impl Shown {
 
     pub fn member(&self, name: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.name == name)
+    }
+}
+
+fn in_words(of: &FastStartFailover) -> String {
+    let status = of.status.as_deref().unwrap_or("unknown");
+    match of.target.as_deref().filter(|target| !target.is_empty()) {
+        Some(target) => format!("Enabled in Zero Data Loss Mode, {status}, target {target}"),
+        None => format!("Enabled in Zero Data Loss Mode, {status}"),
     }
 }
 

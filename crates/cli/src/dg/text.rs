@@ -1,6 +1,7 @@
 //! What `standfast dg` prints, in the layout of DGMGRL.
 
 use super::members::{FAR_SYNC, Member, PRIMARY, Shown, Standing};
+use standfast_documents::status::FastStartFailover;
 use standfast_environment::config::properties::{OF_A_MEMBER, OF_THE_CONFIGURATION, Property};
 use standfast_environment::config::shared_configuration::SharedConfiguration;
 use standfast_live::{Finding, Severity};
@@ -24,6 +25,10 @@ export configuration [to FILE]                as JSON
 switchover to NAME                            at the primary
 failover to NAME [immediate] [force]          at that standby
 reinstate database NAME                       says how
+enable fast_start failover                    the target takes over by itself
+disable fast_start failover [force]
+show fast_start failover
+show observer
 help [properties]
 exit
 
@@ -105,12 +110,64 @@ pub fn configuration(shown: &Shown, kept: Option<&SharedConfiguration>, lag: boo
             let _ = writeln!(out, "    {:<28}= '{}'", property.name, property.show(&kept.role_change));
         }
     }
-    out += "\nFast-Start Failover:  Disabled\n";
+    let _ = writeln!(out, "\nFast-Start Failover:  {}", shown.fast_start.as_deref().unwrap_or("Disabled"));
     let _ = writeln!(out, "\nConfiguration Status:\n{}", shown.standing.word());
     if shown.standing == Standing::Unknown
         && shown.members.first().is_some_and(|at| at.standing == Standing::Unknown)
     {
         let _ = writeln!(out, "  hint: a standby does not know how the others are; ask the primary");
+    }
+    out
+}
+
+/// `show fast_start failover`
+pub fn fast_start(shown: Option<&FastStartFailover>, kept: Option<&SharedConfiguration>) -> String {
+    let Some(shown) = shown else { return "\nFast-Start Failover:  Disabled\n".into() };
+    let or_none = |text: &Option<String>| match text.as_deref() {
+        None => "(unknown)".to_owned(),
+        Some("") => "(none)".to_owned(),
+        Some(text) => name(text),
+    };
+    let mut out = String::from("\nFast-Start Failover:  Enabled in Zero Data Loss Mode\n\n");
+    let _ = writeln!(out, "  Status:             {}", or_none(&shown.status));
+    let _ = writeln!(out, "  Active Target:      {}", or_none(&shown.target));
+    let _ = writeln!(out, "  Observer:           {}", or_none(&shown.observer));
+    if shown.observer_error.as_deref().is_some_and(|error| !error.is_empty()) {
+        let _ = writeln!(out, "    {}", or_none(&shown.observer_error));
+    }
+    let threshold = shown.threshold_ms.map(|ms| ms as f64 / 1000.0);
+    let _ = writeln!(out, "  Threshold:          {}", seconds(threshold));
+    if let Some(kept) = kept {
+        let config = &kept.role_change.fast_start_failover;
+        let _ = writeln!(out, "  Ping Interval:      {} milliseconds", config.ping_interval_ms);
+        let word = |yes: bool| if yes { "TRUE" } else { "FALSE" };
+        let _ = writeln!(out, "  Shutdown Primary:   {}", word(config.primary_shutdown));
+        let _ = writeln!(out, "  Observer Override:  {}", word(config.observer_override));
+    }
+    out
+}
+
+/// `show observer`, from what the observer reports.
+pub fn observer(state: &serde_json::Value) -> String {
+    let text = |of: &serde_json::Value| of.as_str().map_or_else(|| "(unknown)".into(), name);
+    let (status, observer) = (&state["status"], &state["observer"]);
+    let mut out = format!("\nObserver {} - {}\n\n", text(&status["name"]), text(&status["state"]));
+    let record = &observer["record"];
+    if record.is_null() {
+        out += "  no primary has reported to it\n";
+    } else {
+        let standing = match record["standing"].as_str() {
+            Some("synchronized") => format!("`{}` may take over", text(&record["target"])),
+            Some("unsynchronized") => "nobody may take over".into(),
+            Some("failed_over") => format!("`{}` takes over, or has", text(&record["by"])),
+            _ => "(unknown)".into(),
+        };
+        let _ = writeln!(out, "  Primary:            {}", text(&record["primary"]));
+        let _ = writeln!(out, "  Standing:           {standing}");
+    }
+    for heard in observer["heard"].as_array().into_iter().flatten() {
+        let ago = heard["ago_ms"].as_u64().map(|ms| ms as f64 / 1000.0);
+        let _ = writeln!(out, "  Heard:              {}, {} ago", text(&heard["name"]), seconds(ago));
     }
     out
 }

@@ -10,8 +10,6 @@ use std::time::Duration;
 pub enum FastStartMode {
     #[default]
     Disabled,
-    /// A failover is only reported. Commits are acknowledged as without fast-start failover.
-    ObserveOnly,
     Enabled,
 }
 

@@ -3,6 +3,7 @@
 use crate::observe::mmnl;
 use crate::observe::snapshots::{self, Snapshots};
 use crate::observe::watchers::Watchers;
+use crate::role::fast_start;
 use crate::role::group_watch::GroupWatch;
 use crate::role::local_archive::{Archiving, LocalArchives};
 use crate::role::running::{Mode, Running};
@@ -42,6 +43,8 @@ impl Monitors {
             running.verification().look(running);
             kept::look(&running.environment);
         })?;
+        let mut fast_start = fast_start::Look::begin();
+        threads.spawn("fsfp", fast_start::EVERY, running, move |running| fast_start.look(running))?;
         threads.spawn("mmnl", mmnl::EVERY, running, mmnl::look)?;
         Ok(Monitors { _threads: threads })
     }

@@ -87,6 +87,7 @@ fn of_every_role(running: &Running, control: &Control) -> Status {
         }),
         moved_files: Some(environment.places.moved().iter().map(ToString::to_string).collect()),
         local_destinations: Some(running.local_destinations()),
+        fast_start_failover: running.fast_start().document(),
         protection: Some(Protection { mode: word(&mode), level: level.and_then(|level| word(&level)) }),
         ..Status::default()
     }

@@ -308,6 +308,7 @@ pub fn take_over(
             control.synchronised = Some(Default::default());
         }
         control.role = Role::Primary;
+        control.required.clear();
         control.upstream = None;
         control.superseded_by = None;
         control.trust.promotion = promotion;

@@ -7,6 +7,7 @@ use standfast_environment::config::destination_config::{DestinationConfig, OnTim
 use standfast_environment::config::error::InstanceError;
 use standfast_primary::ship::destinations::Destinations;
 use standfast_transport::protection::ProtectionMode;
+use std::collections::BTreeSet;
 
 /// Checks that an instance may be a primary in `mode` with these destinations. Does not check whether they are
 /// reachable.
@@ -32,4 +33,29 @@ pub fn check(mode: ProtectionMode, destinations: &[DestinationConfig]) -> Result
         "maximum protection needs a destination with SYNC AFFIRM that is enabled",
         "add one first, or choose another mode with `standfast protection-mode`",
     ))
+}
+
+/// Checks that the members without which no commit returns are still shipped to, and waited for.
+///
+/// # Errors
+/// `Refused` with the first that is not.
+pub fn check_required(
+    required: &BTreeSet<String>,
+    destinations: &[DestinationConfig],
+) -> Result<(), InstanceError> {
+    let is_waited_for = |name: &&String| {
+        destinations.iter().any(|at| {
+            at.name == **name
+                && Destinations::are_shipped_to(at)
+                && at.transport_mode() == TransportMode::SyncAffirm
+                && at.group == 0
+        })
+    };
+    match required.iter().find(|name| !is_waited_for(name)) {
+        None => Ok(()),
+        Some(name) => Err(InstanceError::refused(
+            format!("`{name}` is the target of fast-start failover: no commit may return without it"),
+            "`standfast dg disable fast_start failover` first",
+        )),
+    }
 }

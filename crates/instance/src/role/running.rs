@@ -16,6 +16,7 @@ use self::changeable::Changeable;
 use crate::role::create;
 use crate::role::failover;
 use crate::role::far_sync::{self, FarSync};
+use crate::role::fast_start::FastStart;
 use crate::role::history::SharedNotes;
 use crate::role::lag::EndSamples;
 use crate::role::serving::{Announced, HasFailed, Serving};
@@ -41,7 +42,7 @@ use standfast_transport::{GapStatus, Receiver};
 use standfast_types::{Hint, Scn};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 /// Returns an observation of the instance for a peer, as JSON; `true`: with its history.
@@ -204,6 +205,7 @@ pub struct Running {
     /// Databases of a primary whose files are watched.
     pub(crate) watched: Mutex<Vec<Weak<Database>>>,
     verification: Verification,
+    fast_start: FastStart,
     observe: ObserveForOthers,
 }
 
@@ -254,6 +256,7 @@ impl Running {
             local_retries: Mutex::default(),
             watched: Mutex::default(),
             verification: Verification::default(),
+            fast_start: FastStart::default(),
             observe,
         });
         running.listen()?;
@@ -274,6 +277,10 @@ impl Running {
         &self.verification
     }
 
+    pub(crate) fn fast_start(&self) -> &FastStart {
+        &self.fast_start
+    }
+
     /// Returns a strong reference to this instance, for a thread that outlives the call; `None` while it is being
     /// dropped.
     pub(crate) fn me(&self) -> Option<Arc<Running>> {
@@ -288,8 +295,18 @@ impl Running {
     /// Begins a clean stop of this process: in maximum protection no standby has protected commits for too long.
     /// Waiting commits get "outcome unknown".
     pub(crate) fn stop_for_protection(&self) {
-        let why =
-            "maximum protection: no standby with SYNC AFFIRM can be reached, and none could for too long";
+        self.stop_for(
+            "maximum protection: no standby with SYNC AFFIRM can be reached, and none could for too long",
+        );
+    }
+
+    /// Begins a clean stop of this process: fast-start failover has neither target nor observer, and the target may have
+    /// taken over.
+    pub(crate) fn stop_isolated(&self) {
+        self.stop_for("fast-start failover: neither target nor observer can be reached, and neither could for the threshold");
+    }
+
+    fn stop_for(&self, why: &str) {
         if self.stops_for.set(why.into()).is_ok() {
             self.environment.alert.say(format!("STOPPING for the safety of the data: {why}"));
             process::stop_this_process();
@@ -339,6 +356,15 @@ impl Running {
 
     pub(crate) fn one_command(&self) -> MutexGuard<'_, ()> {
         self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// `None`: a command is being carried out.
+    pub(crate) fn try_one_command(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.commands.try_lock() {
+            Ok(lock) => Some(lock),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub(crate) fn receiver(&self) -> MutexGuard<'_, Option<Receiver>> {

@@ -91,6 +91,9 @@ impl Running {
     /// # Errors
     /// When a step failed; the text says which role this instance has then.
     pub fn switchover(&self, target: &str, drain: Option<Duration>) -> Result<SwitchedOver, InstanceError> {
+        self.open_primary()?;
+        // Before the lock of commands, which the thread of fast-start failover needs.
+        let _suspended = self.suspend_fast_start()?;
         let _one = self.one_command();
         let primary = self.open_primary()?;
         let target = self.find_target(&primary, target)?;

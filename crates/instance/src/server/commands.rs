@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use standfast_documents::status::Protection;
 use standfast_environment::config::attribute_text;
 use standfast_environment::config::error::InstanceError;
+use standfast_environment::config::fast_start_failover_config::FastStartMode;
 use standfast_environment::config::settings::DestinationConfig;
 use standfast_environment::context::kept;
 use standfast_environment::security::Ask;
@@ -120,6 +121,12 @@ impl Instance {
             Request::SetProperty { member, property, value } => {
                 json!(running.set_property(member.as_deref(), &property, value.as_deref())?)
             }
+            Request::FastStart { enable, force } => {
+                let mode = if enable { FastStartMode::Enabled } else { FastStartMode::Disabled };
+                running.set_fast_start(mode, force)?;
+                json!(running.environment.shared_configuration.get())
+            }
+            Request::Observer => running.ask_the_observer()?,
             Request::ReadyToTakeOver { name } => {
                 running.check_switchover(&name)?;
                 json!("ready")

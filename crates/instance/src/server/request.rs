@@ -130,6 +130,15 @@ pub enum Request {
         #[serde(default)]
         value: Option<String>,
     },
+    /// Enable or disable fast-start failover.
+    FastStart {
+        enable: bool,
+        /// Disable it even if the observer does not confirm that nobody may take over.
+        #[serde(default)]
+        force: bool,
+    },
+    /// The state of the observer, as it reports it.
+    Observer,
     /// Ask a standby whether it can take over in a switchover.
     ReadyToTakeOver {
         name: String,
@@ -183,6 +192,7 @@ impl Request {
             | Request::Verification
             | Request::ListDestinations
             | Request::Configuration
+            | Request::Observer
             | Request::ProtectionMode { mode: None } => ControlRight::Look,
             Request::Snapshot
             | Request::Stop
@@ -199,6 +209,7 @@ impl Request {
             | Request::Switchover { .. }
             | Request::Apply { .. }
             | Request::SetProperty { .. }
+            | Request::FastStart { .. }
             | Request::ReadyToTakeOver { .. }
             | Request::SetDestination { .. }
             | Request::ClearDestination { .. }

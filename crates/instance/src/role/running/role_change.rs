@@ -53,6 +53,7 @@ impl Running {
         self.check_right()?;
         if !force {
             self.refuse_while_heard()?;
+            self.claim_primary_place()?;
         }
         let known = self.known_complete();
         let drained = self.drain(timeout);

@@ -95,6 +95,7 @@ mod tests {
             mode: TransportMode::SyncAffirm,
             phase: "streaming",
             standing: Standing::Required,
+            has_left: false,
             received: Scn(applied),
             hardened: Scn(applied),
             applied: Scn(applied),

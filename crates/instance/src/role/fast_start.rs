@@ -1,0 +1,341 @@
+//! Fast-start failover at a running instance: carries out what [`standfast_arbitration`] decides. The thread `fsfp` calls
+//! [`Look::look`] a few times a ping interval, in every role.
+//!
+//! - A primary makes the members durable without which no commit returns, puts that in force at their destinations, and
+//!   reports to the observer.
+//! - A standby looks at the observer's record, and becomes primary once the observer has given it the primary's place.
+
+mod at_primary;
+mod at_standby;
+mod observer_link;
+
+use self::at_primary::AtPrimary;
+use self::at_standby::AtStandby;
+use crate::role::running::{Mode, Running};
+use standfast_arbitration::record::Incarnation;
+use standfast_documents::status::FastStartFailover;
+use standfast_environment::config::error::InstanceError;
+use standfast_environment::config::fast_start_failover_config::{FastStartFailoverConfig, FastStartMode};
+use standfast_environment::state::control::Control;
+use standfast_transport::fetch_status;
+use standfast_transport::protection::ProtectionMode;
+use std::collections::BTreeSet;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often a member looks whether there is something to do; the shortest ping interval is twice this.
+pub(crate) const EVERY: Duration = Duration::from_millis(50);
+/// How long a command waits for the observer.
+const ANSWER: Duration = Duration::from_secs(10);
+
+const OBSERVER: &str = "`standfast observer create` on a third host, then `standfast dg edit configuration set property \
+                        FastStartFailoverObserver = NAME@HOST:PORT`";
+
+/// What commands order, and what the thread shows them.
+#[derive(Default)]
+pub(crate) struct FastStart {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Commands during which nobody may take over.
+    suspended: usize,
+    /// An operator fails over to this standby.
+    is_ordered: bool,
+    shown: Shown,
+}
+
+/// What the thread has found out.
+#[derive(Clone, Default)]
+struct Shown {
+    document: Option<FastStartFailover>,
+    /// A primary: the observer has confirmed that nobody may take over.
+    is_alone: bool,
+    /// A standby: the observer has given it the primary's place.
+    has_the_place: bool,
+}
+
+/// While it exists nobody may take over from this primary.
+pub(crate) struct Suspended<'a>(&'a FastStart);
+
+impl Drop for Suspended<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.suspended -= 1;
+        state.shown.is_alone = false;
+    }
+}
+
+/// While it exists this standby asks for the primary's place.
+struct Ordered<'a>(&'a FastStart);
+
+impl Drop for Ordered<'_> {
+    fn drop(&mut self) {
+        self.0.state().is_ordered = false;
+    }
+}
+
+impl FastStart {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self, shown: Shown) {
+        self.state().shown = shown;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the thread shows what is wanted. False: it does not in time.
+    fn await_shown(&self, is_it: impl Fn(&Shown) -> bool) -> bool {
+        let until = Instant::now() + ANSWER;
+        let mut state = self.state();
+        while !is_it(&state.shown) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// As it is shown by the status; `None`: fast-start failover is disabled.
+    pub(crate) fn document(&self) -> Option<FastStartFailover> {
+        self.state().shown.document.clone()
+    }
+}
+
+impl Running {
+    /// The settings that count here: at a primary its own, at a standby those that the primary has sent.
+    pub(crate) fn fast_start_config(&self) -> FastStartFailoverConfig {
+        match self.primary() {
+            Some(_) => self.role_change().fast_start_failover,
+            None => self
+                .current_configuration()
+                .map(|kept| kept.role_change.fast_start_failover)
+                .unwrap_or_default(),
+        }
+    }
+
+    /// Makes sure that nobody takes over while a command changes the roles. Nothing to do when fast-start failover is
+    /// disabled.
+    ///
+    /// # Errors
+    /// When the observer does not confirm it.
+    pub(crate) fn suspend_fast_start(&self) -> Result<Suspended<'_>, InstanceError> {
+        let fast_start = self.fast_start();
+        fast_start.state().suspended += 1;
+        let suspended = Suspended(fast_start);
+        if self.fast_start_config().is_enabled() && !fast_start.await_shown(|shown| shown.is_alone) {
+            let error = fast_start.document().and_then(|shown| shown.observer_error).unwrap_or_default();
+            let why = if error.is_empty() { String::new() } else { format!(": {error}") };
+            return Err(InstanceError::refused(
+                format!("the observer does not confirm that nobody takes over meanwhile{why}"),
+                "bring the observer back; nothing has been changed",
+            ));
+        }
+        Ok(suspended)
+    }
+
+    /// Asks the observer for the primary's place because an operator has ordered a failover. Nothing to do when
+    /// fast-start failover is disabled.
+    ///
+    /// # Errors
+    /// When the observer does not give it.
+    pub(crate) fn claim_primary_place(&self) -> Result<(), InstanceError> {
+        if !self.fast_start_config().is_enabled() {
+            return Ok(());
+        }
+        let fast_start = self.fast_start();
+        fast_start.state().is_ordered = true;
+        let _ordered = Ordered(fast_start);
+        if fast_start.await_shown(|shown| shown.has_the_place) {
+            return Ok(());
+        }
+        let document = fast_start.document().unwrap_or_default();
+        let why = document.observer_error.filter(|error| !error.is_empty());
+        Err(InstanceError::refused(
+            format!(
+                "the observer does not give this standby the primary's place: {}",
+                why.unwrap_or_else(|| "another member may have it, or it does not decide yet".into())
+            ),
+            "look at `standfast dg show observer`; `standfast failover --force` takes over without it, and if the target of \
+             fast-start failover takes over too, there are two primaries",
+        ))
+    }
+
+    /// Enables or disables fast-start failover, durably, for all members.
+    ///
+    /// # Errors
+    /// When it cannot protect anything, or, to disable it, when the observer does not confirm that nobody may take over;
+    /// `force` disables it nevertheless.
+    pub(crate) fn set_fast_start(&self, mode: FastStartMode, force: bool) -> Result<(), InstanceError> {
+        self.open_primary()?;
+        if mode == FastStartMode::Enabled {
+            self.can_be_enabled()?;
+        }
+        // Before the settings say so: whoever reads the record later finds that nobody may take over.
+        let suspended = match self.suspend_fast_start() {
+            Err(error) if !force => return Err(error),
+            suspended => suspended.ok(),
+        };
+        let _one = self.one_command();
+        self.change_settings(|changeable| {
+            changeable.role_change.fast_start_failover.mode = mode;
+            Ok(())
+        })?;
+        if mode == FastStartMode::Disabled {
+            self.put_in_force(&BTreeSet::new())?;
+        }
+        drop(suspended);
+        let word = if mode == FastStartMode::Enabled { "enabled" } else { "DISABLED" };
+        self.environment.alert.say(format!("fast-start failover is {word}"));
+        Ok(())
+    }
+
+    /// Asks the observer for its state.
+    ///
+    /// # Errors
+    /// When there is none, or it does not answer.
+    pub(crate) fn ask_the_observer(&self) -> Result<serde_json::Value, InstanceError> {
+        let config = self.fast_start_config();
+        let Some((name, address)) = config.observer() else {
+            return Err(InstanceError::refused("no observer is configured", OBSERVER));
+        };
+        let security = self.environment.security().only([name.to_owned()]);
+        let text = fetch_status(address, &security, false, ANSWER).map_err(|error| {
+            InstanceError::refused(
+                format!("the observer {} does not answer: {error}", config.observer),
+                "look whether it runs: `standfast observer start` on its host",
+            )
+        })?;
+        serde_json::from_str(&text).map_err(|error| InstanceError::Failed(error.to_string()))
+    }
+
+    fn can_be_enabled(&self) -> Result<(), InstanceError> {
+        let config = self.role_change().fast_start_failover;
+        if config.observer().is_none() {
+            return Err(InstanceError::refused("fast-start failover needs an observer", OBSERVER));
+        }
+        self.ask_the_observer()?;
+        if self.environment.control().protection_mode == ProtectionMode::MaximumPerformance {
+            return Err(InstanceError::refused(
+                "fast-start failover needs maximum availability or maximum protection: in maximum performance a failover loses \
+                 commits",
+                "`standfast protection-mode maximum-availability`",
+            ));
+        }
+        if at_primary::candidates_of(self, &config).is_empty() {
+            return Err(InstanceError::refused(
+                "no member could take over without loss: that needs a destination with SYNC AFFIRM, in no group, that may become \
+                 primary",
+                "`standfast destination list` shows them",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Makes the members durable without which no commit returns, and lets their destinations know.
+    fn put_in_force(&self, required: &BTreeSet<String>) -> Result<(), InstanceError> {
+        self.environment.update_control(|control| control.required = required.clone())?;
+        if let Some(primary) = self.primary() {
+            let mode = self.environment.of_control(|control| control.protection_mode);
+            primary.destinations().set_policies(mode);
+        }
+        Ok(())
+    }
+}
+
+fn incarnation_of(control: &Control) -> Incarnation {
+    let incarnation = control.incarnation();
+    Incarnation { number: incarnation.number, id: incarnation.id }
+}
+
+/// The state of the thread.
+pub(crate) struct Look {
+    begun: Instant,
+    side: Side,
+    /// What the alert log has said last.
+    said: Option<String>,
+}
+
+enum Side {
+    Neither,
+    Primary(Box<AtPrimary>),
+    Standby(Box<AtStandby>),
+}
+
+impl Look {
+    pub fn begin() -> Look {
+        Look { begun: Instant::now(), side: Side::Neither, said: None }
+    }
+
+    /// Does what is due. May wait for the observer, for at most two seconds.
+    pub fn look(&mut self, running: &Running) {
+        let config = running.fast_start_config();
+        if !config.is_enabled() {
+            if !matches!(self.side, Side::Neither) {
+                self.side = Side::Neither;
+                running.fast_start().show(Shown::default());
+            }
+            return;
+        }
+        let (is_suspended, is_ordered) = {
+            let state = running.fast_start().state();
+            (state.suspended > 0, state.is_ordered)
+        };
+        let now = self.begun.elapsed();
+        let incarnation = running.environment.of_control(incarnation_of);
+        let shown = match running.primary() {
+            Some(primary) => {
+                let at = match &mut self.side {
+                    Side::Primary(at) if at.is_for(incarnation, &config) => at,
+                    side => {
+                        *side = Side::Primary(Box::new(AtPrimary::new(running, incarnation, &config, now)));
+                        let Side::Primary(at) = side else { return };
+                        at
+                    }
+                };
+                at.look(running, &primary, &config, is_suspended, &|| self.begun.elapsed())
+            }
+            None if matches!(&*running.mode(), Mode::Standby(_)) => {
+                let at = match &mut self.side {
+                    Side::Standby(at) if at.is_for(&config) => at,
+                    side => {
+                        *side = Side::Standby(Box::new(AtStandby::new(running, &config, now)));
+                        let Side::Standby(at) = side else { return };
+                        at
+                    }
+                };
+                at.look(running, &config, is_ordered, &|| self.begun.elapsed())
+            }
+            None => {
+                self.side = Side::Neither;
+                Shown::default()
+            }
+        };
+        self.say(running, &shown);
+        running.fast_start().show(shown);
+    }
+
+    /// Reports a change to the alert log.
+    fn say(&mut self, running: &Running, shown: &Shown) {
+        let Some(document) = &shown.document else { return };
+        let status = document.status.clone().unwrap_or_default();
+        let target = document.target.clone().unwrap_or_default();
+        let error = document.observer_error.clone().unwrap_or_default();
+        let line = match (target.is_empty(), error.is_empty()) {
+            (true, true) => status,
+            (false, true) => format!("{status}, `{target}` may take over"),
+            (true, false) => format!("{status}; the observer: {error}"),
+            (false, false) => format!("{status}, `{target}` may take over; the observer: {error}"),
+        };
+        if self.said.as_ref() != Some(&line) {
+            running.environment.alert.say(format!("fast-start failover: {line}"));
+            self.said = Some(line);
+        }
+    }
+}

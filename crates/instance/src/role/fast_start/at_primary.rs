@@ -1,0 +1,222 @@
+//! The primary's side.
+
+use super::Shown;
+use super::observer_link::ObserverLink;
+use crate::role::running::{Running, RunningPrimary};
+use standfast_arbitration::arbiter::Arbiter;
+use standfast_arbitration::primary::{Candidate, Observed, Order, PrimaryRules, View};
+use standfast_arbitration::record::Incarnation;
+use standfast_documents::status::FastStartFailover;
+use standfast_environment::config::destination_config::{DestinationConfig, TransportMode};
+use standfast_environment::config::fast_start_failover_config::FastStartFailoverConfig;
+use standfast_environment::ship::destination_groups::Ships;
+use standfast_environment::state::now::now_us;
+use standfast_primary::ship::destinations::Destinations;
+use standfast_transport::{DestinationStatus, Right, Standing};
+use standfast_types::Hint;
+use std::time::Duration;
+
+/// Orders that may follow one another at once: to require a member, to ask, to require no longer.
+const ORDERS_MAX: usize = 6;
+
+pub(super) struct AtPrimary {
+    rules: PrimaryRules,
+    arbiter: Box<dyn Arbiter>,
+    incarnation: Incarnation,
+    observer: String,
+    /// When this primary was opened, on the caller's clock.
+    opened: Duration,
+}
+
+/// The members that could take over without loss, the preferred one alone if there is one.
+pub(super) fn candidates_of(running: &Running, config: &FastStartFailoverConfig) -> Vec<DestinationConfig> {
+    let Ok(members) = running.environment.keeper.members() else { return Vec::new() };
+    let may = |name: &str| members.listed_rights(name).is_none_or(|rights| rights.has(Right::Candidate));
+    let is_wanted = |name: &str| config.target.is_empty() || config.target == name;
+    let mut configured = running.configured();
+    configured.retain(|at| {
+        Destinations::are_shipped_to(at)
+            && at.transport_mode() == TransportMode::SyncAffirm
+            && at.group == 0
+            && may(&at.name)
+            && is_wanted(&at.name)
+    });
+    configured
+}
+
+impl AtPrimary {
+    pub fn new(
+        running: &Running,
+        incarnation: Incarnation,
+        config: &FastStartFailoverConfig,
+        now: Duration,
+    ) -> AtPrimary {
+        let environment = &running.environment;
+        let required = environment.of_control(|control| control.required.clone());
+        let name = &environment.config.instance.name;
+        AtPrimary {
+            rules: PrimaryRules::new(name, incarnation, config.settings(), required),
+            arbiter: Box::new(ObserverLink::new(running, config)),
+            incarnation,
+            observer: config.observer.clone(),
+            opened: now,
+        }
+    }
+
+    /// Whether it was made for this incarnation and observer.
+    pub fn is_for(&self, incarnation: Incarnation, config: &FastStartFailoverConfig) -> bool {
+        self.incarnation == incarnation && self.observer == config.observer
+    }
+
+    pub fn look(
+        &mut self,
+        running: &Running,
+        primary: &RunningPrimary,
+        config: &FastStartFailoverConfig,
+        is_suspended: bool,
+        clock: &dyn Fn() -> Duration,
+    ) -> Shown {
+        self.rules.set_settings(config.settings());
+        for _ in 0..ORDERS_MAX {
+            let view = self.view(running, primary, config, is_suspended, clock());
+            match self.rules.decide(clock(), &view) {
+                Order::Wait(_) => break,
+                Order::Require(required) => {
+                    // A command that changes destinations has the lock: later.
+                    let Some(_one) = running.try_one_command() else { break };
+                    if let Err(error) = running.put_in_force(&required) {
+                        let text = error.in_one_line();
+                        running.environment.alert.say(format!("fast-start failover: {text}"));
+                        break;
+                    }
+                    self.rules.requires(required);
+                }
+                Order::Ask(ask) => {
+                    let answer = self.arbiter.ask(&ask);
+                    self.rules.answered(clock(), answer);
+                }
+                Order::Stop => {
+                    running.stop_isolated();
+                    break;
+                }
+            }
+        }
+        let view = self.view(running, primary, config, is_suspended, clock());
+        Shown {
+            document: Some(self.document(config, &view)),
+            is_alone: is_suspended && self.rules.is_alone(),
+            has_the_place: false,
+        }
+    }
+
+    fn view(
+        &self,
+        running: &Running,
+        primary: &RunningPrimary,
+        config: &FastStartFailoverConfig,
+        is_suspended: bool,
+        now: Duration,
+    ) -> View {
+        let status = primary.destinations().status();
+        let candidates = candidates_of(running, config).into_iter().filter_map(|at| {
+            let (status, _) = status.iter().find(|(status, _)| status.name == at.name)?;
+            let away = match status.last_heard_us {
+                Some(heard) => Duration::from_micros(now_us().saturating_sub(heard)),
+                None => now.saturating_sub(self.opened),
+            };
+            Some(candidate(status, away >= Duration::from_millis(at.net_timeout_ms)))
+        });
+        let environment = &running.environment;
+        let eligible = environment.keeper.members().map(|members| members.candidates()).unwrap_or_default();
+        View {
+            candidates: candidates.collect(),
+            eligible: with(eligible, &environment.config.instance.name),
+            acknowledged: primary.threads.shared().released(),
+            suspended: is_suspended,
+        }
+    }
+
+    fn document(&self, config: &FastStartFailoverConfig, view: &View) -> FastStartFailover {
+        let rules = &self.rules;
+        let is_observed = rules.observed() == Observed::Yes;
+        let has_target =
+            rules.required().iter().all(|name| view.candidates.iter().any(|at| at.name == *name && !at.late));
+        let status = match rules.target() {
+            _ if rules.replaced_by().is_some() => "REINSTATE REQUIRED",
+            _ if !has_target && !is_observed => "STALLED",
+            _ if !is_observed => "PRIMARY UNOBSERVED",
+            _ if view.suspended => "SUSPENDED",
+            Some(_) if has_target => "SYNCHRONIZED",
+            _ => "UNSYNCHRONIZED",
+        };
+        FastStartFailover {
+            status: Some(status.into()),
+            target: Some(rules.target().unwrap_or_default().to_owned()),
+            ..described(config, is_observed, self.arbiter.error())
+        }
+    }
+}
+
+/// What every member says about the observer.
+pub(super) fn described(
+    config: &FastStartFailoverConfig,
+    is_observed: bool,
+    error: Option<&str>,
+) -> FastStartFailover {
+    let not_yet = "it does not decide yet: primary and target have to tell it first where they stand";
+    let error = match (is_observed, error) {
+        (true, _) => "",
+        (false, Some(error)) => error,
+        (false, None) => not_yet,
+    };
+    FastStartFailover {
+        observer: Some(config.observer.clone()),
+        observed: Some(is_observed),
+        observer_error: Some(error.to_owned()),
+        threshold_ms: Some(config.settings().threshold.as_millis() as u64),
+        ..FastStartFailover::default()
+    }
+}
+
+fn with(mut names: Vec<String>, own: &str) -> Vec<String> {
+    if !names.iter().any(|name| name == own) {
+        names.push(own.to_owned());
+    }
+    names
+}
+
+/// `is_away`: nothing has been heard of it for its net timeout.
+fn candidate(status: &DestinationStatus, is_away: bool) -> Candidate {
+    let is_connected = matches!(status.phase, "streaming" | "catching_up");
+    let is_lost = status.has_left || status.phase == "failed" || is_away && !is_connected;
+    judged(&status.name, status.standing, is_connected, is_lost)
+}
+
+fn judged(name: &str, standing: Standing, is_connected: bool, is_lost: bool) -> Candidate {
+    let is_waited_for = standing == Standing::Required;
+    Candidate {
+        name: name.to_owned(),
+        in_step: is_waited_for && is_connected && !is_lost,
+        late: !is_waited_for || is_lost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_destination_that_commits_wait_for_can_be_the_target() {
+        for standing in
+            [Standing::Optional, Standing::New, Standing::Degraded, Standing::Stalled, Standing::Fenced]
+        {
+            let at = judged("beta", standing, true, false);
+            assert!(!at.in_step && at.late, "{standing:?}");
+        }
+        let good = judged("beta", Standing::Required, true, false);
+        assert!(good.in_step && !good.late);
+        let reconnecting = judged("beta", Standing::Required, false, false);
+        assert!(!reconnecting.in_step && !reconnecting.late, "a short cut changes nothing");
+        assert!(judged("beta", Standing::Required, false, true).late);
+    }
+}

@@ -1,0 +1,143 @@
+//! The standby's side.
+
+use super::at_primary::described;
+use super::observer_link::ObserverLink;
+use super::{Shown, incarnation_of};
+use crate::role::running::{Mode, Running};
+use standfast_arbitration::arbiter::Arbiter;
+use standfast_arbitration::target::{NotNow, Order, TargetRules, View};
+use standfast_documents::status::FastStartFailover;
+use standfast_environment::config::fast_start_failover_config::FastStartFailoverConfig;
+use standfast_environment::state::control::Role;
+use standfast_types::{Hint, Scn};
+use std::time::Duration;
+
+/// Pause between attempts to open as the primary.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
+/// Orders that may follow one another at once.
+const ORDERS_MAX: usize = 3;
+
+pub(super) struct AtStandby {
+    rules: TargetRules,
+    arbiter: Box<dyn Arbiter>,
+    observer: String,
+    /// A value that changes with every frame of the source, and when it last did, on the caller's clock.
+    heard: (u64, Duration),
+    /// Not before this time another attempt to open as the primary.
+    try_at: Duration,
+}
+
+impl AtStandby {
+    pub fn new(running: &Running, config: &FastStartFailoverConfig, now: Duration) -> AtStandby {
+        let name = &running.environment.config.instance.name;
+        AtStandby {
+            rules: TargetRules::new(name, config.settings(), now),
+            arbiter: Box::new(ObserverLink::new(running, config)),
+            observer: config.observer.clone(),
+            heard: (0, now),
+            try_at: now,
+        }
+    }
+
+    /// Whether it was made for this observer.
+    pub fn is_for(&self, config: &FastStartFailoverConfig) -> bool {
+        self.observer == config.observer
+    }
+
+    pub fn look(
+        &mut self,
+        running: &Running,
+        config: &FastStartFailoverConfig,
+        is_ordered: bool,
+        clock: &dyn Fn() -> Duration,
+    ) -> Shown {
+        self.rules.set_settings(config.settings());
+        let mut has_the_place = false;
+        for _ in 0..ORDERS_MAX {
+            let Some(view) = self.view(running, is_ordered, clock()) else { return Shown::default() };
+            match self.rules.decide(clock(), &view) {
+                Order::Wait(_) => break,
+                Order::Ask(ask) => {
+                    let answer = self.arbiter.ask(&ask);
+                    self.rules.answered(clock(), answer);
+                }
+                Order::TakeOver => {
+                    has_the_place = true;
+                    if !is_ordered && clock() >= self.try_at {
+                        take_over(running, clock().saturating_sub(self.heard.1));
+                        self.try_at = clock() + TRY_AGAIN;
+                    }
+                    break;
+                }
+            }
+        }
+        let document =
+            self.view(running, is_ordered, clock()).map(|view| self.document(config, &view, clock()));
+        Shown { document, is_alone: false, has_the_place }
+    }
+
+    fn view(&mut self, running: &Running, is_ordered: bool, now: Duration) -> Option<View> {
+        let environment = &running.environment;
+        let (end, frames, is_sound) = match &*running.mode() {
+            Mode::Standby(standby) => {
+                let shared = standby.standby.shared();
+                (shared.hardened(), shared.last_heard_us(), shared.stopped().databases.is_empty())
+            }
+            _ => return None,
+        };
+        if frames != self.heard.0 {
+            self.heard = (frames, now);
+        }
+        let (incarnation, is_direct) = environment.of_control(|control| {
+            // What another instance forwards is not heard from the primary.
+            let source = control.upstream.as_ref();
+            let is_direct = source.is_some_and(|source| source.role == Role::Primary.of_peer());
+            (incarnation_of(control), is_direct && control.superseded_by.is_none())
+        });
+        let is_able = is_sound
+            && is_direct
+            && end > Scn::ZERO
+            && running.gap().is_none()
+            && !running.is_stopping()
+            && running.check_right().is_ok();
+        Some(View { incarnation, heard: self.heard.1, end, is_able, is_ordered })
+    }
+
+    fn document(&self, config: &FastStartFailoverConfig, view: &View, now: Duration) -> FastStartFailover {
+        let record = self.rules.record();
+        let target = record.and_then(|record| record.standing.target()).unwrap_or_default();
+        let not_now = self.rules.takes_over(now, view).err();
+        let is_observed = self.arbiter.error().is_none() && not_now != Some(NotNow::NoArbiter);
+        let status = match &not_now {
+            Some(NotNow::NoArbiter) => "UNOBSERVED",
+            Some(NotNow::NotTarget) if target.is_empty() => "UNSYNCHRONIZED",
+            Some(NotNow::NotTarget) => "BYSTANDER",
+            Some(NotNow::NotAble) => "NOT READY",
+            Some(NotNow::LacksRedo { .. }) => "LACKS REDO",
+            Some(NotNow::PrimaryHeard) | None => "SYNCHRONIZED",
+        };
+        FastStartFailover {
+            status: Some(status.into()),
+            target: Some(target.to_owned()),
+            ..described(config, is_observed, self.arbiter.error())
+        }
+    }
+}
+
+/// Opens this standby as the primary: the observer has given it the primary's place.
+fn take_over(running: &Running, silent: Duration) {
+    let alert = &running.environment.alert;
+    alert.say(format!(
+        "FAST-START FAILOVER: the primary has been silent for {:.1} s, to this standby and to the observer",
+        silent.as_secs_f64()
+    ));
+    running.known_complete();
+    match running.promote(false, false) {
+        Ok(done) => alert.say(format!("fast-start failover complete: primary from SCN {}", done.branch)),
+        Err(error) => alert.say(format!(
+            "FAST-START FAILOVER FAILED, tried again every {} s: {}",
+            TRY_AGAIN.as_secs(),
+            error.in_one_line()
+        )),
+    }
+}
