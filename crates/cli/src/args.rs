@@ -489,7 +489,7 @@ pub enum StandbyCommand {
 pub enum ObserverCommand {
     /// Make the directory of an observer, with a certificate of the family.
     #[command(
-        after_help = "Examples:\n  standfast standby token -D /srv/sf --name tokyo --status-only > token     # at the primary\n  standfast observer create -D /srv/observer --from 10.0.0.1:7411 --name tokyo --listen 10.0.0.3:7413 --token-file token\n\nThe host should be neither that of the primary nor that of a standby. Exit codes: 0 ok, 1 failed, 3 refused by the primary\nor by what is in the directory."
+        after_help = "Examples:\n  standfast standby token -D /srv/sf --name tokyo --status-only > token     # at the primary\n  standfast observer create -D /srv/observer --from 10.0.0.1:7411 --name tokyo --listen 10.0.0.3:7413 --token-file token\n\nThe host should be neither that of the primary nor that of a standby. `standfast start`, `stop` and `status` work there.\nExit codes: 0 ok, 1 failed, 3 refused by the primary\nor by what is in the directory."
     )]
     Create {
         /// Address of the primary, HOST:PORT.
@@ -508,11 +508,6 @@ pub enum ObserverCommand {
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
     },
-    /// Run the observer in the foreground.
-    #[command(
-        after_help = "Examples:\n  standfast observer start -D /srv/observer\n\nIt ends with SIGTERM. `standfast dg show observer`, at a member, shows its state. Exit codes: 0 it was stopped, 1 failed,\n3 the directory is not an observer's."
-    )]
-    Start,
 }
 
 #[derive(Debug, Subcommand)]

@@ -88,6 +88,11 @@ pub fn run(directory: &Path, args: &DgArgs) -> Result<ExitCode, InstanceError> {
     }
 }
 
+/// Returns the state of an observer as text.
+pub fn observer(state: &serde_json::Value) -> String {
+    text::observer(state)
+}
+
 /// Returns 0 when it is as configured.
 fn exit_code(standing: Standing) -> ExitCode {
     match standing {

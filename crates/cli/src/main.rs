@@ -46,6 +46,7 @@ use standfast_instance::server::answer::{Checkpointed, LogRegistered, LogSwitche
 use standfast_instance::server::control_client;
 use standfast_instance::server::request::Request;
 use standfast_instance::server::run;
+use standfast_observer::run as observer;
 use standfast_types::Hint;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -100,6 +101,8 @@ fn main() -> ExitCode {
     }
 }
 
+/// How long an instance or an observer may take to stop.
+const STOP: Duration = Duration::from_secs(60);
 /// Exit code of `doctor` when something is not protected.
 const NOT_PROTECTED: u8 = 3;
 fn run(args: Args) -> Result<bool, InstanceError> {
@@ -124,11 +127,19 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             if !allow_root {
                 service_user::refuse_root(&directory, true)?;
             }
+            if observer::is_observer(&directory) {
+                observer::run(&directory)?;
+                return Ok(true);
+            }
             run::run(&directory, until_scn.map(standfast_types::Scn), adopt)?;
+        }
+        Command::Stop if observer::is_observer(&directory) => {
+            observer::stop(&directory, STOP)?;
+            println!("stopped");
         }
         Command::Stop => {
             control_client::ask(&directory, &Request::Stop)?;
-            control_client::wait_until_stopped(&directory, Duration::from_secs(60))?;
+            control_client::wait_until_stopped(&directory, STOP)?;
             println!("stopped");
         }
         Command::Protect { path, name } => {
@@ -190,10 +201,6 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let by = if far_sync { "the primary" } else { "the primary or the instance that is to feed it" };
             eprintln!("then, at {by}: standfast destination add -D DIR {name} {listen}");
         }
-        Command::Observer { command: ObserverCommand::Start } => {
-            service_user::refuse_root(&directory, false)?;
-            standfast_observer::run::run(&directory)?;
-        }
         Command::Observer {
             command: ObserverCommand::Create { from, name, listen, insecure, token_file },
         } => {
@@ -202,11 +209,11 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let mut config = Config::default();
             apply_names(&mut config, Some(name), Some(listen), insecure);
             let config = Config::parse(&config.to_toml(), Path::new("command line"))?;
-            let notes = standfast_observer::run::create(&directory, &config, &from, token.as_ref())?;
+            let notes = observer::create(&directory, &config, &from, token.as_ref())?;
             println!("observer in {}", directory.display());
             certificates::tell(&notes);
             let (name, listen) = (&config.instance.name, &config.instance.listen);
-            eprintln!("next: standfast observer start -D {}", directory.display());
+            eprintln!("next: standfast start -D {}", directory.display());
             eprintln!(
                 "then, at the primary: standfast dg -D DIR edit configuration set property FastStartFailoverObserver = {name}@{listen}"
             );
@@ -216,6 +223,10 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let request = Request::ProtectionMode { mode: mode.map(Into::into) };
             let answer: Protection = control_client::ask_for(&directory, &request)?;
             if json { println!("{:#}", json!(answer)) } else { println!("{}", show::protection(&answer)) }
+        }
+        Command::Status { json, .. } if observer::is_observer(&directory) => {
+            let state = observer::state(&directory)?;
+            if json { println!("{state:#}") } else { print!("{}", dg::observer(&state)) }
         }
         Command::Status { json, .. } => {
             let answer = control_client::ask(&directory, &Request::Status)?;

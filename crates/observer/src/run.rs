@@ -1,27 +1,29 @@
 //! Creates an observer's directory, and runs the process.
 
-use crate::file::ObserverFile;
+use crate::file::{self, ObserverFile};
 use crate::service::ObserverService;
 use standfast_arbitration::register::Register;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::Config;
 use standfast_environment::context::environment::{keeper_of, security_of};
 use standfast_environment::state::alert::AlertLog;
-use standfast_environment::state::lock::lock_directory;
+use standfast_environment::state::lock::{is_locked, lock_directory};
 use standfast_environment::state::modes;
 use standfast_environment::state::paths::Paths;
 use standfast_environment::state::process::{block_signals, notify_service_manager, wait_for_signal_within};
 use standfast_io::{DirectDisk, outside};
 use standfast_tls::Token;
-use standfast_transport::{Receiver, ReceiverConfig};
+use standfast_transport::{Receiver, ReceiverConfig, fetch_status};
 use standfast_types::{InstanceId, hint};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the certificate is looked at.
 const RENEWAL: Duration = Duration::from_secs(60);
+const ANSWER: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Makes the directory of an observer. With `token` it gets its certificate from the instance at `from`. Returns
 /// authorities that came with the certificate and are not trusted, in words.
@@ -90,12 +92,6 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
     let name = &config.instance.name;
     alert.say(format!("starting {} as observer `{name}`", env!("CARGO_PKG_VERSION")));
     let file = ObserverFile::new(Arc::new(DirectDisk), &paths.directory);
-    if !file.exists() {
-        return Err(InstanceError::refused(
-            format!("{} is not the directory of an observer", directory.display()),
-            "`standfast observer create` makes one",
-        ));
-    }
     let record = file.load()?.unwrap_or_else(|| {
         alert.say(
             "the record is damaged: this observer goes on without, and decides when the members have told it",
@@ -137,4 +133,63 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
     alert.say("stopped");
     alert.flush();
     Ok(())
+}
+
+/// Whether the directory is an observer's.
+pub fn is_observer(directory: &Path) -> bool {
+    directory.join(file::NAME).is_file()
+}
+
+/// Asks the observer in `directory` to stop, and waits until it has, at most for `limit`.
+///
+/// # Errors
+/// When it does not run, may not be asked by this user, or does not stop in time.
+pub fn stop(directory: &Path, limit: Duration) -> Result<(), InstanceError> {
+    let (_, paths) = place(directory)?;
+    let not_running = || InstanceError::NotRunning { directory: paths.directory.clone() };
+    // While the directory is locked, the number is that of the process that has locked it.
+    let read = std::fs::read_to_string(&paths.ready);
+    let pid = read.ok().and_then(|text| text.trim().parse::<libc::pid_t>().ok());
+    let pid = pid.filter(|pid| *pid > 0 && is_locked(&paths)).ok_or_else(not_running)?;
+    // SAFETY: has no preconditions of memory.
+    if unsafe { libc::kill(pid, libc::SIGTERM) } != 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(InstanceError::refused(
+            format!("the observer, process {pid}, cannot be asked to stop: {error}"),
+            "run the command as the user of the observer, or as root",
+        ));
+    }
+    let until = Instant::now() + limit;
+    while is_locked(&paths) {
+        if Instant::now() >= until {
+            return Err(InstanceError::Failed(format!(
+                "the observer still runs after {} s",
+                limit.as_secs()
+            )));
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// Asks the observer in `directory` for its state.
+///
+/// # Errors
+/// When it does not run, or does not answer.
+pub fn state(directory: &Path) -> Result<serde_json::Value, InstanceError> {
+    let (config, paths) = place(directory)?;
+    if !is_locked(&paths) {
+        return Err(InstanceError::NotRunning { directory: paths.directory });
+    }
+    let security = security_of(&config, &keeper_of(&config, &paths)).only([config.instance.name.clone()]);
+    let failed = |error: String| InstanceError::Failed(format!("the observer does not answer: {error}"));
+    let text = fetch_status(&config.instance.listen, &security, false, ANSWER)
+        .map_err(|error| failed(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| failed(error.to_string()))
+}
+
+fn place(directory: &Path) -> Result<(Config, Paths), InstanceError> {
+    let config = Config::load(directory)?;
+    let paths = Paths::new(directory, &config).map_err(InstanceError::io("find the directory", directory))?;
+    Ok((config, paths))
 }

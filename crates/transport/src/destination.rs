@@ -502,7 +502,13 @@ impl Destination {
                 "another destination had acknowledged {latency:.1} s before (sync_latency)"
             ));
         } else if self.standing == Standing::Stalled {
-            self.degrade("another destination protects commits");
+            self.degrade(match self.config.on_timeout {
+                OnTimeout::Degrade => "commits need not wait for it any more",
+                OnTimeout::Stall | OnTimeout::StallIfLast => "another destination protects commits",
+            });
+        } else if self.standing == Standing::Required && self.has_left() && !self.config.grouped {
+            // The policy did not allow it when it left.
+            self.degrade("it is being stopped");
         }
         let silent = now.saturating_sub(self.heard);
         let silent_too_long = self.is_connected() && silent >= self.config.net_timeout;
@@ -544,7 +550,7 @@ impl Destination {
     /// Whether commits may continue without it.
     fn may_be_let_go(&self) -> bool {
         match (self.standing, self.config.on_timeout) {
-            (Standing::Required, OnTimeout::Degrade) => true,
+            (Standing::Required | Standing::Stalled, OnTimeout::Degrade) => true,
             (Standing::Required | Standing::Stalled, OnTimeout::StallIfLast) => self.others.synchronised,
             _ => false,
         }

@@ -209,7 +209,7 @@ impl Running {
         let text = fetch_status(address, &security, false, ANSWER).map_err(|error| {
             InstanceError::refused(
                 format!("the observer {} does not answer: {error}", config.observer),
-                "look whether it runs: `standfast observer start` on its host",
+                "look whether it runs: `standfast start` on its host",
             )
         })?;
         serde_json::from_str(&text).map_err(|error| InstanceError::Failed(error.to_string()))

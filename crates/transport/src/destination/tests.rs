@@ -131,3 +131,26 @@ fn changed_policy_holds_for_the_commit_that_waits() {
         assert_eq!(destination.standing(), standing);
     }
 }
+
+#[test]
+fn destination_that_stalls_commits_lets_them_go_once_the_policy_allows_it() {
+    let stall = DestinationConfig { on_timeout: OnTimeout::Stall, ..config() };
+    let mut silent = streaming(stall.clone());
+    silent.tick(s(1), Scn(200));
+    silent.tick(s(31), Scn(200));
+    assert_eq!(silent.standing(), Standing::Stalled);
+    silent.set_policy(OnTimeout::Degrade, Duration::ZERO);
+    silent.tick(s(32), Scn(200));
+    assert_eq!(silent.standing(), Standing::Degraded);
+    // One that leaves is let go at once, not after its net timeout.
+    let mut leaving = streaming(stall);
+    leaving.refused(s(1), Refusal::new(RefuseCode::Stopping, "it stops"));
+    leaving.tick(s(2), Scn(100));
+    assert!(leaving.has_left() && leaving.standing() == Standing::Required);
+    leaving.set_policy(OnTimeout::Degrade, Duration::ZERO);
+    leaving.tick(s(3), Scn(100));
+    assert_eq!(leaving.standing(), Standing::Degraded);
+    leaving.connected(s(4));
+    leaving.resolved(s(4), Scn(100), Scn(100), Scn(100), Scn(100));
+    assert!(!leaving.has_left());
+}

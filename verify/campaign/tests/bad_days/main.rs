@@ -25,6 +25,7 @@ mod down;
 mod exec;
 mod failed_sync;
 mod far_sync;
+mod fast_start;
 mod foreign;
 mod foreign_down;
 mod foreign_writers;

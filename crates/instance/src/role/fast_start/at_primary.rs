@@ -30,17 +30,20 @@ pub(super) struct AtPrimary {
 
 /// The members that could take over without loss, the preferred one alone if there is one.
 pub(super) fn candidates_of(running: &Running, config: &FastStartFailoverConfig) -> Vec<DestinationConfig> {
+    let is_wanted = |name: &str| config.target.is_empty() || config.target == name;
+    let mut eligible = eligible_of(running);
+    eligible.retain(|at| {
+        at.transport_mode() == TransportMode::SyncAffirm && at.group == 0 && is_wanted(&at.name)
+    });
+    eligible
+}
+
+/// The members that redo is shipped to and that may become primary. Over plain TCP nobody is listed, and all may.
+fn eligible_of(running: &Running) -> Vec<DestinationConfig> {
     let Ok(members) = running.environment.keeper.members() else { return Vec::new() };
     let may = |name: &str| members.listed_rights(name).is_none_or(|rights| rights.has(Right::Candidate));
-    let is_wanted = |name: &str| config.target.is_empty() || config.target == name;
     let mut configured = running.configured();
-    configured.retain(|at| {
-        Destinations::are_shipped_to(at)
-            && at.transport_mode() == TransportMode::SyncAffirm
-            && at.group == 0
-            && may(&at.name)
-            && is_wanted(&at.name)
-    });
+    configured.retain(|at| Destinations::are_shipped_to(at) && may(&at.name));
     configured
 }
 
@@ -126,11 +129,10 @@ impl AtPrimary {
             };
             Some(candidate(status, away >= Duration::from_millis(at.net_timeout_ms)))
         });
-        let environment = &running.environment;
-        let eligible = environment.keeper.members().map(|members| members.candidates()).unwrap_or_default();
+        let own = running.environment.config.instance.name.clone();
         View {
             candidates: candidates.collect(),
-            eligible: with(eligible, &environment.config.instance.name),
+            eligible: eligible_of(running).into_iter().map(|at| at.name).chain([own]).collect(),
             acknowledged: primary.threads.shared().released(),
             suspended: is_suspended,
         }
@@ -176,13 +178,6 @@ pub(super) fn described(
         threshold_ms: Some(config.settings().threshold.as_millis() as u64),
         ..FastStartFailover::default()
     }
-}
-
-fn with(mut names: Vec<String>, own: &str) -> Vec<String> {
-    if !names.iter().any(|name| name == own) {
-        names.push(own.to_owned());
-    }
-    names
 }
 
 /// `is_away`: nothing has been heard of it for its net timeout.

@@ -128,10 +128,10 @@ impl AtStandby {
 fn take_over(running: &Running, silent: Duration) {
     let alert = &running.environment.alert;
     alert.say(format!(
-        "FAST-START FAILOVER: the primary has been silent for {:.1} s, to this standby and to the observer",
+        "FAST-START FAILOVER: the primary has been silent for {:.1} s, to this standby and to the observer; it acknowledged \
+         only what this standby has",
         silent.as_secs_f64()
     ));
-    running.known_complete();
     match running.promote(false, false) {
         Ok(done) => alert.say(format!("fast-start failover complete: primary from SCN {}", done.branch)),
         Err(error) => alert.say(format!(

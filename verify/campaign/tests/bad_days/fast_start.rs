@@ -1,0 +1,397 @@
+//! Fast-start failover: the target takes over by itself when primary and observer agree no longer, and nobody else does.
+
+use crate::security;
+use crate::support::{
+    INSERT, Place, TIMEOUT, add_destination, assert_same_files, await_alert, await_status, must, refuses,
+    rows, start,
+};
+use crate::writers::Writers;
+use standfast_campaign::instance::{INSECURE, Instance, free_address};
+use standfast_campaign::process::{Process, await_condition};
+use standfast_campaign::status::Status;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const SYNC: [&str; 4] = ["--mode", "sync-affirm", "--net-timeout-ms", "1500"];
+/// Long enough for a busy machine, and still short.
+const FAST: [(&str, &str); 2] = [("ObserverPingInterval", "200"), ("ObserverPingRetry", "15")];
+
+/// An observer's directory and, while it runs, its process.
+struct Observer {
+    standfast: PathBuf,
+    directory: PathBuf,
+    address: String,
+    process: Option<Process>,
+}
+
+fn create(place: &Place, directory: &Path, from: &str, address: &str, more: &[&str]) -> Output {
+    let mut command = Command::new(&place.programs.standfast);
+    command.args(["observer", "create", "--from", from, "--name", "tokyo", "--listen", address]);
+    command.args(more).arg("-D").arg(directory).output().unwrap()
+}
+
+impl Observer {
+    /// Creates and starts the observer `tokyo`.
+    fn start(place: &Place, primary: &Instance, more: &[&str]) -> Observer {
+        let (directory, address) = (place.path("tokyo"), free_address().unwrap());
+        let made = create(place, &directory, &primary.address, &address, more);
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let standfast = place.programs.standfast.clone();
+        let mut observer = Observer { standfast, directory, address, process: None };
+        observer.again();
+        observer
+    }
+
+    /// Starts it again.
+    fn again(&mut self) {
+        let ready = self.directory.join("ready");
+        let _ = std::fs::remove_file(&ready);
+        let mut command = Command::new(&self.standfast);
+        command.args(["start", "-D"]).arg(&self.directory);
+        self.process = Some(Process::start(command, &self.directory.join("output")).unwrap());
+        await_condition("the observer is ready", TIMEOUT, || {
+            Ok(if ready.exists() { Ok(()) } else { Err(self.said()) })
+        })
+        .unwrap();
+    }
+
+    fn kill(&mut self) {
+        self.process.take().unwrap().kill();
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.directory.join("alert.log")).unwrap_or_default()
+    }
+
+    fn is_called(&self) -> String {
+        format!("tokyo@{}", self.address)
+    }
+}
+
+/// A primary, `south`, its synchronous standby, `north`, and the observer, with fast-start failover.
+struct Family {
+    south: Instance,
+    north: Instance,
+    observer: Observer,
+    database: PathBuf,
+}
+
+impl Family {
+    fn begin(place: &Place) -> Family {
+        let (south, north, database) = place.pair(&SYNC[2..]);
+        let observer = Observer::start(place, &south, &[INSECURE]);
+        let family = Family { south, north, observer, database };
+        for instance in [&family.south, &family.north] {
+            // Of a primary that is replaced later.
+            instance.configure("instance", "auto_reinstate", true).unwrap();
+        }
+        family.enable();
+        family
+    }
+
+    fn enable(&self) {
+        set(&self.south, "FastStartFailoverObserver", &self.observer.is_called());
+        FAST.iter().for_each(|(name, value)| set(&self.south, name, value));
+        must(&self.south, &["dg", "enable", "fast_start", "failover"]);
+        await_fast_start(&self.south, "SYNCHRONIZED");
+        // The target has heard of it, too.
+        await_fast_start(&self.north, "SYNCHRONIZED");
+    }
+
+    fn copy(&self) -> PathBuf {
+        self.north.standby_database("app.db")
+    }
+}
+
+fn set(primary: &Instance, property: &str, value: &str) {
+    must(primary, &["dg", "edit", "configuration", "set", "property", property, "=", value]);
+}
+
+fn fast_start(status: &Status) -> String {
+    status.json()["fast_start_failover"]["status"].as_str().unwrap_or("none").to_owned()
+}
+
+#[track_caller]
+fn await_fast_start(instance: &Instance, wanted: &str) {
+    await_status(instance, wanted, |status| fast_start(status) == wanted);
+}
+
+fn is_open(status: &Status) -> bool {
+    status.json()["role"] == "primary" && status.json()["state"] == "open"
+}
+
+fn is(role: &str) -> impl Fn(&Status) -> bool + '_ {
+    move |status| status.json()["role"] == role
+}
+
+#[test]
+fn target_takes_over_when_the_primary_dies_and_back_again() {
+    let place = Place::new("fast-start");
+    let mut family = Family::begin(&place);
+    let writers = Writers::start(&place, &family.database, 2);
+    writers.await_progress();
+    family.south.kill();
+    await_status(&family.north, "the target is the primary", is_open);
+    let acknowledged = writers.noted();
+    drop(writers);
+    acknowledged.all_in(&family.copy());
+    await_fast_start(&family.north, "UNSYNCHRONIZED");
+    place.application(&family.copy()).run(INSERT);
+    // The old primary comes back as the target of the new one.
+    family.south.configure("instance", "auto_reinstate", true).unwrap();
+    start(&mut family.south);
+    await_status(&family.south, "it is a standby", is("standby"));
+    await_fast_start(&family.north, "SYNCHRONIZED");
+    await_fast_start(&family.south, "SYNCHRONIZED");
+    place.insert(&family.copy(), 3);
+    let before = rows(&family.copy());
+    family.north.kill();
+    await_status(&family.south, "the old primary is the primary again", is_open);
+    assert_eq!(rows(&family.database), before);
+    assert_eq!(family.south.status().unwrap().json()["incarnation"], 3);
+}
+
+#[test]
+fn frozen_primary_is_replaced_and_acknowledges_nothing_more() {
+    let place = Place::new("fast-start-frozen");
+    let family = Family::begin(&place);
+    let mut application = place.application(&family.database);
+    application.run(INSERT);
+    family.south.process().unwrap().freeze(true);
+    await_status(&family.north, "the target is the primary", is_open);
+    let before = rows(&family.copy());
+    application.send(INSERT);
+    family.south.process().unwrap().freeze(false);
+    let answer = application.answer();
+    await_alert(&family.south, "FENCED");
+    // What was answered with success is at the new primary, and this was not.
+    assert!(!matches!(answer, standfast_campaign::application::client::Answer::Rows(_)), "{answer:?}");
+    assert_eq!(rows(&family.copy()), before);
+}
+
+#[test]
+fn primary_that_loses_its_target_continues_with_the_observer_and_the_target_stays_a_standby() {
+    let place = Place::new("fast-start-alone");
+    let mut family = Family::begin(&place);
+    family.north.kill();
+    let mut application = place.application(&family.database);
+    application.run(INSERT);
+    await_fast_start(&family.south, "UNSYNCHRONIZED");
+    application.run(INSERT);
+    assert!(family.observer.said().contains("`south` acknowledges alone"), "{}", family.observer.said());
+    family.south.kill();
+    start(&mut family.north);
+    await_alert(&family.north, "fast-start failover: UNSYNCHRONIZED");
+    // The observer gives nobody the place of a primary that acknowledges alone; an operator may decide otherwise.
+    assert_eq!(family.north.status().unwrap().json()["role"], "standby");
+    start(&mut family.south);
+    await_fast_start(&family.south, "SYNCHRONIZED");
+    await_fast_start(&family.north, "SYNCHRONIZED");
+    application.close();
+    place.application(&family.database).run(INSERT);
+    assert_same_files(&family.south, &family.north, &family.database, &family.copy());
+}
+
+#[test]
+fn orderly_stop_of_the_target_holds_no_commit_up() {
+    let place = Place::new("fast-start-stop");
+    let family = Family::begin(&place);
+    // A net timeout that a test would notice.
+    must(&family.south, &["dg", "edit", "database", "north", "set", "property", "NetTimeout", "=", "600"]);
+    await_fast_start(&family.south, "SYNCHRONIZED");
+    must(&family.north, &["stop"]);
+    place.application(&family.database).run(INSERT);
+    await_fast_start(&family.south, "UNSYNCHRONIZED");
+}
+
+#[test]
+fn primary_without_target_and_observer_acknowledges_nothing_and_stops() {
+    let place = Place::new("fast-start-isolated");
+    let mut family = Family::begin(&place);
+    let mut application = place.application(&family.database);
+    application.run(INSERT);
+    family.observer.kill();
+    family.north.kill();
+    application.send(INSERT);
+    await_alert(&family.south, "fast-start failover: STALLED");
+    await_alert(&family.south, "STOPPING for the safety of the data: fast-start failover");
+    assert!(!matches!(application.answer(), standfast_campaign::application::client::Answer::Rows(_)));
+    let ended = family.south.take_process().unwrap().wait_for_end(TIMEOUT).unwrap();
+    assert_eq!(ended.code(), Some(3));
+    // Started again without the others it still waits for them; with the target it goes on.
+    start(&mut family.south);
+    start(&mut family.north);
+    await_fast_start(&family.south, "PRIMARY UNOBSERVED");
+    place.application(&family.database).run(INSERT);
+    family.observer.again();
+    await_fast_start(&family.south, "SYNCHRONIZED");
+}
+
+#[test]
+fn without_the_observer_commits_continue_and_nobody_takes_over_by_itself() {
+    let place = Place::new("fast-start-unobserved");
+    let mut family = Family::begin(&place);
+    family.observer.kill();
+    await_fast_start(&family.south, "PRIMARY UNOBSERVED");
+    place.application(&family.database).run(INSERT);
+    let check = family.south.run(&["dg", "show", "fast_start", "failover"]).unwrap();
+    assert_eq!(check.code, 3, "{check:?}");
+    family.south.kill();
+    refuses(&family.north, &["failover"], 3, &["the observer does not give", "--force"]);
+    // An observer that has just started does not know what was decided without it.
+    family.observer.again();
+    refuses(&family.north, &["failover"], 3, &["does not decide yet"]);
+    assert_eq!(family.north.status().unwrap().json()["role"], "standby");
+    must(&family.north, &["failover", "--force"]);
+    place.application(&family.copy()).run(INSERT);
+    await_fast_start(&family.north, "UNSYNCHRONIZED");
+}
+
+#[test]
+fn observer_that_lost_its_file_decides_once_both_have_told_it() {
+    let place = Place::new("fast-start-forgets");
+    let mut family = Family::begin(&place);
+    let file = family.observer.directory.join("observer");
+    family.observer.kill();
+    let damaged = std::fs::read_to_string(&file).unwrap().replace("south", "north");
+    std::fs::write(&file, damaged).unwrap();
+    family.observer.again();
+    assert!(family.observer.said().contains("the record is damaged"), "{}", family.observer.said());
+    await_condition("the observer decides", TIMEOUT, || {
+        let shown = family.south.run(&["dg", "show", "observer"])?;
+        Ok(if shown.code == 0 { Ok(()) } else { Err(shown.stdout) })
+    })
+    .unwrap();
+    family.south.kill();
+    await_status(&family.north, "the target is the primary", is_open);
+}
+
+#[test]
+fn roles_change_by_command_while_it_is_enabled() {
+    let place = Place::new("fast-start-switchover");
+    let family = Family::begin(&place);
+    place.application(&family.database).run(INSERT);
+    must(&family.south, &["switchover", "north"]);
+    await_fast_start(&family.north, "SYNCHRONIZED");
+    await_fast_start(&family.south, "SYNCHRONIZED");
+    place.application(&family.copy()).run(INSERT);
+    assert_eq!(family.north.status().unwrap().json()["fast_start_failover"]["target"], "south");
+    must(&family.north, &["dg", "disable", "fast_start", "failover"]);
+    await_status(&family.north, "disabled", |status| fast_start(status) == "none");
+    await_status(&family.south, "disabled", |status| fast_start(status) == "none");
+}
+
+#[test]
+fn failover_by_command_takes_the_place_from_the_observer() {
+    let place = Place::new("fast-start-failover");
+    let mut family = Family::begin(&place);
+    // So that the command is faster.
+    set(&family.south, "ObserverPingRetry", "1000");
+    family.south.kill();
+    must(&family.north, &["failover"]);
+    assert!(family.observer.said().contains("FAILOVER: `north` takes over"), "{}", family.observer.said());
+    place.application(&family.copy()).run(INSERT);
+}
+
+#[test]
+fn members_and_observer_know_each_other_by_certificate() {
+    let place = Place::new("fast-start-tls");
+    let (south, database) = security::primary(&place);
+    let north = security::standby(&place, &south, "north", &[]);
+    add_destination(&south, &north, &SYNC);
+    await_status(&south, "the standby follows", |status| status.streams() && status.settled());
+    let token = security::token(&place, &south, "tokyo", &["--status-only"]);
+    let observer = Observer::start(&place, &south, &["--token-file", &token.to_string_lossy()]);
+    let mut family = Family { south, north, observer, database };
+    family.enable();
+    family.south.kill();
+    await_status(&family.north, "the target is the primary", is_open);
+    place.application(&family.copy()).run(INSERT);
+}
+
+#[test]
+fn what_cannot_protect_is_refused_and_changes_nothing() {
+    let place = Place::new("fast-start-refused");
+    let (south, north, _database) = place.pair(&SYNC[2..]);
+    let enable = ["dg", "enable", "fast_start", "failover"];
+    refuses(&south, &enable, 3, &["needs an observer", "standfast observer create"]);
+    refuses(&north, &enable, 3, &["is not the primary", "`south`"]);
+    let wrong = ["dg", "edit", "configuration", "set", "property", "FastStartFailoverObserver", "=", "tokyo"];
+    refuses(&south, &wrong, 2, &["NAME@HOST:PORT"]);
+    let nobody = format!("tokyo@{}", free_address().unwrap());
+    set(&south, "FastStartFailoverObserver", &nobody);
+    refuses(&south, &enable, 3, &["does not answer", "standfast start"]);
+    refuses(&south, &["dg", "show", "observer"], 3, &["does not answer"]);
+    // Another member is no observer.
+    set(&south, "FastStartFailoverObserver", &format!("north@{}", north.address));
+    let observer = Observer::start(&place, &south, &[INSECURE]);
+    let again = create(&place, &observer.directory, &south.address, &observer.address, &[INSECURE]);
+    assert_eq!(again.status.code(), Some(5), "{}", String::from_utf8_lossy(&again.stderr));
+    let west = place.instance("west");
+    let there = create(&place, &west.directory, &south.address, &observer.address, &[INSECURE]);
+    assert_eq!(there.status.code(), Some(3), "{}", String::from_utf8_lossy(&there.stderr));
+    set(&south, "FastStartFailoverObserver", &observer.is_called());
+    must(&south, &["protection-mode", "maximum-performance"]);
+    refuses(&south, &enable, 3, &["maximum performance", "standfast protection-mode"]);
+    must(&south, &["protection-mode", "maximum-availability"]);
+    set(&south, "FastStartFailoverTarget", "east");
+    refuses(&south, &enable, 3, &["no member could take over"]);
+    set(&south, "FastStartFailoverTarget", "north");
+    must(&south, &enable);
+    await_fast_start(&south, "SYNCHRONIZED");
+    // Without the target no commit may return, so it stays.
+    for command in [
+        &["destination", "remove", "north"][..],
+        &["dg", "disable", "database", "north"],
+        &["dg", "edit", "database", "north", "set", "property", "LogXptMode", "=", "ASYNC"],
+    ] {
+        refuses(&south, command, 3, &["target of fast-start failover", "disable fast_start failover"]);
+    }
+    must(&south, &["dg", "disable", "fast_start", "failover"]);
+    must(&south, &["destination", "remove", "north"]);
+}
+
+#[test]
+fn observer_is_started_stopped_and_looked_at_like_an_instance() {
+    let place = Place::new("fast-start-observer");
+    let mut family = Family::begin(&place);
+    let observer = |words: &[&str]| {
+        let mut command = Command::new(&family.observer.standfast);
+        let output = command.args(words).arg("-D").arg(&family.observer.directory).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    let (code, text) = observer(&["status"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("Observer tokyo - observing") && text.contains("`north` may take over"), "{text}");
+    assert_eq!(observer(&["status", "--json"]).0, Some(0));
+    assert_eq!(observer(&["start"]).0, Some(5), "it runs already");
+    assert_eq!(observer(&["stop"]), (Some(0), "stopped\n".into()));
+    assert_eq!(observer(&["stop"]).0, Some(4));
+    assert_eq!(observer(&["status"]).0, Some(4));
+    let ended = family.observer.process.take().unwrap().wait_for_end(TIMEOUT).unwrap();
+    assert!(ended.success());
+    let (code, text) = (
+        create(
+            &place,
+            &family.observer.directory,
+            &family.south.address,
+            &family.observer.address,
+            &[INSECURE],
+        ),
+        "already holds an observer",
+    );
+    assert!(String::from_utf8_lossy(&code.stderr).contains(text));
+}
+
+#[test]
+fn disabling_waits_for_the_observer_unless_it_is_forced() {
+    let place = Place::new("fast-start-disable");
+    let mut family = Family::begin(&place);
+    family.observer.kill();
+    let disable = ["dg", "disable", "fast_start", "failover"];
+    refuses(&family.south, &disable, 3, &["does not confirm"]);
+    must(&family.south, &["dg", "disable", "fast_start", "failover", "force"]);
+    await_status(&family.south, "disabled", |status| fast_start(status) == "none");
+    place.application(&family.database).run(INSERT);
+}
