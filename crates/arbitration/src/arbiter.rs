@@ -19,9 +19,12 @@ pub struct Replace {
     /// The version that is to be replaced; `None`: there must be none.
     pub expected: Option<Version>,
     pub record: Record,
-    /// Whether the record permits the asking member anything that it may not do already. An arbiter that may have
-    /// forgotten a decision refuses it; a report is welcome.
-    pub decides: bool,
+    /// Members without which the primary acknowledges nothing now: only they can have been allowed to take over from it.
+    /// Empty when a standby asks.
+    pub required: Vec<String>,
+    /// Those of them that it needs no longer once this is carried out. With none, the request is a report: it permits the
+    /// primary nothing new.
+    pub gives_up: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,6 +7,13 @@
 //!   no earlier request can be carried out any more: its version is gone.
 //!
 //! The arbiter's record never changes the set otherwise. What it says about this primary can be old, or forgotten.
+//!
+//! A target has everything that was acknowledged before it became the target; what was acknowledged since, it has because
+//! it is in the set. What an earlier process of this primary has acknowledged is not known: all redo that was there when
+//! it opened counts.
+//!
+//! A primary that needs nobody acknowledges nothing after a start before the arbiter has confirmed its place: an operator
+//! may have failed over meanwhile. And it acknowledges nothing any more once the record says so.
 
 use crate::Settings;
 use crate::arbiter::{Answer, Ask, Replace};
@@ -24,6 +31,8 @@ pub struct Candidate {
     /// Commits do not wait for it, or cannot any longer: it has kept one waiting for its net timeout, has left, or is
     /// away.
     pub late: bool,
+    /// End of the redo that it has on disk, as it has acknowledged.
+    pub hardened: Scn,
 }
 
 /// What the primary sees.
@@ -33,7 +42,7 @@ pub struct View {
     pub candidates: Vec<Candidate>,
     /// Members that may become primary.
     pub eligible: Vec<String>,
-    /// All redo before it has been acknowledged to applications.
+    /// All redo before it has been acknowledged to applications by this process.
     pub acknowledged: Scn,
     /// An operator changes the roles, or fast-start failover is being disabled: nobody may take over.
     pub suspended: bool,
@@ -78,6 +87,10 @@ pub struct PrimaryRules {
     incarnation: Incarnation,
     settings: Settings,
     required: BTreeSet<String>,
+    /// Redo before it may have been acknowledged.
+    acknowledged: Scn,
+    /// Whether its place is certain: it was promoted just now, needs a member, or the arbiter has confirmed it.
+    is_confirmed: bool,
     /// The set that the arbiter's last answer permits.
     permitted: Option<BTreeSet<String>>,
     kept: Option<Kept>,
@@ -90,17 +103,22 @@ pub struct PrimaryRules {
 }
 
 impl PrimaryRules {
-    /// `required`: the set as it is on record; a primary that was promoted just now has none.
+    /// `required`: the set as it is on record. `end`: of the redo at the opening. `has_started`: this process has found
+    /// itself a primary, and was not promoted.
     pub fn new(
         name: &str,
         incarnation: Incarnation,
         settings: Settings,
         required: BTreeSet<String>,
+        end: Scn,
+        has_started: bool,
     ) -> PrimaryRules {
         PrimaryRules {
             name: name.to_owned(),
             incarnation,
             settings,
+            acknowledged: end,
+            is_confirmed: !has_started || !required.is_empty(),
             required,
             permitted: None,
             kept: None,
@@ -119,6 +137,11 @@ impl PrimaryRules {
     /// The members without which no commit returns.
     pub fn required(&self) -> &BTreeSet<String> {
         &self.required
+    }
+
+    /// Whether commits may return that every member of the set has.
+    pub fn may_acknowledge(&self) -> bool {
+        self.is_confirmed && self.replaced_by().is_none()
     }
 
     /// The set is durable and in force.
@@ -160,6 +183,7 @@ impl PrimaryRules {
 
     /// Returns what to do at `now`, the time since any fixed moment.
     pub fn decide(&mut self, now: Duration, view: &View) -> Order {
+        self.acknowledged = self.acknowledged.max(view.acknowledged);
         if let Some(permitted) = self.permitted.take_if(|permitted| *permitted != self.required) {
             return Order::Require(permitted);
         }
@@ -170,6 +194,8 @@ impl PrimaryRules {
             return Order::Wait(self.settings.ping_interval);
         }
         let standing = self.wanted(view);
+        let standing =
+            if self.observed == Observed::WithoutVote { self.reported(standing) } else { standing };
         if let Some(target) = standing.target().filter(|target| !self.required.contains(*target)) {
             let mut required = self.required.clone();
             required.insert(target.to_owned());
@@ -201,9 +227,28 @@ impl PrimaryRules {
                 incarnation: self.incarnation,
                 standing,
                 candidates: view.eligible.clone(),
-                acknowledged: view.acknowledged,
+                acknowledged: self.acknowledged,
             },
-            decides: !self.required.is_subset(&target),
+            required: self.required.iter().cloned().collect(),
+            gives_up: match self.observed {
+                Observed::WithoutVote => Vec::new(),
+                _ => self.required.difference(&target).cloned().collect(),
+            },
+        }
+    }
+
+    /// What to tell an arbiter that does not decide yet: where this primary stands. The members that it needs stay; the
+    /// record names one of them.
+    fn reported(&self, wanted: Standing) -> Standing {
+        let stays = |target: &str| self.required.contains(target);
+        match wanted.target().filter(|target| stays(target)).or(self
+            .required
+            .iter()
+            .next()
+            .map(String::as_str))
+        {
+            Some(target) => Standing::Synchronized { target: target.to_owned() },
+            None => wanted,
         }
     }
 
@@ -214,7 +259,8 @@ impl PrimaryRules {
         }
         let kept = self.target().filter(|target| self.required.contains(*target));
         let waited_for = kept.or_else(|| self.required.iter().next().map(String::as_str));
-        let in_step = || view.candidates.iter().find(|candidate| candidate.in_step);
+        let has_all = |candidate: &&Candidate| candidate.in_step && candidate.hardened >= self.acknowledged;
+        let in_step = || view.candidates.iter().find(has_all);
         match waited_for.filter(|target| view.can_be_waited_for(target)) {
             Some(target) => Standing::Synchronized { target: target.to_owned() },
             None => match in_step() {
@@ -240,11 +286,12 @@ impl PrimaryRules {
         self.next_at = now + self.settings.ping_interval;
         match answer {
             Answer::Replaced { version } => {
-                let Ask::Replace(Replace { record, .. }) = asked else { return };
-                let target = record.standing.target().map(str::to_owned);
-                self.permitted = Some(target.into_iter().collect());
+                let Ask::Replace(Replace { record, gives_up, .. }) = asked else { return };
+                let stays = |name: &&String| !gives_up.contains(name);
+                self.permitted = Some(self.required.iter().filter(stays).cloned().collect());
                 self.kept = Some(Kept { version, record });
                 self.observed = Observed::Yes;
+                self.is_confirmed = true;
             }
             Answer::Is { kept, votes } => {
                 self.kept = kept;

@@ -1,11 +1,14 @@
 //! The record in the hands of an observer.
 //!
 //! A file may be lost, or come back older from a backup of the machine. So an observer trusts its file only as far as
-//! others confirm it. After a start it decides nothing until the primary has reported and the target has said that it
-//! follows that primary: then no decision was made with a voice that has forgotten it.
+//! others confirm it. After a start it decides nothing until the primary has reported, and every member that the primary
+//! needs has said that it follows that primary: only they can have been given the primary's place before.
 
 use crate::arbiter::{Answer, Ask, Replace};
 use crate::record::{Incarnation, Kept, Record, Standing, Version};
+
+/// Members that are remembered; a family has fewer. Those that ask least often are forgotten first.
+const FOLLOWERS_MAX: usize = 64;
 
 /// State machine of an observer.
 #[derive(Clone, Debug)]
@@ -14,8 +17,8 @@ pub struct Register {
     start: u64,
     replaced: u64,
     record: Option<Record>,
-    /// Whether the primary of the record has written it since the start.
-    is_reported: bool,
+    /// The members that the primary needs, as it has reported since the start; `None`: it has not.
+    required: Option<Vec<String>>,
     /// Members that have read since the start, and which incarnation each follows.
     followers: Vec<(String, Option<Incarnation>)>,
 }
@@ -30,7 +33,7 @@ pub struct Answered {
 impl Register {
     /// `record`: from the file; `None`: there is none. `start`: random, so that no version of an earlier start comes back.
     pub fn new(start: u64, record: Option<Record>) -> Register {
-        Register { start, replaced: 0, record, is_reported: false, followers: Vec::new() }
+        Register { start, replaced: 0, record, required: None, followers: Vec::new() }
     }
 
     pub fn record(&self) -> Option<&Record> {
@@ -39,8 +42,8 @@ impl Register {
 
     /// Whether it decides; see the module.
     pub fn votes(&self) -> bool {
-        let Some(record) = self.record.as_ref().filter(|_| self.is_reported) else { return false };
-        record.standing.target().is_none_or(|target| self.follows(target, record.incarnation))
+        let (Some(record), Some(required)) = (&self.record, &self.required) else { return false };
+        required.iter().all(|name| self.follows(name, record.incarnation))
     }
 
     fn follows(&self, name: &str, incarnation: Incarnation) -> bool {
@@ -53,16 +56,23 @@ impl Register {
             Ask::Read { follows } => {
                 self.followers.retain(|(name, _)| name != from);
                 self.followers.push((from.to_owned(), *follows));
+                if self.followers.len() > FOLLOWERS_MAX {
+                    self.followers.remove(0);
+                }
                 self.as_it_is()
             }
-            Ask::Replace(replace) if self.accepts(from, replace) => self.replace(&replace.record),
+            Ask::Replace(replace) if self.accepts(from, replace) => self.replace(replace),
             Ask::Replace(_) => self.as_it_is(),
         }
     }
 
     fn accepts(&self, from: &str, replace: &Replace) -> bool {
-        let is_current = replace.expected == self.version();
-        is_current && self.may_write(from, &replace.record) && (self.votes() || !replace.decides)
+        let Replace { expected, record, required, gives_up } = replace;
+        let may_decide = match &record.standing {
+            Standing::FailedOver { .. } => self.votes(),
+            _ => gives_up.is_empty() || required.iter().all(|name| self.follows(name, record.incarnation)),
+        };
+        may_decide && *expected == self.version() && self.may_write(from, record)
     }
 
     /// A primary writes about itself, a target about its own takeover. Whoever takes the primary's place is on the list
@@ -74,12 +84,14 @@ impl Register {
         };
         let Some(old) = &self.record else { return writes_itself };
         let may_replace = old.primary == from || old.candidates.iter().any(|name| name == from);
-        let goes_on = new.incarnation == old.incarnation && new.primary == old.primary
+        let is_given = matches!(old.standing, Standing::FailedOver { .. });
+        let goes_on = new.incarnation == old.incarnation && new.primary == old.primary && !is_given
             || new.incarnation.number > old.incarnation.number;
         writes_itself && may_replace && goes_on
     }
 
-    fn replace(&mut self, record: &Record) -> Answered {
+    fn replace(&mut self, replace: &Replace) -> Answered {
+        let Replace { record, required, gives_up, .. } = replace;
         let is_same = |old: &Record| {
             (&old.primary, old.incarnation, &old.standing)
                 == (&record.primary, record.incarnation, &record.standing)
@@ -88,7 +100,10 @@ impl Register {
         let store = !self.record.as_ref().is_some_and(is_same);
         self.record = Some(record.clone());
         self.replaced += 1;
-        self.is_reported = true;
+        if !matches!(record.standing, Standing::FailedOver { .. }) {
+            let stays = |name: &&String| !gives_up.contains(name);
+            self.required = Some(required.iter().filter(stays).cloned().collect());
+        }
         let version = self.version_now();
         Answered { answer: Answer::Replaced { version }, store }
     }

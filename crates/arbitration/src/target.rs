@@ -21,7 +21,8 @@ pub struct View {
     pub end: Scn,
     /// Whether it could become primary: it may, its log is sound, and it is not changing its role already.
     pub is_able: bool,
-    /// An operator has ordered the failover: how long the primary has been silent does not matter.
+    /// An operator has ordered the failover. How long the primary has been silent does not matter then, unless it
+    /// acknowledges alone: then the arbiter must not have heard it for the threshold.
     pub is_ordered: bool,
 }
 
@@ -101,7 +102,8 @@ impl TargetRules {
                 Ask::Replace(replace)
             }
             _ if now < self.next_at => return Order::Wait(self.until_next(now, view)),
-            _ => Ask::Read { follows: view.is_able.then_some(view.incarnation) },
+            // It follows that incarnation although it may not be able to take over at the moment.
+            _ => Ask::Read { follows: Some(view.incarnation) },
         };
         self.asked = Some(ask.clone());
         Order::Ask(ask)
@@ -143,10 +145,14 @@ impl TargetRules {
         if !self.votes {
             return Err(NotNow::NoArbiter);
         }
-        if record.incarnation != view.incarnation || !(is_target || view.is_ordered) {
+        // An order counts where there is no target: another member's place is not taken, nor one that has everything left
+        // aside.
+        let may_be_ordered = record.standing == Standing::Unsynchronized && view.is_ordered;
+        if record.incarnation != view.incarnation || !(is_target || may_be_ordered) {
             return Err(NotNow::NotTarget);
         }
-        if !is_silent && !view.is_ordered {
+        let may_be_heard = view.is_ordered && (is_target || silent(self.unchanged_since));
+        if !is_silent && !may_be_heard {
             return Err(NotNow::PrimaryHeard);
         }
         if view.end < record.acknowledged && !view.is_ordered {
@@ -157,7 +163,7 @@ impl TargetRules {
             standing: Standing::FailedOver { by: self.name.clone() },
             ..record.clone()
         };
-        Ok(Replace { expected: Some(version.clone()), record, decides: true })
+        Ok(Replace { expected: Some(version.clone()), record, required: Vec::new(), gives_up: Vec::new() })
     }
 
     /// Takes the answer to the last request.

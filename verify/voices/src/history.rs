@@ -49,6 +49,12 @@ impl History {
         ))
     }
 
+    /// An operator lets a member take over with this redo: what it lacks is lost by his decision.
+    pub fn accept_loss(&mut self, redo: &[Commit]) {
+        let redo: BTreeSet<Commit> = redo.iter().copied().collect();
+        self.acknowledged.retain(|commit| redo.contains(commit));
+    }
+
     /// A member becomes primary with this redo.
     ///
     /// # Errors

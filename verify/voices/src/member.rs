@@ -33,6 +33,8 @@ pub struct Disk {
     pub required: BTreeSet<String>,
     /// Destinations that have been synchronised: a restarted primary waits for them from the start.
     pub synchronised: BTreeSet<usize>,
+    /// A standby that has asked for the place of a primary that acknowledged alone, on an operator's order.
+    pub accepts_loss: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -61,6 +63,10 @@ pub struct Standby {
     pub heard: Duration,
     /// The arbiter has given it the primary's place; it opens at this time.
     pub opens_at: Option<Millis>,
+    /// The primary whose redo it took last, and the life of that process.
+    pub source: Option<(Incarnation, u64)>,
+    /// Until then an operator orders a failover to it.
+    pub ordered_until: Millis,
 }
 
 pub enum State {
@@ -101,6 +107,7 @@ impl Member {
             durable: 0,
             required: BTreeSet::new(),
             synchronised: BTreeSet::new(),
+            accepts_loss: false,
         };
         Member {
             index,
@@ -124,7 +131,8 @@ impl Member {
         Duration::from_millis((now - self.started_at) * self.rate / 1_000)
     }
 
-    pub fn start(&mut self, now: Millis, settings: Settings) {
+    /// `is_promoted`: this process was its standby a moment ago.
+    pub fn start(&mut self, now: Millis, settings: Settings, is_promoted: bool) {
         self.life += 1;
         (self.started_at, self.asked_at) = (now, None);
         self.state = match self.disk.role {
@@ -135,7 +143,14 @@ impl Member {
                 };
                 let destination = |other| Destination { waits: counts(other), ..Destination::default() };
                 State::Primary(Box::new(Primary {
-                    rules: PrimaryRules::new(self.name(), disk.incarnation, settings, disk.required.clone()),
+                    rules: PrimaryRules::new(
+                        self.name(),
+                        disk.incarnation,
+                        settings,
+                        disk.required.clone(),
+                        Scn(disk.redo.len() as u64),
+                        !is_promoted,
+                    ),
                     destinations: std::array::from_fn(destination),
                     waiting: VecDeque::new(),
                     acknowledged: 0,
@@ -148,6 +163,8 @@ impl Member {
                 rules: TargetRules::new(self.name(), settings, Duration::ZERO),
                 heard: Duration::ZERO,
                 opens_at: None,
+                source: None,
+                ordered_until: 0,
             })),
         };
     }
@@ -173,13 +190,13 @@ impl Member {
         self.disk.durable = redo.len();
     }
 
-    pub fn target_view(&self, standby: &Standby) -> TargetView {
+    pub fn target_view(&self, now: Millis, standby: &Standby) -> TargetView {
         TargetView {
             incarnation: self.disk.incarnation,
             heard: standby.heard,
             end: Scn(self.disk.redo.len() as u64),
             is_able: standby.opens_at.is_none(),
-            is_ordered: false,
+            is_ordered: now < standby.ordered_until,
         }
     }
 }
@@ -200,6 +217,9 @@ impl Primary {
 
     /// How far commits may return.
     pub fn released(&self, durable: usize) -> usize {
+        if !self.rules.may_acknowledge() {
+            return 0;
+        }
         let waited_for = self.destinations.iter().filter(|destination| destination.waits);
         waited_for.map(|destination| destination.acknowledged).fold(durable, usize::min)
     }
@@ -212,6 +232,7 @@ impl Primary {
                 name: MEMBERS[other].to_owned(),
                 in_step: at.waits && !at.stalls && at.heard.is_some() && !is_away,
                 late: !at.waits || at.stalls || is_away,
+                hardened: Scn(at.acknowledged as u64),
             }
         });
         PrimaryView {

@@ -6,7 +6,7 @@ use crate::member::{Disk, Member, Role, State, incarnation};
 use crate::{MEMBERS, Millis};
 use standfast_arbitration::Settings;
 use standfast_arbitration::arbiter::{Answer, Ask};
-use standfast_arbitration::record::Incarnation;
+use standfast_arbitration::record::{Incarnation, Record, Standing};
 use standfast_arbitration::{primary, target};
 use standfast_testkit::Rng;
 use std::cmp::Reverse;
@@ -143,7 +143,7 @@ impl World {
         };
         world.history.begin(1, 0);
         for member in &mut world.members {
-            member.start(0, settings);
+            member.start(0, settings, true);
         }
         for index in 0..MEMBERS.len() {
             world.schedule(index as Millis, Event::Tick(index));
@@ -214,7 +214,7 @@ impl World {
                 if !self.members[index].is_up() {
                     self.say(|| format!("{} starts", MEMBERS[index]));
                     let (now, settings) = (self.now, self.settings);
-                    self.members[index].start(now, settings);
+                    self.members[index].start(now, settings, false);
                 }
                 Ok(())
             }
@@ -315,6 +315,12 @@ impl World {
             return Ok(());
         }
         standby.heard = clock;
+        // A message that was held up while the host was frozen: one process only adds to its redo.
+        let is_late = standby.source.replace((incarnation, life)) == Some((incarnation, life))
+            && redo.len() < self.members[to].disk.redo.len();
+        if is_late {
+            return Ok(());
+        }
         self.members[to].harden(incarnation, redo);
         let end = redo.len();
         self.send(to, from, Message::Hardened { incarnation, life, end });
@@ -329,7 +335,7 @@ impl World {
             member.disk.required.clear();
             member.disk.synchronised.clear();
             member.disk.durable = member.disk.redo.len();
-            member.start(self.now, self.settings);
+            member.start(self.now, self.settings, false);
             self.say(|| format!("{} is replaced by incarnation {}", MEMBERS[index], newer.number));
         }
     }
@@ -460,11 +466,17 @@ impl World {
         if let Some(opens_at) = standby.opens_at {
             return if self.now >= opens_at { self.promote(index) } else { Ok(()) };
         }
-        let view = member.target_view(standby);
+        let view = member.target_view(self.now, standby);
         let State::Standby(standby) = &mut member.state else { return Ok(()) };
         match standby.rules.decide(clock, &view) {
             target::Order::Wait(_) => {}
-            target::Order::Ask(ask) => self.ask(index, ask),
+            target::Order::Ask(ask) => {
+                if matches!(ask, Ask::Replace(_)) {
+                    let is_alone = |record: &&Record| record.standing == Standing::Unsynchronized;
+                    member.disk.accepts_loss = standby.rules.record().filter(is_alone).is_some();
+                }
+                self.ask(index, ask);
+            }
             target::Order::TakeOver => {
                 standby.opens_at = Some(self.now + self.rng.between(0, 400));
                 self.say(|| format!("{} takes over", MEMBERS[index]));
@@ -475,6 +487,9 @@ impl World {
 
     fn promote(&mut self, index: usize) -> Result<(), String> {
         let member = &mut self.members[index];
+        if member.disk.accepts_loss {
+            self.history.accept_loss(&member.disk.redo);
+        }
         let number = u64::from(member.disk.incarnation.number) + 1;
         member.disk = Disk {
             role: Role::Primary,
@@ -483,9 +498,10 @@ impl World {
             durable: 0,
             required: BTreeSet::new(),
             synchronised: BTreeSet::new(),
+            accepts_loss: false,
         };
         member.disk.durable = member.disk.redo.len();
-        member.start(self.now, self.settings);
+        member.start(self.now, self.settings, true);
         if let State::Primary(primary) = &mut member.state {
             primary.acknowledged = member.disk.redo.len();
         }
@@ -549,8 +565,13 @@ impl World {
             }
             _ => {
                 let until = self.now + self.rng.between(100, 3_000);
-                if let State::Primary(primary) = &mut self.members[member].state {
-                    primary.suspended_until = until;
+                let (_, newest) = self.history.newest();
+                let is_gone = !self.members[newest].is_up();
+                match &mut self.members[member].state {
+                    State::Primary(primary) => primary.suspended_until = until,
+                    // As an operator must: only when the primary is known to be gone.
+                    State::Standby(standby) if is_gone => standby.ordered_until = until,
+                    _ => {}
                 }
             }
         }

@@ -13,7 +13,7 @@ use standfast_environment::ship::destination_groups::Ships;
 use standfast_environment::state::now::now_us;
 use standfast_primary::ship::destinations::Destinations;
 use standfast_transport::{DestinationStatus, Right, Standing};
-use standfast_types::Hint;
+use standfast_types::{Hint, Scn};
 use std::time::Duration;
 
 /// Orders that may follow one another at once: to require a member, to ask, to require no longer.
@@ -184,15 +184,16 @@ pub(super) fn described(
 fn candidate(status: &DestinationStatus, is_away: bool) -> Candidate {
     let is_connected = matches!(status.phase, "streaming" | "catching_up");
     let is_lost = status.has_left || status.phase == "failed" || is_away && !is_connected;
-    judged(&status.name, status.standing, is_connected, is_lost)
+    judged(&status.name, status.standing, is_connected, is_lost, status.hardened)
 }
 
-fn judged(name: &str, standing: Standing, is_connected: bool, is_lost: bool) -> Candidate {
+fn judged(name: &str, standing: Standing, is_connected: bool, is_lost: bool, hardened: Scn) -> Candidate {
     let is_waited_for = standing == Standing::Required;
     Candidate {
         name: name.to_owned(),
         in_step: is_waited_for && is_connected && !is_lost,
         late: !is_waited_for || is_lost,
+        hardened,
     }
 }
 
@@ -205,13 +206,13 @@ mod tests {
         for standing in
             [Standing::Optional, Standing::New, Standing::Degraded, Standing::Stalled, Standing::Fenced]
         {
-            let at = judged("beta", standing, true, false);
+            let at = judged("beta", standing, true, false, Scn(7));
             assert!(!at.in_step && at.late, "{standing:?}");
         }
-        let good = judged("beta", Standing::Required, true, false);
+        let good = judged("beta", Standing::Required, true, false, Scn(7));
         assert!(good.in_step && !good.late);
-        let reconnecting = judged("beta", Standing::Required, false, false);
+        let reconnecting = judged("beta", Standing::Required, false, false, Scn(7));
         assert!(!reconnecting.in_step && !reconnecting.late, "a short cut changes nothing");
-        assert!(judged("beta", Standing::Required, false, true).late);
+        assert!(judged("beta", Standing::Required, false, true, Scn(7)).late);
     }
 }
