@@ -102,8 +102,13 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
         InstanceId::random().map_err(InstanceError::io("read random numbers from", "/dev/urandom"))?;
     let start = random.0.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     let keeper = keeper_of(&config, &paths);
-    let service =
-        ObserverService::new(name, keeper.clone(), alert.clone(), file, Register::new(start, record));
+    let service = ObserverService::new(
+        &config.instance,
+        keeper.clone(),
+        alert.clone(),
+        file,
+        Register::new(start, record),
+    );
     let receiver_config = ReceiverConfig {
         listen: config.instance.listen.clone(),
         security: security_of(&config, &keeper),

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use standfast_arbitration::arbiter::Ask;
 use standfast_arbitration::record::Standing;
 use standfast_arbitration::register::Register;
+use standfast_environment::config::settings::InstanceConfig;
 use standfast_environment::security::Keeper;
 use standfast_environment::state::alert::AlertLog;
 use standfast_transport::{
@@ -16,8 +17,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+const HEARD_MAX: usize = 64;
+
 pub struct ObserverService {
     name: String,
+    /// Plain TCP: nobody is listed.
+    is_insecure: bool,
     keeper: Arc<Keeper>,
     alert: AlertLog,
     file: ObserverFile,
@@ -38,14 +43,15 @@ struct Heard {
 
 impl ObserverService {
     pub fn new(
-        name: &str,
+        config: &InstanceConfig,
         keeper: Arc<Keeper>,
         alert: AlertLog,
         file: ObserverFile,
         register: Register,
     ) -> ObserverService {
         ObserverService {
-            name: name.to_owned(),
+            name: config.name.clone(),
+            is_insecure: config.insecure,
             keeper,
             alert,
             file,
@@ -53,6 +59,23 @@ impl ObserverService {
             heard: Mutex::default(),
             is_failing: Mutex::default(),
         }
+    }
+
+    /// The first record is made by a member that may be primary; the later ones say who may replace them.
+    fn may_begin(&self, member: &str, ask: &Ask) -> Result<(), Refusal> {
+        if self.is_insecure || matches!(ask, Ask::Read { .. }) || locked(&self.register).record().is_some() {
+            return Ok(());
+        }
+        let members =
+            self.keeper.members().map_err(|error| Refusal::new(RefuseCode::Source, error.in_one_line()))?;
+        if members.candidates().iter().any(|name| name == member) {
+            return Ok(());
+        }
+        let text = format!(
+            "`{member}` is not listed at `{}` as one that may become primary; make the observer again with a token of it",
+            self.name
+        );
+        Err(Refusal::new(RefuseCode::NotAllowed, text))
     }
 
     /// Answers, after the record is durable.
@@ -165,7 +188,14 @@ impl ReceiverService for ObserverService {
         let ask: Ask = serde_json::from_value(wish.clone()).map_err(|error| {
             Refusal::new(RefuseCode::Protocol, format!("no request to an observer: {error}"))
         })?;
-        locked(&self.heard).insert(member.to_owned(), Instant::now());
+        let mut heard = locked(&self.heard);
+        // A family has fewer; over plain TCP any name can be claimed.
+        if heard.len() >= HEARD_MAX && !heard.contains_key(member) {
+            heard.pop_first();
+        }
+        heard.insert(member.to_owned(), Instant::now());
+        drop(heard);
+        self.may_begin(member, &ask)?;
         self.answer(member, &ask)
     }
 }

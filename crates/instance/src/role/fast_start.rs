@@ -11,12 +11,13 @@ mod observer_link;
 
 use self::at_primary::AtPrimary;
 use self::at_standby::AtStandby;
-use crate::role::running::{Mode, Running};
+use crate::role::running::{Mode, Running, RunningPrimary};
 use standfast_arbitration::record::Incarnation;
 use standfast_documents::status::FastStartFailover;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::fast_start_failover_config::{FastStartFailoverConfig, FastStartMode};
 use standfast_environment::state::control::Control;
+use standfast_instruments::Cause;
 use standfast_transport::fetch_status;
 use standfast_transport::protection::ProtectionMode;
 use std::collections::BTreeSet;
@@ -26,7 +27,9 @@ use std::time::{Duration, Instant};
 /// How often a member looks whether there is something to do; the shortest ping interval is twice this.
 pub(crate) const EVERY: Duration = Duration::from_millis(50);
 /// How long a command waits for the observer.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long a stop waits for the observer.
+const STOP: Duration = Duration::from_secs(3);
 
 const OBSERVER: &str = "`standfast observer create` on a third host, then `standfast dg edit configuration set property \
                         FastStartFailoverObserver = NAME@HOST:PORT`";
@@ -42,6 +45,8 @@ pub(crate) struct FastStart {
 struct State {
     /// Commands during which nobody may take over.
     suspended: usize,
+    /// This process found itself a primary and was not promoted; the first primary of its thread.
+    has_started: bool,
     /// An operator fails over to this standby.
     is_ordered: bool,
     shown: Shown,
@@ -88,8 +93,8 @@ impl FastStart {
     }
 
     /// Waits until the thread shows what is wanted. False: it does not in time.
-    fn await_shown(&self, is_it: impl Fn(&Shown) -> bool) -> bool {
-        let until = Instant::now() + ANSWER;
+    fn await_shown(&self, limit: Duration, is_it: impl Fn(&Shown) -> bool) -> bool {
+        let until = Instant::now() + limit;
         let mut state = self.state();
         while !is_it(&state.shown) {
             let left = until.saturating_duration_since(Instant::now());
@@ -120,6 +125,37 @@ impl Running {
         }
     }
 
+    /// To be called before this process opens as the primary that it was: if fast-start failover is enabled, no commit
+    /// returns before the arbiter has confirmed that no failover took place, or the target has the commit.
+    pub(crate) fn hold_until_confirmed(&self) {
+        let is_enabled = self.role_change().fast_start_failover.is_enabled();
+        self.fast_start().state().has_started = is_enabled;
+        self.environment.hold_commits(is_enabled);
+    }
+
+    /// Lets commits return that everybody has who must, or none.
+    fn let_commits_return(&self, primary: &RunningPrimary, they_may: bool) {
+        if self.environment.holds_commits() == they_may {
+            self.environment.hold_commits(!they_may);
+            primary.threads.shared().release(Cause::Decision);
+        }
+    }
+
+    /// Before a clean stop of a primary: nobody is to take over from it. Waits a moment for the observer.
+    pub(crate) fn stop_unless_replaced(&self) {
+        let fast_start = self.fast_start();
+        let is_observed = fast_start.document().and_then(|document| document.observed) == Some(true);
+        if self.primary().is_none() || !is_observed {
+            return;
+        }
+        fast_start.state().suspended += 1;
+        if !fast_start.await_shown(STOP, |shown| shown.is_alone) {
+            self.environment.alert.say(
+                "the observer does not confirm that nobody takes over while this instance is stopped: the target may",
+            );
+        }
+    }
+
     /// Makes sure that nobody takes over while a command changes the roles. Nothing to do when fast-start failover is
     /// disabled.
     ///
@@ -129,7 +165,7 @@ impl Running {
         let fast_start = self.fast_start();
         fast_start.state().suspended += 1;
         let suspended = Suspended(fast_start);
-        if self.fast_start_config().is_enabled() && !fast_start.await_shown(|shown| shown.is_alone) {
+        if self.fast_start_config().is_enabled() && !fast_start.await_shown(ANSWER, |shown| shown.is_alone) {
             let error = fast_start.document().and_then(|shown| shown.observer_error).unwrap_or_default();
             let why = if error.is_empty() { String::new() } else { format!(": {error}") };
             return Err(InstanceError::refused(
@@ -152,7 +188,7 @@ impl Running {
         let fast_start = self.fast_start();
         fast_start.state().is_ordered = true;
         let _ordered = Ordered(fast_start);
-        if fast_start.await_shown(|shown| shown.has_the_place) {
+        if fast_start.await_shown(ANSWER, |shown| shown.has_the_place) {
             return Ok(());
         }
         let document = fast_start.document().unwrap_or_default();
@@ -212,7 +248,12 @@ impl Running {
                 "look whether it runs: `standfast start` on its host",
             )
         })?;
-        serde_json::from_str(&text).map_err(|error| InstanceError::Failed(error.to_string()))
+        let state: serde_json::Value =
+            serde_json::from_str(&text).map_err(|error| InstanceError::Failed(error.to_string()))?;
+        match state["observer"].is_object() {
+            true => Ok(state),
+            false => Err(InstanceError::refused(format!("`{name}` is no observer"), OBSERVER)),
+        }
     }
 
     fn can_be_enabled(&self) -> Result<(), InstanceError> {
@@ -281,6 +322,9 @@ impl Look {
                 self.side = Side::Neither;
                 running.fast_start().show(Shown::default());
             }
+            if let Some(primary) = running.primary() {
+                running.let_commits_return(&primary, true);
+            }
             return;
         }
         let (is_suspended, is_ordered) = {
@@ -294,7 +338,9 @@ impl Look {
                 let at = match &mut self.side {
                     Side::Primary(at) if at.is_for(incarnation, &config) => at,
                     side => {
-                        *side = Side::Primary(Box::new(AtPrimary::new(running, incarnation, &config, now)));
+                        let has_started = std::mem::take(&mut running.fast_start().state().has_started);
+                        let at = AtPrimary::new(running, &primary, incarnation, &config, has_started);
+                        *side = Side::Primary(Box::new(at));
                         let Side::Primary(at) = side else { return };
                         at
                     }

@@ -192,12 +192,18 @@ impl Shipping for Destinations {
     }
 
     fn releasable(&self, local: Scn) -> Scn {
+        if self.environment.holds_commits() {
+            return Scn::ZERO;
+        }
         transport::releasable_with(local, self.senders.iter().map(|sender| sender.waited_for()))
     }
 
     fn unanswered(&self, local: Scn) -> Option<String> {
         let behind = self.senders.iter().filter(|at| at.is_required() && at.acknowledged() < local);
         let waits: Vec<String> = behind.filter_map(|at| wait_name(&at.status())).collect();
+        if self.environment.holds_commits() {
+            return Some("the observer, which has not confirmed that this is still the primary".into());
+        }
         (!waits.is_empty()).then(|| waits.join(", "))
     }
 

@@ -2,10 +2,11 @@
 
 use crate::security;
 use crate::support::{
-    INSERT, Place, TIMEOUT, add_destination, assert_same_files, await_alert, await_status, must, refuses,
-    rows, start,
+    A_WHILE, INSERT, Place, TIMEOUT, add_destination, assert_same_files, await_alert, await_status, must,
+    refuses, rows, start,
 };
 use crate::writers::Writers;
+use standfast_campaign::application::client::Answer;
 use standfast_campaign::instance::{INSECURE, Instance, free_address};
 use standfast_campaign::process::{Process, await_condition};
 use standfast_campaign::status::Status;
@@ -165,7 +166,7 @@ fn frozen_primary_is_replaced_and_acknowledges_nothing_more() {
     let answer = application.answer();
     await_alert(&family.south, "FENCED");
     // What was answered with success is at the new primary, and this was not.
-    assert!(!matches!(answer, standfast_campaign::application::client::Answer::Rows(_)), "{answer:?}");
+    assert!(!matches!(answer, Answer::Rows(_)), "{answer:?}");
     assert_eq!(rows(&family.copy()), before);
 }
 
@@ -205,6 +206,53 @@ fn orderly_stop_of_the_target_holds_no_commit_up() {
 }
 
 #[test]
+fn primary_that_was_alone_acknowledges_nothing_after_a_start_before_the_observer_confirms_it() {
+    let place = Place::new("fast-start-confirm");
+    let mut family = Family::begin(&place);
+    family.north.kill();
+    await_fast_start(&family.south, "UNSYNCHRONIZED");
+    family.south.kill();
+    family.observer.kill();
+    start(&mut family.south);
+    let mut application = place.application(&family.database);
+    application.send(INSERT);
+    await_status(&family.south, "commits wait for the observer", |status| {
+        status.json()["waiting_for"].as_str().is_some_and(|event| event.contains("the observer"))
+    });
+    assert!(application.answer_within(A_WHILE).is_none());
+    family.observer.again();
+    assert!(matches!(application.answer(), Answer::Rows(_)));
+    // An operator fails over to the standby while the primary is gone; back again, it finds that in the record, also
+    // without the standby.
+    application.close();
+    family.south.kill();
+    start(&mut family.north);
+    await_fast_start(&family.north, "UNSYNCHRONIZED");
+    must(&family.north, &["failover"]);
+    family.north.kill();
+    start(&mut family.south);
+    await_fast_start(&family.south, "REINSTATE REQUIRED");
+    let mut application = place.application(&family.database);
+    application.send(INSERT);
+    assert!(application.answer_within(A_WHILE).is_none());
+    start(&mut family.north);
+    await_alert(&family.south, "FENCED");
+    assert!(!matches!(application.answer(), Answer::Rows(_)));
+}
+
+#[test]
+fn nobody_takes_over_from_a_primary_that_is_stopped_on_purpose() {
+    let place = Place::new("fast-start-clean-stop");
+    let mut family = Family::begin(&place);
+    must(&family.south, &["stop"]);
+    assert!(family.observer.said().ends_with("`south` acknowledges alone: nobody may take over\n"));
+    await_fast_start(&family.north, "UNSYNCHRONIZED");
+    start(&mut family.south);
+    await_fast_start(&family.south, "SYNCHRONIZED");
+    place.application(&family.database).run(INSERT);
+}
+
+#[test]
 fn primary_without_target_and_observer_acknowledges_nothing_and_stops() {
     let place = Place::new("fast-start-isolated");
     let mut family = Family::begin(&place);
@@ -215,7 +263,7 @@ fn primary_without_target_and_observer_acknowledges_nothing_and_stops() {
     application.send(INSERT);
     await_alert(&family.south, "fast-start failover: STALLED");
     await_alert(&family.south, "STOPPING for the safety of the data: fast-start failover");
-    assert!(!matches!(application.answer(), standfast_campaign::application::client::Answer::Rows(_)));
+    assert!(!matches!(application.answer(), Answer::Rows(_)));
     let ended = family.south.take_process().unwrap().wait_for_end(TIMEOUT).unwrap();
     assert_eq!(ended.code(), Some(3));
     // Started again without the others it still waits for them; with the target it goes on.
@@ -322,8 +370,8 @@ fn what_cannot_protect_is_refused_and_changes_nothing() {
     set(&south, "FastStartFailoverObserver", &nobody);
     refuses(&south, &enable, 3, &["does not answer", "standfast start"]);
     refuses(&south, &["dg", "show", "observer"], 3, &["does not answer"]);
-    // Another member is no observer.
     set(&south, "FastStartFailoverObserver", &format!("north@{}", north.address));
+    refuses(&south, &enable, 3, &["`north` is no observer"]);
     let observer = Observer::start(&place, &south, &[INSECURE]);
     let again = create(&place, &observer.directory, &south.address, &observer.address, &[INSECURE]);
     assert_eq!(again.status.code(), Some(5), "{}", String::from_utf8_lossy(&again.stderr));

@@ -14,6 +14,7 @@ use standfast_environment::state::now::now_us;
 use standfast_primary::ship::destinations::Destinations;
 use standfast_transport::{DestinationStatus, Right, Standing};
 use standfast_types::{Hint, Scn};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Orders that may follow one another at once: to require a member, to ask, to require no longer.
@@ -24,8 +25,8 @@ pub(super) struct AtPrimary {
     arbiter: Box<dyn Arbiter>,
     incarnation: Incarnation,
     observer: String,
-    /// When this primary was opened, on the caller's clock.
-    opened: Duration,
+    /// Destinations that have not been heard since their senders were started, and since when, on the caller's clock.
+    unheard: BTreeMap<String, Duration>,
 }
 
 /// The members that could take over without loss, the preferred one alone if there is one.
@@ -50,19 +51,21 @@ fn eligible_of(running: &Running) -> Vec<DestinationConfig> {
 impl AtPrimary {
     pub fn new(
         running: &Running,
+        primary: &RunningPrimary,
         incarnation: Incarnation,
         config: &FastStartFailoverConfig,
-        now: Duration,
+        has_started: bool,
     ) -> AtPrimary {
+        let end = primary.threads.shared().buffer.durable();
         let environment = &running.environment;
         let required = environment.of_control(|control| control.required.clone());
         let name = &environment.config.instance.name;
         AtPrimary {
-            rules: PrimaryRules::new(name, incarnation, config.settings(), required),
+            rules: PrimaryRules::new(name, incarnation, config.settings(), required, end, has_started),
             arbiter: Box::new(ObserverLink::new(running, config)),
             incarnation,
             observer: config.observer.clone(),
-            opened: now,
+            unheard: BTreeMap::new(),
         }
     }
 
@@ -82,6 +85,7 @@ impl AtPrimary {
         self.rules.set_settings(config.settings());
         for _ in 0..ORDERS_MAX {
             let view = self.view(running, primary, config, is_suspended, clock());
+            running.let_commits_return(primary, self.rules.may_acknowledge());
             match self.rules.decide(clock(), &view) {
                 Order::Wait(_) => break,
                 Order::Require(required) => {
@@ -105,6 +109,7 @@ impl AtPrimary {
             }
         }
         let view = self.view(running, primary, config, is_suspended, clock());
+        running.let_commits_return(primary, self.rules.may_acknowledge());
         Shown {
             document: Some(self.document(config, &view)),
             is_alone: is_suspended && self.rules.is_alone(),
@@ -113,7 +118,7 @@ impl AtPrimary {
     }
 
     fn view(
-        &self,
+        &mut self,
         running: &Running,
         primary: &RunningPrimary,
         config: &FastStartFailoverConfig,
@@ -124,8 +129,11 @@ impl AtPrimary {
         let candidates = candidates_of(running, config).into_iter().filter_map(|at| {
             let (status, _) = status.iter().find(|(status, _)| status.name == at.name)?;
             let away = match status.last_heard_us {
-                Some(heard) => Duration::from_micros(now_us().saturating_sub(heard)),
-                None => now.saturating_sub(self.opened),
+                Some(heard) => {
+                    self.unheard.remove(&at.name);
+                    Duration::from_micros(now_us().saturating_sub(heard))
+                }
+                None => now.saturating_sub(*self.unheard.entry(at.name.clone()).or_insert(now)),
             };
             Some(candidate(status, away >= Duration::from_millis(at.net_timeout_ms)))
         });

@@ -25,7 +25,10 @@ impl Running {
     /// When anything it needs cannot be opened.
     pub fn open(&self) -> Result<(), InstanceError> {
         let opened = match self.environment.of_control(|control| control.role) {
-            Role::Primary => self.open_as_primary(),
+            Role::Primary => {
+                self.hold_until_confirmed();
+                self.open_as_primary()
+            }
             Role::Standby => self.open_as_standby(),
             Role::FarSync => self.open_as_far_sync(),
         };
