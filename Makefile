@@ -43,6 +43,11 @@ campaign-power: ## power loss in the simulator, at random and at every sync boun
 	cargo build --release --workspace --locked
 	$(target)/release/standfast-campaign power --seeds $(or $(COUNT),2000) --boundaries
 
+campaign-arbitration: ## fast-start failover in simulated time, with each kind of arbiter [COUNT=10000]
+	@scripts/setup.sh build
+	cargo build --release --workspace --locked
+	$(target)/release/standfast-campaign arbitration --seeds $(or $(COUNT),10000)
+
 campaign-faults: ## standbys, disks and links that fail, in every mode of transport [COUNT=20]
 	@scripts/setup.sh build
 	cargo build --release --workspace --locked

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Breaks one rule of the product at a time, in a copy of the source, and counts the seeds of the power campaign until
-one fails: shows that the simulator finds such faults. Exit code 1 when a fault is not found within COUNT seeds.
+"""Breaks one rule of the product at a time, in a copy of the source, and counts the seeds of the power campaign, or of
+that of arbitration, until one fails: shows that the simulator finds such faults. Exit code 1 when a fault is not found within COUNT seeds.
 
     scripts/planted-faults.py [--count 2000] [NAME...]
     scripts/planted-faults.py --check      # only that each fault still fits the source; a part of `make test`
@@ -17,8 +17,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 BATCH = 50
+ARBITRATION = "crates/arbitration/src/"
 
-# Name, file, the text of the product, the text with the fault.
+# Name, file, the text of the product, the text with the fault. Those in ARBITRATION are for that campaign.
 FAULTS = [
     (
         "acknowledged before hardened",
@@ -50,6 +51,60 @@ FAULTS = [
         "let distrusted = distrusted.contains(&path);",
         "let distrusted = distrusted.contains(&path) && path.as_os_str().is_empty();",
     ),
+    (
+        "arbiter asked before the target is required",
+        ARBITRATION + "primary.rs",
+        "if let Some(target) = standing.target().filter(|target| !self.required.contains(*target)) {",
+        "if let Some(target) = standing.target().filter(|target| target.is_empty()) {",
+    ),
+    (
+        "target let go before the arbiter has agreed",
+        ARBITRATION + "primary.rs",
+        "            Answer::Nothing => {\n                self.is_known = false;",
+        "            Answer::Nothing => {\n                self.permitted = Some(BTreeSet::new());\n                self.is_known = false;",
+    ),
+    (
+        "target that lacks what was acknowledged",
+        ARBITRATION + "primary.rs",
+        "candidate.in_step && candidate.hardened >= self.acknowledged;",
+        "candidate.in_step && candidate.hardened >= Scn(0);",
+    ),
+    (
+        "started primary trusts its own place",
+        ARBITRATION + "primary.rs",
+        "is_confirmed: !has_started || !required.is_empty(),",
+        "is_confirmed: !has_started || required.len() < 99,",
+    ),
+    (
+        "record replaced by whoever asks",
+        ARBITRATION + "register.rs",
+        "may_decide && *expected == self.version() && self",
+        "may_decide && self",
+    ),
+    (
+        "observer trusts its file",
+        ARBITRATION + "register.rs",
+        "let (Some(record), Some(required)) = (&self.record, &self.required) else { return false };",
+        "let (Some(record), Some(required)) = (&self.record, &Some(Vec::new())) else { return false };",
+    ),
+    (
+        "place of the primary given twice",
+        ARBITRATION + "target.rs",
+        "let may_be_ordered = record.standing == Standing::Unsynchronized && view.is_ordered;",
+        "let may_be_ordered = view.is_ordered;",
+    ),
+    (
+        "standby of another incarnation takes over",
+        ARBITRATION + "target.rs",
+        "by_me && record.incarnation == view.incarnation",
+        "by_me && record.incarnation.number <= view.incarnation.number",
+    ),
+    (
+        "same content under one version",
+        ARBITRATION + "primary.rs",
+        "serial: kept.map_or(0, |kept| kept.record.serial) + 1,",
+        "serial: kept.map_or(0, |kept| kept.record.serial * 0) + 1,",
+    ),
 ]
 
 
@@ -74,15 +129,16 @@ def copy_source(to):
             destination.write_bytes(content)
 
 
-def first_failing_seed(source, count):
-    """Builds the campaign and returns the first seed that fails, or None, with the first line on it."""
+def first_failing_seed(source, file, count):
+    """Builds the campaign for this file and returns the first seed that fails, or None, with the first line on it."""
+    campaign = "arbitration" if file.startswith(ARBITRATION) else "power"
     target = TARGET / "planted-target"
     build = ["cargo", "build", "--quiet", "--locked", "--profile", "tested", "-p", "standfast-campaign"]
     environment = dict(os.environ, CARGO_TARGET_DIR=str(target), CARGO_INCREMENTAL="0")
     subprocess.run(build, cwd=source, env=environment, check=True)
     for seed in range(1, count + 1, BATCH):
         seeds = min(BATCH, count + 1 - seed)
-        command = [target / "tested/standfast-campaign", "power", "--quiet", "--json"]
+        command = [target / "tested/standfast-campaign", campaign, "--quiet", "--json"]
         run = subprocess.run([*command, "--seed", str(seed), "--seeds", str(seeds)], capture_output=True, text=True)
         if run.returncode != 0:
             report = json.loads(run.stdout)
@@ -112,7 +168,7 @@ def main():
         copy_source(source)
         path = source / file
         path.write_text(path.read_text().replace(old, new))
-        seed, note = first_failing_seed(source, arguments.count)
+        seed, note = first_failing_seed(source, file, arguments.count)
         missed += seed is None
         found = f"found by seed {seed} ({note})" if seed else f"NOT found within {arguments.count} seeds"
         print(f"{name}: {found}", flush=True)

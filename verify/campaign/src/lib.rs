@@ -20,6 +20,7 @@
 
 pub mod acknowledgements;
 pub mod application;
+pub mod arbitration;
 pub mod differential;
 pub mod ending;
 mod error;

@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use standfast_campaign::Result;
 use standfast_campaign::application::{self, ApplicationConfig};
+use standfast_campaign::arbitration::{self, ArbitrationConfig};
 use standfast_campaign::differential::{self, DifferentialConfig, worker::WorkerConfig};
 use standfast_campaign::faults::{self, ARRANGEMENTS, FaultsConfig};
 use standfast_campaign::isolation::load::{self, LoadConfig};
@@ -14,6 +15,7 @@ use standfast_campaign::programs::Programs;
 use standfast_campaign::scene::ScenePlan;
 use standfast_campaign::site::Site;
 use standfast_types::Hint;
+use standfast_voices::Kind;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,6 +37,8 @@ enum Command {
     Kill(KillArguments),
     /// Cut the power of simulated machines at any sync boundary.
     Power(PowerArguments),
+    /// Let hosts, links, clocks and arbiters of fast-start failover fail, in simulated time.
+    Arbitration(ArbitrationArguments),
     /// Let standbys, their disks and the links to them fail in every way and every mode of transport.
     Faults(FaultsArguments),
     /// Run random programs on stock SQLite and through the VFS, and compare every outcome.
@@ -129,6 +133,35 @@ struct KillArguments {
     unprotected: bool,
     #[command(flatten)]
     site: SiteArguments,
+}
+
+#[derive(Args)]
+struct ArbitrationArguments {
+    /// Random histories with each kind of arbiter.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// The first seed; the others follow.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only this arbiter.
+    #[arg(long, value_enum)]
+    arbiter: Option<ArbiterArg>,
+    /// Write the events of the first seed to standard error.
+    #[arg(long)]
+    trace: bool,
+    /// Write the report as JSON to standard output.
+    #[arg(long)]
+    json: bool,
+    /// Say nothing while it runs.
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum ArbiterArg {
+    Observer,
+    Revisions,
+    Objects,
 }
 
 #[derive(Args)]
@@ -270,6 +303,7 @@ fn main() -> ExitCode {
     let result = match CommandLine::parse().command {
         Command::Kill(arguments) => kill(arguments),
         Command::Power(arguments) => cut_power(&arguments),
+        Command::Arbitration(arguments) => arbitrate(&arguments),
         Command::Faults(arguments) => faults(arguments),
         Command::Differential(arguments) => differ(arguments),
         Command::DifferentialWorker(arguments) => work(arguments).map(|()| true),
@@ -288,6 +322,25 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn arbitrate(arguments: &ArbitrationArguments) -> Result<bool> {
+    let kinds = match arguments.arbiter {
+        None => Kind::ALL.to_vec(),
+        Some(ArbiterArg::Observer) => vec![Kind::Observer],
+        Some(ArbiterArg::Revisions) => vec![Kind::Revisions],
+        Some(ArbiterArg::Objects) => vec![Kind::Objects],
+    };
+    let config = ArbitrationConfig {
+        seeds: arguments.seeds,
+        seed: arguments.seed,
+        kinds,
+        trace: arguments.trace,
+        progress: !arguments.quiet,
+    };
+    let report = arbitration::arbitrate(&config)?;
+    show(&report, arguments.json);
+    Ok(report.is_clean())
 }
 
 /// In words for people, and as JSON for programs.

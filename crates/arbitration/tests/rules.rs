@@ -1,0 +1,412 @@
+//! Each rule of fast-start failover by itself; `verify/voices` runs them against each other.
+
+use standfast_arbitration::Settings;
+use standfast_arbitration::arbiter::{Answer, Ask, Replace};
+use standfast_arbitration::primary::{Candidate, Observed, Order, PrimaryRules, View};
+use standfast_arbitration::record::{Incarnation, Kept, Record, Standing, Version};
+use standfast_arbitration::register::Register;
+use standfast_arbitration::target::{self, NotNow, TargetRules};
+use standfast_types::{IncarnationId, Scn};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const SETTINGS: Settings = Settings {
+    threshold: Duration::from_secs(10),
+    ping_interval: Duration::from_secs(1),
+    primary_shutdown: true,
+    observer_override: false,
+};
+
+fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn incarnation(number: u32) -> Incarnation {
+    Incarnation { number: number as _, id: IncarnationId([number as u8; 8]) }
+}
+
+fn synchronized(target: &str) -> Standing {
+    Standing::Synchronized { target: target.into() }
+}
+
+fn record(standing: Standing) -> Record {
+    Record {
+        serial: 5,
+        primary: "alpha".into(),
+        incarnation: incarnation(1),
+        standing,
+        candidates: ["alpha", "beta", "gamma"].map(str::to_owned).to_vec(),
+        acknowledged: Scn(100),
+    }
+}
+
+fn is(standing: Standing, version: &str) -> Answer {
+    let kept = Kept { version: Version(version.into()), record: record(standing) };
+    Answer::Is { kept: Some(kept), votes: true }
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// A candidate that commits wait for and that has everything.
+fn good(name: &str) -> Candidate {
+    Candidate { name: name.into(), in_step: true, late: false, hardened: Scn(1_000) }
+}
+
+fn late(name: &str) -> Candidate {
+    Candidate { in_step: false, late: true, ..good(name) }
+}
+
+fn sees(candidates: &[Candidate]) -> View {
+    View {
+        candidates: candidates.to_vec(),
+        eligible: ["alpha", "beta", "gamma"].map(str::to_owned).to_vec(),
+        acknowledged: Scn(200),
+        suspended: false,
+    }
+}
+
+fn alpha(required: &[&str], has_started: bool) -> PrimaryRules {
+    PrimaryRules::new("alpha", incarnation(1), SETTINGS, set(required), Scn(150), has_started)
+}
+
+#[track_caller]
+fn asks(rules: &mut PrimaryRules, at: u64, view: &View) -> Replace {
+    match rules.decide(s(at), view) {
+        Order::Ask(Ask::Replace(replace)) => replace,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The primary has read this record.
+fn having_read(required: &[&str], standing: Standing) -> PrimaryRules {
+    let mut rules = alpha(required, true);
+    assert_eq!(rules.decide(s(0), &sees(&[])), Order::Ask(Ask::Read { follows: None }));
+    rules.answered(s(0), is(standing, "v1"));
+    rules
+}
+
+fn replaced(version: &str) -> Answer {
+    Answer::Replaced { version: Version(version.into()) }
+}
+
+// The primary.
+
+#[test]
+fn member_is_required_before_the_arbiter_hears_that_it_may_take_over() {
+    let mut rules = having_read(&[], Standing::Unsynchronized);
+    let view = sees(&[good("beta")]);
+    assert_eq!(rules.decide(s(1), &view), Order::Require(set(&["beta"])));
+    rules.requires(set(&["beta"]));
+    let asked = asks(&mut rules, 1, &view);
+    assert_eq!((&asked.record.standing, asked.gives_up.len()), (&synchronized("beta"), 0));
+    rules.answered(s(1), replaced("v2"));
+    assert_eq!(rules.target(), Some("beta"));
+    assert_eq!(rules.required(), &set(&["beta"]));
+}
+
+#[test]
+fn late_target_is_given_up_only_when_the_arbiter_has_agreed() {
+    let mut rules = having_read(&["beta"], synchronized("beta"));
+    let view = sees(&[late("beta")]);
+    let asked = asks(&mut rules, 1, &view);
+    assert_eq!(asked.record.standing, Standing::Unsynchronized);
+    assert_eq!(asked.gives_up, ["beta"]);
+    assert_eq!(rules.required(), &set(&["beta"]), "not before it has agreed");
+    rules.answered(s(1), Answer::Nothing);
+    assert!(matches!(rules.decide(s(1), &view), Order::Wait(_)));
+    assert_eq!(rules.required(), &set(&["beta"]), "nor because it may have");
+    // Its answer got lost: the record says so, but only an answer to a request ends all earlier ones.
+    assert_eq!(rules.decide(s(2), &view), Order::Ask(Ask::Read { follows: None }));
+    rules.answered(s(2), is(Standing::Unsynchronized, "v2"));
+    asks(&mut rules, 3, &view);
+    rules.answered(s(3), replaced("v3"));
+    assert_eq!(rules.decide(s(3), &view), Order::Require(set(&[])));
+}
+
+#[test]
+fn another_target_takes_its_place_without_a_time_in_between() {
+    let mut rules = having_read(&["beta"], synchronized("beta"));
+    let view = sees(&[late("beta"), good("gamma")]);
+    assert_eq!(rules.decide(s(1), &view), Order::Require(set(&["beta", "gamma"])));
+    rules.requires(set(&["beta", "gamma"]));
+    let asked = asks(&mut rules, 1, &view);
+    assert_eq!((asked.record.standing, asked.gives_up), (synchronized("gamma"), vec!["beta".to_owned()]));
+    rules.answered(s(1), replaced("v2"));
+    assert_eq!(rules.decide(s(1), &view), Order::Require(set(&["gamma"])));
+}
+
+#[test]
+fn standby_that_lacks_what_was_acknowledged_does_not_become_the_target() {
+    let mut rules = having_read(&[], Standing::Unsynchronized);
+    let lacking = Candidate { hardened: Scn(199), ..good("beta") };
+    assert_eq!(asks(&mut rules, 1, &sees(&[lacking])).record.standing, Standing::Unsynchronized);
+    rules.answered(s(1), replaced("v2"));
+    let has_all = Candidate { hardened: Scn(200), ..good("beta") };
+    assert_eq!(rules.decide(s(1), &sees(&[has_all])), Order::Require(set(&["beta"])));
+}
+
+#[test]
+fn redo_that_was_there_at_the_opening_counts_as_acknowledged() {
+    let mut rules = alpha(&[], true);
+    let behind = Candidate { hardened: Scn(149), ..good("beta") };
+    let nothing_yet = View { acknowledged: Scn(0), ..sees(&[behind]) };
+    assert_eq!(rules.decide(s(0), &nothing_yet), Order::Ask(Ask::Read { follows: None }));
+    rules.answered(s(0), is(Standing::Unsynchronized, "v1"));
+    let asked = asks(&mut rules, 1, &nothing_yet);
+    assert_eq!((asked.record.standing, asked.record.acknowledged), (Standing::Unsynchronized, Scn(150)));
+}
+
+#[test]
+fn started_primary_acknowledges_nothing_before_the_arbiter_has_confirmed_it() {
+    let mut rules = having_read(&[], Standing::Unsynchronized);
+    assert!(!rules.may_acknowledge(), "what it has read may be old");
+    asks(&mut rules, 1, &sees(&[]));
+    rules.answered(s(1), replaced("v2"));
+    assert!(rules.may_acknowledge());
+    assert!(alpha(&["beta"], true).may_acknowledge(), "its target has to agree to each commit");
+    assert!(alpha(&[], false).may_acknowledge(), "it was promoted just now");
+}
+
+#[test]
+fn replaced_primary_acknowledges_nothing_and_only_reads() {
+    for standing in [Standing::FailedOver { by: "beta".into() }] {
+        let mut rules = having_read(&["beta"], standing);
+        assert!(!rules.may_acknowledge() && rules.replaced_by().is_some());
+        assert!(matches!(rules.decide(s(0), &sees(&[late("beta")])), Order::Wait(_)));
+        assert_eq!(rules.decide(s(1), &sees(&[late("beta")])), Order::Ask(Ask::Read { follows: None }));
+    }
+    // A record of an older incarnation does not replace it.
+    let mut newer = PrimaryRules::new("beta", incarnation(2), SETTINGS, set(&[]), Scn(150), false);
+    assert_eq!(newer.decide(s(0), &sees(&[])), Order::Ask(Ask::Read { follows: None }));
+    newer.answered(s(0), is(Standing::FailedOver { by: "beta".into() }, "v1"));
+    assert!(newer.may_acknowledge());
+    assert_eq!(asks(&mut newer, 0, &sees(&[])).record.primary, "beta");
+}
+
+#[test]
+fn primary_without_target_and_arbiter_stops_after_the_threshold() {
+    let mut rules = having_read(&["beta"], synchronized("beta"));
+    let view = sees(&[late("beta")]);
+    asks(&mut rules, 1, &view);
+    rules.answered(s(1), Answer::Nothing);
+    assert_eq!(rules.observed(), Observed::No);
+    assert!(matches!(rules.decide(s(1), &view), Order::Wait(_)));
+    assert!(!matches!(rules.decide(s(10), &view), Order::Stop));
+    rules.answered(s(10), Answer::Nothing);
+    assert_eq!(rules.decide(s(11), &view), Order::Stop);
+    // With the target it goes on for ever.
+    let mut observed_no_more = having_read(&["beta"], synchronized("beta"));
+    for second in 1..100 {
+        assert_ne!(observed_no_more.decide(s(second), &sees(&[good("beta")])), Order::Stop);
+        observed_no_more.answered(s(second), Answer::Nothing);
+    }
+}
+
+#[test]
+fn arbiter_that_does_not_decide_yet_gets_a_report_and_nothing_is_given_up() {
+    let mut rules = alpha(&["beta", "gamma"], true);
+    assert_eq!(rules.decide(s(0), &sees(&[])), Order::Ask(Ask::Read { follows: None }));
+    rules.answered(s(0), Answer::Is { kept: None, votes: false });
+    let view = sees(&[late("beta"), late("gamma")]);
+    let asked = asks(&mut rules, 0, &view);
+    assert_eq!((asked.record.standing, asked.gives_up), (synchronized("beta"), vec![]));
+    assert_eq!(asked.required, ["beta", "gamma"]);
+    rules.answered(s(0), replaced("v1"));
+    assert_eq!(rules.required(), &set(&["beta", "gamma"]));
+}
+
+#[test]
+fn nobody_may_take_over_while_the_roles_change_by_command() {
+    let mut rules = having_read(&["beta"], synchronized("beta"));
+    let suspended = View { suspended: true, ..sees(&[good("beta")]) };
+    assert_eq!(asks(&mut rules, 1, &suspended).record.standing, Standing::Unsynchronized);
+    assert!(!rules.is_alone());
+    rules.answered(s(1), replaced("v2"));
+    assert_eq!(rules.decide(s(1), &suspended), Order::Require(set(&[])));
+    rules.requires(set(&[]));
+    assert!(rules.is_alone());
+}
+
+// The target.
+
+fn beta_sees(heard: u64) -> target::View {
+    target::View {
+        incarnation: incarnation(1),
+        heard: s(heard),
+        end: Scn(100),
+        is_able: true,
+        is_ordered: false,
+    }
+}
+
+/// `beta`, which has read this record at the start and at every second since.
+fn beta(standing: Standing, until: u64) -> TargetRules {
+    let mut rules = TargetRules::new("beta", SETTINGS, s(0));
+    for second in 0..=until {
+        if let target::Order::Ask(Ask::Read { follows }) = rules.decide(s(second), &beta_sees(second)) {
+            assert_eq!(follows, Some(incarnation(1)));
+            rules.answered(s(second), is(standing.clone(), "v1"));
+        }
+    }
+    rules
+}
+
+#[test]
+fn target_takes_over_when_primary_is_silent_to_it_and_to_the_arbiter() {
+    let mut rules = beta(synchronized("beta"), 9);
+    assert_eq!(rules.takes_over(s(9), &beta_sees(0)), Err(NotNow::PrimaryHeard), "for 9 s to the arbiter");
+    assert_eq!(rules.takes_over(s(12), &beta_sees(3)), Err(NotNow::PrimaryHeard), "for 9 s to itself");
+    let target::Order::Ask(Ask::Replace(asked)) = rules.decide(s(13), &beta_sees(3)) else { panic!() };
+    assert_eq!(asked.record.standing, Standing::FailedOver { by: "beta".into() });
+    assert_eq!(asked.expected, Some(Version("v1".into())));
+    rules.answered(s(13), replaced("v2"));
+    assert_eq!(rules.decide(s(13), &beta_sees(3)), target::Order::TakeOver);
+}
+
+#[test]
+fn report_of_the_primary_to_the_arbiter_begins_the_threshold_again() {
+    let mut rules = beta(synchronized("beta"), 9);
+    rules.decide(s(10), &beta_sees(9));
+    rules.answered(s(10), is(synchronized("beta"), "v2"));
+    assert_eq!(rules.takes_over(s(19), &beta_sees(0)), Err(NotNow::PrimaryHeard));
+    assert!(rules.takes_over(s(20), &beta_sees(0)).is_ok());
+}
+
+#[test]
+fn observer_override_does_not_ask_whether_the_target_hears_the_primary() {
+    let mut rules = beta(synchronized("beta"), 9);
+    rules.set_settings(Settings { observer_override: true, ..SETTINGS });
+    assert!(rules.takes_over(s(10), &beta_sees(10)).is_ok());
+}
+
+#[test]
+fn only_the_target_of_this_incarnation_that_has_everything_takes_over() {
+    for standing in
+        [Standing::Unsynchronized, synchronized("gamma"), Standing::FailedOver { by: "gamma".into() }]
+    {
+        let rules = beta(standing, 9);
+        assert_eq!(rules.takes_over(s(30), &beta_sees(0)), Err(NotNow::NotTarget));
+    }
+    let rules = beta(synchronized("beta"), 9);
+    let view = beta_sees(0);
+    let other = target::View { incarnation: incarnation(2), ..view.clone() };
+    assert_eq!(rules.takes_over(s(30), &other), Err(NotNow::NotTarget));
+    let lacking = target::View { end: Scn(99), ..view.clone() };
+    assert_eq!(rules.takes_over(s(30), &lacking), Err(NotNow::LacksRedo { acknowledged: Scn(100) }));
+    let unable = target::View { is_able: false, ..view };
+    assert_eq!(rules.takes_over(s(30), &unable), Err(NotNow::NotAble));
+}
+
+#[test]
+fn order_of_an_operator_counts_at_once_for_the_target_and_else_only_for_a_silent_primary_that_was_alone() {
+    let ordered = target::View { is_ordered: true, ..beta_sees(9) };
+    assert!(beta(synchronized("beta"), 9).takes_over(s(9), &ordered).is_ok());
+    let alone = beta(Standing::Unsynchronized, 9);
+    assert_eq!(alone.takes_over(s(9), &ordered), Err(NotNow::PrimaryHeard));
+    assert!(alone.takes_over(s(10), &ordered).is_ok());
+    for other in [synchronized("gamma"), Standing::FailedOver { by: "gamma".into() }] {
+        assert_eq!(beta(other, 9).takes_over(s(30), &ordered), Err(NotNow::NotTarget));
+    }
+}
+
+// The observer.
+
+fn write(
+    register: &mut Register,
+    from: &str,
+    standing: Standing,
+    required: &[&str],
+    gives_up: &[&str],
+) -> Answer {
+    let Answer::Is { kept, .. } = register.answer(from, &Ask::Read { follows: None }).answer else {
+        panic!()
+    };
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let replace = Replace {
+        expected: kept.map(|kept| kept.version),
+        record: record(standing),
+        required: names(required),
+        gives_up: names(gives_up),
+    };
+    register.answer(from, &Ask::Replace(replace)).answer
+}
+
+fn is_carried_out(answer: &Answer) -> bool {
+    matches!(answer, Answer::Replaced { .. })
+}
+
+fn follows(register: &mut Register, name: &str) {
+    register.answer(name, &Ask::Read { follows: Some(incarnation(1)) });
+}
+
+#[test]
+fn observer_decides_once_primary_and_all_that_it_needs_have_told_it_where_they_stand() {
+    let mut register = Register::new(1, Some(record(synchronized("gamma"))));
+    assert!(!register.votes());
+    assert!(!is_carried_out(&write(&mut register, "alpha", Standing::Unsynchronized, &["beta"], &["beta"])));
+    assert!(is_carried_out(&write(&mut register, "alpha", synchronized("beta"), &["beta", "gamma"], &[])));
+    follows(&mut register, "beta");
+    assert!(!register.votes(), "`gamma` may have been given the place before");
+    let over = Standing::FailedOver { by: "beta".into() };
+    assert!(!is_carried_out(&write(&mut register, "beta", over.clone(), &[], &[])));
+    follows(&mut register, "gamma");
+    // A read without a claim to follow forgets it.
+    follows(&mut register, "beta");
+    assert!(register.votes());
+    assert!(is_carried_out(&write(
+        &mut register,
+        "alpha",
+        synchronized("beta"),
+        &["beta", "gamma"],
+        &["gamma"]
+    )));
+}
+
+#[test]
+fn place_of_the_primary_is_given_once_and_only_to_a_candidate() {
+    let mut register = Register::new(1, None);
+    assert!(is_carried_out(&write(&mut register, "alpha", Standing::Unsynchronized, &[], &[])));
+    for (from, by) in [("delta", "delta"), ("beta", "gamma")] {
+        let over = Standing::FailedOver { by: by.into() };
+        assert!(!is_carried_out(&write(&mut register, from, over, &[], &[])), "{from} for {by}");
+    }
+    assert!(!is_carried_out(&write(&mut register, "delta", synchronized("delta"), &[], &[])));
+    let over = |by: &str| Standing::FailedOver { by: by.into() };
+    assert!(is_carried_out(&write(&mut register, "beta", over("beta"), &[], &[])));
+    assert!(!is_carried_out(&write(&mut register, "gamma", over("gamma"), &[], &[])));
+    assert!(!is_carried_out(&write(&mut register, "alpha", synchronized("beta"), &["beta"], &[])));
+}
+
+#[test]
+fn record_is_replaced_only_by_whoever_knows_its_version() {
+    let mut register = Register::new(1, None);
+    write(&mut register, "alpha", Standing::Unsynchronized, &[], &[]);
+    for expected in [None, Some(Version("0000000000000001-0".into()))] {
+        let replace =
+            Replace { expected, record: record(synchronized("beta")), required: vec![], gives_up: vec![] };
+        assert!(!is_carried_out(&register.answer("alpha", &Ask::Replace(replace)).answer));
+    }
+    assert_eq!(register.record().unwrap().standing, Standing::Unsynchronized);
+}
+
+#[test]
+fn reports_that_change_nothing_are_not_stored() {
+    let mut register = Register::new(1, None);
+    let mut stores = |standing: Standing| {
+        let Answer::Is { kept, .. } = register.answer("alpha", &Ask::Read { follows: None }).answer else {
+            panic!()
+        };
+        let replace = Replace {
+            expected: kept.map(|kept| kept.version),
+            record: record(standing),
+            required: vec![],
+            gives_up: vec![],
+        };
+        register.answer("alpha", &Ask::Replace(replace)).store
+    };
+    assert!(stores(Standing::Unsynchronized));
+    assert!(!stores(Standing::Unsynchronized));
+    assert!(stores(synchronized("beta")));
+}
