@@ -39,7 +39,7 @@ pub enum Answer {
         /// Whether this arbiter decides. An observer that has just started does not: see [`crate::register`].
         votes: bool,
     },
-    /// The arbiter did not answer, or said that it failed. Whether it has carried out the request is unknown, and it may
+    /// The arbiter did not answer, or reported that it failed. Whether it has carried out the request is unknown, and it may
     /// still do so while the version is the expected one.
     Nothing,
 }

@@ -1,7 +1,7 @@
 //! The primary's side: which standbys each commit must reach before it returns.
 //!
 //! The primary keeps a set of members, durably, and acknowledges nothing that one of them lacks. The set is never smaller
-//! than what the arbiter may believe:
+//! than what the arbiter may assume:
 //! - before the primary asks that a target may take over, the target is in the set;
 //! - a member leaves the set only when the arbiter has replaced its record with one that does not name it. From then on
 //!   no earlier request can be carried out any more: its version is gone.
@@ -12,7 +12,7 @@
 //! it is in the set. What an earlier process of this primary has acknowledged is not known: all redo that was there when
 //! it opened counts.
 //!
-//! A primary that needs nobody acknowledges nothing after a start before the arbiter has confirmed its place: an operator
+//! A primary that needs no member acknowledges nothing after a start before the arbiter has confirmed its place: an operator
 //! may have failed over meanwhile. And it acknowledges nothing any more once the record says so.
 
 use crate::Settings;
@@ -44,7 +44,7 @@ pub struct View {
     pub eligible: Vec<String>,
     /// All redo before it has been acknowledged to applications by this process.
     pub acknowledged: Scn,
-    /// An operator changes the roles, or fast-start failover is being disabled: nobody may take over.
+    /// An operator changes the roles, or fast-start failover is being disabled: no member may take over.
     pub suspended: bool,
 }
 
@@ -153,7 +153,7 @@ impl PrimaryRules {
         self.observed
     }
 
-    /// Whether the arbiter says that nobody may take over from this primary.
+    /// Whether the arbiter says that no member may take over from this primary.
     pub fn is_alone(&self) -> bool {
         self.required.is_empty()
             && self.mine().is_some_and(|record| record.standing == Standing::Unsynchronized)

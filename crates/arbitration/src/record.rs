@@ -14,7 +14,7 @@ pub struct Incarnation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "standing")]
 pub enum Standing {
-    /// The primary acknowledges without a target; nobody may take over.
+    /// The primary acknowledges without a target; no member may take over.
     Unsynchronized,
     /// The primary acknowledges only what the target has. The target may take over.
     Synchronized { target: String },

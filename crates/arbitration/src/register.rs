@@ -2,7 +2,7 @@
 //!
 //! A file may be lost, or come back older from a backup of the machine. So an observer trusts its file only as far as
 //! others confirm it. After a start it decides nothing until the primary has reported, and every member that the primary
-//! needs has said that it follows that primary: only they can have been given the primary's place before.
+//! needs has reported that it follows that primary: only they can have been given the primary's place before.
 
 use crate::arbiter::{Answer, Ask, Replace};
 use crate::record::{Incarnation, Kept, Record, Standing, Version};
@@ -75,7 +75,7 @@ impl Register {
         may_decide && *expected == self.version() && self.may_write(from, record)
     }
 
-    /// A primary writes about itself, a target about its own takeover. Whoever takes the primary's place is on the list
+    /// A primary writes about itself, a target about its own takeover. A member that takes the primary's place is on the list
     /// that the primary left, and an incarnation never goes back.
     fn may_write(&self, from: &str, new: &Record) -> bool {
         let writes_itself = match &new.standing {
@@ -85,9 +85,9 @@ impl Register {
         let Some(old) = &self.record else { return writes_itself };
         let may_replace = old.primary == from || old.candidates.iter().any(|name| name == from);
         let is_given = matches!(old.standing, Standing::FailedOver { .. });
-        let goes_on = new.incarnation == old.incarnation && new.primary == old.primary && !is_given
+        let continues = new.incarnation == old.incarnation && new.primary == old.primary && !is_given
             || new.incarnation.number > old.incarnation.number;
-        writes_itself && may_replace && goes_on
+        writes_itself && may_replace && continues
     }
 
     fn replace(&mut self, replace: &Replace) -> Answered {

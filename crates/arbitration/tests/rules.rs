@@ -196,7 +196,7 @@ fn primary_without_target_and_arbiter_stops_after_the_threshold() {
     assert!(!matches!(rules.decide(s(10), &view), Order::Stop));
     rules.answered(s(10), Answer::Nothing);
     assert_eq!(rules.decide(s(11), &view), Order::Stop);
-    // With the target it goes on for ever.
+    // With the target it continues for ever.
     let mut observed_no_more = having_read(&["beta"], synchronized("beta"));
     for second in 1..100 {
         assert_ne!(observed_no_more.decide(s(second), &sees(&[good("beta")])), Order::Stop);
@@ -218,7 +218,7 @@ fn arbiter_that_does_not_decide_yet_gets_a_report_and_nothing_is_given_up() {
 }
 
 #[test]
-fn nobody_may_take_over_while_the_roles_change_by_command() {
+fn no_member_may_take_over_while_the_roles_change_by_command() {
     let mut rules = having_read(&["beta"], synchronized("beta"));
     let suspended = View { suspended: true, ..sees(&[good("beta")]) };
     assert_eq!(asks(&mut rules, 1, &suspended).record.standing, Standing::Unsynchronized);
@@ -380,7 +380,7 @@ fn place_of_the_primary_is_given_once_and_only_to_a_candidate() {
 }
 
 #[test]
-fn record_is_replaced_only_by_whoever_knows_its_version() {
+fn record_is_replaced_only_by_a_member_that_knows_its_version() {
     let mut register = Register::new(1, None);
     write(&mut register, "alpha", Standing::Unsynchronized, &[], &[]);
     for expected in [None, Some(Version("0000000000000001-0".into()))] {

@@ -32,7 +32,7 @@ impl ObserverFile {
         self.path.exists()
     }
 
-    /// Reads the record. The inner `None`: there is no usable one. It is safe to go on without: an observer that has
+    /// Reads the record. The inner `None`: there is no usable one. It is safe to continue without: an observer that has
     /// forgotten decides nothing until the members have confirmed where they stand.
     ///
     /// # Errors

@@ -36,6 +36,23 @@ pub fn create(
     from: &str,
     token: Option<&Token>,
 ) -> Result<Vec<String>, InstanceError> {
+    let existed = directory.exists();
+    let created = create_in(directory, config, from, token);
+    // A token works once: what has got its certificate is kept for another attempt.
+    let has_certificate =
+        Paths::new(directory, config).is_ok_and(|paths| keeper_of(config, &paths).has_identity());
+    if created.is_err() && !existed && !has_certificate {
+        let _ = std::fs::remove_dir_all(directory);
+    }
+    created
+}
+
+fn create_in(
+    directory: &Path,
+    config: &Config,
+    from: &str,
+    token: Option<&Token>,
+) -> Result<Vec<String>, InstanceError> {
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(modes::PRIVATE_DIRECTORY)
@@ -94,7 +111,7 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
     let file = ObserverFile::new(Arc::new(DirectDisk), &paths.directory);
     let record = file.load()?.unwrap_or_else(|| {
         alert.say(
-            "the record is damaged: this observer goes on without, and decides when the members have told it",
+            "the record is damaged: this observer continues without, and decides when the members have told it",
         );
         None
     });
@@ -125,7 +142,7 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
     notify_service_manager("READY=1");
     loop {
         match wait_for_signal_within(&signals, RENEWAL) {
-            None => keeper.renew_when_due().into_iter().for_each(|said| alert.say(said)),
+            None => keeper.renew_when_due().into_iter().for_each(|text| alert.say(text)),
             Some(libc::SIGHUP) => {
                 alert.say("SIGHUP: the alert log is opened again for every line; the observer continues")
             }

@@ -21,7 +21,7 @@ const HEARD_MAX: usize = 64;
 
 pub struct ObserverService {
     name: String,
-    /// Plain TCP: nobody is listed.
+    /// Plain TCP: no member is listed.
     is_insecure: bool,
     keeper: Arc<Keeper>,
     alert: AlertLog,
@@ -93,8 +93,10 @@ impl ObserverService {
         }
         if next.votes() != register.votes() {
             self.alert.say(match next.votes() {
-                true => "this observer decides: primary and target have said where they stand",
-                false => "this observer decides nothing until primary and target have said where they stand",
+                true => "this observer decides: primary and target have reported where they stand",
+                false => {
+                    "this observer decides nothing until primary and target have reported where they stand"
+                }
             });
         }
         *register = next;
@@ -118,7 +120,7 @@ impl ObserverService {
 /// Returns the line for the alert log.
 fn in_words(primary: &str, standing: &Standing) -> String {
     match standing {
-        Standing::Unsynchronized => format!("`{primary}` acknowledges alone: nobody may take over"),
+        Standing::Unsynchronized => format!("`{primary}` acknowledges alone: no member may take over"),
         Standing::Synchronized { target } => {
             format!("`{target}` may take over from `{primary}`, which acknowledges only what `{target}` has")
         }

@@ -4,7 +4,7 @@
 //! Hosts crash, freeze and come back; links are cut one way or both ways and deliver late; clocks run at different rates;
 //! an observer forgets, or comes back with an older file; a store loses its answers. Checked at every event:
 //! - a commit that was acknowledged is in the redo of every member that becomes primary later, and of the last primary;
-//! - nobody acknowledges once a member has begun a newer incarnation;
+//! - no member acknowledges once a member has begun a newer incarnation;
 //!
 //! and at the end, when everything is connected again: there is a primary, it acknowledges, and all follow it.
 

@@ -390,12 +390,12 @@ impl World {
         }
         match self.members[index].state {
             State::Down => Ok(()),
-            State::Primary(_) => self.primary_goes_on(index),
-            State::Standby(_) => self.standby_goes_on(index),
+            State::Primary(_) => self.step_primary(index),
+            State::Standby(_) => self.step_standby(index),
         }
     }
 
-    fn primary_goes_on(&mut self, index: usize) -> Result<(), String> {
+    fn step_primary(&mut self, index: usize) -> Result<(), String> {
         let now = self.now;
         let member = &mut self.members[index];
         member.disk.durable = member.disk.redo.len();
@@ -459,7 +459,7 @@ impl World {
         Ok(())
     }
 
-    fn standby_goes_on(&mut self, index: usize) -> Result<(), String> {
+    fn step_standby(&mut self, index: usize) -> Result<(), String> {
         let member = &mut self.members[index];
         let clock = member.clock(self.now);
         let State::Standby(standby) = &member.state else { return Ok(()) };

@@ -158,7 +158,7 @@ pub fn observer(state: &serde_json::Value) -> String {
     } else {
         let standing = match record["standing"].as_str() {
             Some("synchronized") => format!("`{}` may take over", text(&record["target"])),
-            Some("unsynchronized") => "nobody may take over".into(),
+            Some("unsynchronized") => "no member may take over".into(),
             Some("failed_over") => format!("`{}` takes over, or has", text(&record["by"])),
             _ => "(unknown)".into(),
         };

@@ -26,7 +26,7 @@ pub struct FastStartFailoverConfig {
     pub threshold_s: u64,
     /// Time between two looks at the observer, milliseconds, 100 to 60,000 (ObserverPingInterval).
     pub ping_interval_ms: u64,
-    /// With this many looks in vain the target takes over, whatever the threshold: 10 to 1000 (ObserverPingRetry). 0: the
+    /// With this many looks without success the target takes over, whatever the threshold: 10 to 1000 (ObserverPingRetry). 0: the
     /// threshold counts.
     pub ping_retry: u64,
     /// Whether the observer's view suffices: the target takes over although it still hears the primary

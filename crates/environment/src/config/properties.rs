@@ -241,7 +241,7 @@ pub static OF_THE_CONFIGURATION: [Property<RoleChangeConfig>; 9] = [
     Property {
         name: "ObserverPingRetry",
         values: "10 to 1000, or 0",
-        meaning: "with this many looks in vain the target takes over, whatever the threshold; 0: the threshold counts",
+        meaning: "with this many looks without success the target takes over, whatever the threshold; 0: the threshold counts",
         show: |of| of.fast_start_failover.ping_retry.to_string(),
         set: |of, value| number(value, &mut of.fast_start_failover.ping_retry),
     },

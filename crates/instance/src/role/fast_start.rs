@@ -8,20 +8,18 @@
 mod at_primary;
 mod at_standby;
 mod observer_link;
+pub(crate) mod state;
 
 use self::at_primary::AtPrimary;
 use self::at_standby::AtStandby;
+use self::state::{Ordered, Shown, Suspended, incarnation_of};
 use crate::role::running::{Mode, Running, RunningPrimary};
-use standfast_arbitration::record::Incarnation;
-use standfast_documents::status::FastStartFailover;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::fast_start_failover_config::{FastStartFailoverConfig, FastStartMode};
-use standfast_environment::state::control::Control;
 use standfast_instruments::Cause;
 use standfast_transport::fetch_status;
 use standfast_transport::protection::ProtectionMode;
 use std::collections::BTreeSet;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a member looks whether there is something to do; the shortest ping interval is twice this.
@@ -33,85 +31,6 @@ const STOP: Duration = Duration::from_secs(3);
 
 const OBSERVER: &str = "`standfast observer create` on a third host, then `standfast dg edit configuration set property \
                         FastStartFailoverObserver = NAME@HOST:PORT`";
-
-/// What commands order, and what the thread shows them.
-#[derive(Default)]
-pub(crate) struct FastStart {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    /// Commands during which nobody may take over.
-    suspended: usize,
-    /// This process found itself a primary and was not promoted; the first primary of its thread.
-    has_started: bool,
-    /// An operator fails over to this standby.
-    is_ordered: bool,
-    shown: Shown,
-}
-
-/// What the thread has found out.
-#[derive(Clone, Default)]
-struct Shown {
-    document: Option<FastStartFailover>,
-    /// A primary: the observer has confirmed that nobody may take over.
-    is_alone: bool,
-    /// A standby: the observer has given it the primary's place.
-    has_the_place: bool,
-}
-
-/// While it exists nobody may take over from this primary.
-pub(crate) struct Suspended<'a>(&'a FastStart);
-
-impl Drop for Suspended<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.suspended -= 1;
-        state.shown.is_alone = false;
-    }
-}
-
-/// While it exists this standby asks for the primary's place.
-struct Ordered<'a>(&'a FastStart);
-
-impl Drop for Ordered<'_> {
-    fn drop(&mut self) {
-        self.0.state().is_ordered = false;
-    }
-}
-
-impl FastStart {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn show(&self, shown: Shown) {
-        self.state().shown = shown;
-        self.changed.notify_all();
-    }
-
-    /// Waits until the thread shows what is wanted. False: it does not in time.
-    fn await_shown(&self, limit: Duration, is_it: impl Fn(&Shown) -> bool) -> bool {
-        let until = Instant::now() + limit;
-        let mut state = self.state();
-        while !is_it(&state.shown) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
-    }
-
-    /// As it is shown by the status; `None`: fast-start failover is disabled.
-    pub(crate) fn document(&self) -> Option<FastStartFailover> {
-        self.state().shown.document.clone()
-    }
-}
 
 impl Running {
     /// The settings that count here: at a primary its own, at a standby those that the primary has sent.
@@ -141,7 +60,7 @@ impl Running {
         }
     }
 
-    /// Before a clean stop of a primary: nobody is to take over from it. Waits a moment for the observer.
+    /// Before a clean stop of a primary: no member is to take over from it. Waits a moment for the observer.
     pub(crate) fn stop_unless_replaced(&self) {
         let fast_start = self.fast_start();
         let is_observed = fast_start.document().and_then(|document| document.observed) == Some(true);
@@ -151,25 +70,24 @@ impl Running {
         fast_start.state().suspended += 1;
         if !fast_start.await_shown(STOP, |shown| shown.is_alone) {
             self.environment.alert.say(
-                "the observer does not confirm that nobody takes over while this instance is stopped: the target may",
+                "the observer does not confirm that no member takes over while this instance is stopped: the target may",
             );
         }
     }
 
-    /// Makes sure that nobody takes over while a command changes the roles. Nothing to do when fast-start failover is
+    /// Makes sure that no member takes over while a command changes the roles. Nothing to do when fast-start failover is
     /// disabled.
     ///
     /// # Errors
     /// When the observer does not confirm it.
     pub(crate) fn suspend_fast_start(&self) -> Result<Suspended<'_>, InstanceError> {
         let fast_start = self.fast_start();
-        fast_start.state().suspended += 1;
-        let suspended = Suspended(fast_start);
+        let suspended = Suspended::begin(fast_start);
         if self.fast_start_config().is_enabled() && !fast_start.await_shown(ANSWER, |shown| shown.is_alone) {
             let error = fast_start.document().and_then(|shown| shown.observer_error).unwrap_or_default();
             let why = if error.is_empty() { String::new() } else { format!(": {error}") };
             return Err(InstanceError::refused(
-                format!("the observer does not confirm that nobody takes over meanwhile{why}"),
+                format!("the observer does not confirm that no member takes over meanwhile{why}"),
                 "bring the observer back; nothing has been changed",
             ));
         }
@@ -186,8 +104,7 @@ impl Running {
             return Ok(());
         }
         let fast_start = self.fast_start();
-        fast_start.state().is_ordered = true;
-        let _ordered = Ordered(fast_start);
+        let _ordered = Ordered::begin(fast_start);
         if fast_start.await_shown(ANSWER, |shown| shown.has_the_place) {
             return Ok(());
         }
@@ -206,14 +123,14 @@ impl Running {
     /// Enables or disables fast-start failover, durably, for all members.
     ///
     /// # Errors
-    /// When it cannot protect anything, or, to disable it, when the observer does not confirm that nobody may take over;
+    /// When it cannot protect anything, or, to disable it, when the observer does not confirm that no member may take over;
     /// `force` disables it nevertheless.
     pub(crate) fn set_fast_start(&self, mode: FastStartMode, force: bool) -> Result<(), InstanceError> {
         self.open_primary()?;
         if mode == FastStartMode::Enabled {
             self.can_be_enabled()?;
         }
-        // Before the settings say so: whoever reads the record later finds that nobody may take over.
+        // Before the settings say so: a member that reads the record later finds that no member may take over.
         let suspended = match self.suspend_fast_start() {
             Err(error) if !force => return Err(error),
             suspended => suspended.ok(),
@@ -290,17 +207,12 @@ impl Running {
     }
 }
 
-fn incarnation_of(control: &Control) -> Incarnation {
-    let incarnation = control.incarnation();
-    Incarnation { number: incarnation.number, id: incarnation.id }
-}
-
 /// The state of the thread.
 pub(crate) struct Look {
     begun: Instant,
     side: Side,
-    /// What the alert log has said last.
-    said: Option<String>,
+    /// What the alert log has reported last.
+    reported: Option<String>,
 }
 
 enum Side {
@@ -311,7 +223,7 @@ enum Side {
 
 impl Look {
     pub fn begin() -> Look {
-        Look { begun: Instant::now(), side: Side::Neither, said: None }
+        Look { begun: Instant::now(), side: Side::Neither, reported: None }
     }
 
     /// Does what is due. May wait for the observer, for at most two seconds.
@@ -379,9 +291,9 @@ impl Look {
             (true, false) => format!("{status}; the observer: {error}"),
             (false, false) => format!("{status}, `{target}` may take over; the observer: {error}"),
         };
-        if self.said.as_ref() != Some(&line) {
+        if self.reported.as_ref() != Some(&line) {
             running.environment.alert.say(format!("fast-start failover: {line}"));
-            self.said = Some(line);
+            self.reported = Some(line);
         }
     }
 }

@@ -16,7 +16,7 @@ use self::changeable::Changeable;
 use crate::role::create;
 use crate::role::failover;
 use crate::role::far_sync::{self, FarSync};
-use crate::role::fast_start::FastStart;
+use crate::role::fast_start::state::FastStart;
 use crate::role::history::SharedNotes;
 use crate::role::lag::EndSamples;
 use crate::role::serving::{Announced, HasFailed, Serving};

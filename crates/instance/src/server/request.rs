@@ -133,7 +133,7 @@ pub enum Request {
     /// Enable or disable fast-start failover.
     FastStart {
         enable: bool,
-        /// Disable it even if the observer does not confirm that nobody may take over.
+        /// Disable it even if the observer does not confirm that no member may take over.
         #[serde(default)]
         force: bool,
     },
@@ -192,7 +192,6 @@ impl Request {
             | Request::Verification
             | Request::ListDestinations
             | Request::Configuration
-            | Request::Observer
             | Request::ProtectionMode { mode: None } => ControlRight::Look,
             Request::Snapshot
             | Request::Stop
@@ -210,6 +209,7 @@ impl Request {
             | Request::Apply { .. }
             | Request::SetProperty { .. }
             | Request::FastStart { .. }
+            | Request::Observer
             | Request::ReadyToTakeOver { .. }
             | Request::SetDestination { .. }
             | Request::ClearDestination { .. }

@@ -1,4 +1,4 @@
-//! Fast-start failover: the target takes over by itself when primary and observer agree no longer, and nobody else does.
+//! Fast-start failover: the target takes over by itself when primary and observer agree no longer, and no other member does.
 
 use crate::security;
 use crate::support::{
@@ -51,7 +51,7 @@ impl Observer {
         command.args(["start", "-D"]).arg(&self.directory);
         self.process = Some(Process::start(command, &self.directory.join("output")).unwrap());
         await_condition("the observer is ready", TIMEOUT, || {
-            Ok(if ready.exists() { Ok(()) } else { Err(self.said()) })
+            Ok(if ready.exists() { Ok(()) } else { Err(self.reported()) })
         })
         .unwrap();
     }
@@ -60,7 +60,7 @@ impl Observer {
         self.process.take().unwrap().kill();
     }
 
-    fn said(&self) -> String {
+    fn alerts(&self) -> String {
         std::fs::read_to_string(self.directory.join("alert.log")).unwrap_or_default()
     }
 
@@ -179,11 +179,11 @@ fn primary_that_loses_its_target_continues_with_the_observer_and_the_target_stay
     application.run(INSERT);
     await_fast_start(&family.south, "UNSYNCHRONIZED");
     application.run(INSERT);
-    assert!(family.observer.said().contains("`south` acknowledges alone"), "{}", family.observer.said());
+    assert!(family.observer.alerts().contains("`south` acknowledges alone"), "{}", family.observer.alerts());
     family.south.kill();
     start(&mut family.north);
     await_alert(&family.north, "fast-start failover: UNSYNCHRONIZED");
-    // The observer gives nobody the place of a primary that acknowledges alone; an operator may decide otherwise.
+    // The observer gives no member the place of a primary that acknowledges alone; an operator may decide otherwise.
     assert_eq!(family.north.status().unwrap().json()["role"], "standby");
     start(&mut family.south);
     await_fast_start(&family.south, "SYNCHRONIZED");
@@ -241,11 +241,11 @@ fn primary_that_was_alone_acknowledges_nothing_after_a_start_before_the_observer
 }
 
 #[test]
-fn nobody_takes_over_from_a_primary_that_is_stopped_on_purpose() {
+fn no_member_takes_over_from_a_primary_that_is_stopped_on_purpose() {
     let place = Place::new("fast-start-clean-stop");
     let mut family = Family::begin(&place);
     must(&family.south, &["stop"]);
-    assert!(family.observer.said().ends_with("`south` acknowledges alone: nobody may take over\n"));
+    assert!(family.observer.alerts().ends_with("`south` acknowledges alone: no member may take over\n"));
     await_fast_start(&family.north, "UNSYNCHRONIZED");
     start(&mut family.south);
     await_fast_start(&family.south, "SYNCHRONIZED");
@@ -266,7 +266,7 @@ fn primary_without_target_and_observer_acknowledges_nothing_and_stops() {
     assert!(!matches!(application.answer(), Answer::Rows(_)));
     let ended = family.south.take_process().unwrap().wait_for_end(TIMEOUT).unwrap();
     assert_eq!(ended.code(), Some(3));
-    // Started again without the others it still waits for them; with the target it goes on.
+    // Started again without the others it still waits for them; with the target it continues.
     start(&mut family.south);
     start(&mut family.north);
     await_fast_start(&family.south, "PRIMARY UNOBSERVED");
@@ -276,7 +276,7 @@ fn primary_without_target_and_observer_acknowledges_nothing_and_stops() {
 }
 
 #[test]
-fn without_the_observer_commits_continue_and_nobody_takes_over_by_itself() {
+fn without_the_observer_commits_continue_and_no_member_takes_over_by_itself() {
     let place = Place::new("fast-start-unobserved");
     let mut family = Family::begin(&place);
     family.observer.kill();
@@ -304,7 +304,7 @@ fn observer_that_lost_its_file_decides_once_both_have_told_it() {
     let damaged = std::fs::read_to_string(&file).unwrap().replace("south", "north");
     std::fs::write(&file, damaged).unwrap();
     family.observer.again();
-    assert!(family.observer.said().contains("the record is damaged"), "{}", family.observer.said());
+    assert!(family.observer.alerts().contains("the record is damaged"), "{}", family.observer.alerts());
     await_condition("the observer decides", TIMEOUT, || {
         let shown = family.south.run(&["dg", "show", "observer"])?;
         Ok(if shown.code == 0 { Ok(()) } else { Err(shown.stdout) })
@@ -337,7 +337,11 @@ fn failover_by_command_takes_the_place_from_the_observer() {
     set(&family.south, "ObserverPingRetry", "1000");
     family.south.kill();
     must(&family.north, &["failover"]);
-    assert!(family.observer.said().contains("FAILOVER: `north` takes over"), "{}", family.observer.said());
+    assert!(
+        family.observer.alerts().contains("FAILOVER: `north` takes over"),
+        "{}",
+        family.observer.alerts()
+    );
     place.application(&family.copy()).run(INSERT);
 }
 
@@ -366,8 +370,8 @@ fn what_cannot_protect_is_refused_and_changes_nothing() {
     refuses(&north, &enable, 3, &["is not the primary", "`south`"]);
     let wrong = ["dg", "edit", "configuration", "set", "property", "FastStartFailoverObserver", "=", "tokyo"];
     refuses(&south, &wrong, 2, &["NAME@HOST:PORT"]);
-    let nobody = format!("tokyo@{}", free_address().unwrap());
-    set(&south, "FastStartFailoverObserver", &nobody);
+    let unused = format!("tokyo@{}", free_address().unwrap());
+    set(&south, "FastStartFailoverObserver", &unused);
     refuses(&south, &enable, 3, &["does not answer", "standfast start"]);
     refuses(&south, &["dg", "show", "observer"], 3, &["does not answer"]);
     set(&south, "FastStartFailoverObserver", &format!("north@{}", north.address));
@@ -375,6 +379,11 @@ fn what_cannot_protect_is_refused_and_changes_nothing() {
     let observer = Observer::start(&place, &south, &[INSECURE]);
     let again = create(&place, &observer.directory, &south.address, &observer.address, &[INSECURE]);
     assert_eq!(again.status.code(), Some(5), "{}", String::from_utf8_lossy(&again.stderr));
+    let nowhere = place.path("nowhere");
+    let without_token = create(&place, &nowhere, &south.address, &observer.address, &[]);
+    assert_eq!(without_token.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&without_token.stderr).contains("--status-only"));
+    assert!(!nowhere.exists(), "nothing stays behind");
     let west = place.instance("west");
     let there = create(&place, &west.directory, &south.address, &observer.address, &[INSECURE]);
     assert_eq!(there.status.code(), Some(3), "{}", String::from_utf8_lossy(&there.stderr));

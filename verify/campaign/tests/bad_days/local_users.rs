@@ -123,6 +123,8 @@ pub fn administering() -> Vec<Value> {
         json!({ "op": "switchover", "to": "oslo", "drain_s": 1 }),
         json!({ "op": "set-property", "member": null, "property": "DrainTimeout", "value": "1" }),
         json!({ "op": "ready-to-take-over", "name": "oslo" }),
+        json!({ "op": "fast-start", "enable": false, "force": true }),
+        json!({ "op": "observer" }),
         json!({ "op": "stop" }),
     ]
 }

@@ -1,7 +1,7 @@
 //! The primary's side.
 
-use super::Shown;
 use super::observer_link::ObserverLink;
+use super::state::Shown;
 use crate::role::running::{Running, RunningPrimary};
 use standfast_arbitration::arbiter::Arbiter;
 use standfast_arbitration::primary::{Candidate, Observed, Order, PrimaryRules, View};
@@ -39,7 +39,7 @@ pub(super) fn candidates_of(running: &Running, config: &FastStartFailoverConfig)
     eligible
 }
 
-/// The members that redo is shipped to and that may become primary. Over plain TCP nobody is listed, and all may.
+/// The members that redo is shipped to and that may become primary. Over plain TCP no member is listed, and all may.
 fn eligible_of(running: &Running) -> Vec<DestinationConfig> {
     let Ok(members) = running.environment.keeper.members() else { return Vec::new() };
     let may = |name: &str| members.listed_rights(name).is_none_or(|rights| rights.has(Right::Candidate));

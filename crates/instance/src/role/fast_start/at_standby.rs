@@ -2,7 +2,7 @@
 
 use super::at_primary::described;
 use super::observer_link::ObserverLink;
-use super::{Shown, incarnation_of};
+use super::state::{Shown, incarnation_of};
 use crate::role::running::{Mode, Running};
 use standfast_arbitration::arbiter::Arbiter;
 use standfast_arbitration::target::{NotNow, Order, TargetRules, View};

@@ -1,0 +1,105 @@
+//! What commands and the thread of fast-start failover tell each other.
+
+use standfast_arbitration::record::Incarnation;
+use standfast_documents::status::FastStartFailover;
+use standfast_environment::state::control::Control;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What commands order, and what the thread shows them.
+#[derive(Default)]
+pub(crate) struct FastStart {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// Commands during which no member may take over.
+    pub suspended: usize,
+    /// This process found itself a primary and was not promoted; the first primary of its thread.
+    pub has_started: bool,
+    /// An operator fails over to this standby.
+    pub is_ordered: bool,
+    shown: Shown,
+}
+
+/// What the thread has found out.
+#[derive(Clone, Default)]
+pub(super) struct Shown {
+    pub document: Option<FastStartFailover>,
+    /// A primary: the observer has confirmed that no member may take over.
+    pub is_alone: bool,
+    /// A standby: the observer has given it the primary's place.
+    pub has_the_place: bool,
+}
+
+/// While it exists no member may take over from this primary.
+pub(crate) struct Suspended<'a>(&'a FastStart);
+
+impl<'a> Suspended<'a> {
+    pub(super) fn begin(fast_start: &'a FastStart) -> Suspended<'a> {
+        fast_start.state().suspended += 1;
+        Suspended(fast_start)
+    }
+}
+
+impl Drop for Suspended<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.suspended -= 1;
+        state.shown.is_alone = false;
+    }
+}
+
+/// While it exists this standby asks for the primary's place.
+pub(super) struct Ordered<'a>(&'a FastStart);
+
+impl<'a> Ordered<'a> {
+    pub fn begin(fast_start: &'a FastStart) -> Ordered<'a> {
+        fast_start.state().is_ordered = true;
+        Ordered(fast_start)
+    }
+}
+
+impl Drop for Ordered<'_> {
+    fn drop(&mut self) {
+        self.0.state().is_ordered = false;
+    }
+}
+
+impl FastStart {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn show(&self, shown: Shown) {
+        self.state().shown = shown;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the thread shows what is wanted. False: it does not in time.
+    pub(super) fn await_shown(&self, limit: Duration, is_it: impl Fn(&Shown) -> bool) -> bool {
+        let until = Instant::now() + limit;
+        let mut state = self.state();
+        while !is_it(&state.shown) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// As it is shown by the status; `None`: fast-start failover is disabled.
+    pub(crate) fn document(&self) -> Option<FastStartFailover> {
+        self.state().shown.document.clone()
+    }
+}
+
+pub(super) fn incarnation_of(control: &Control) -> Incarnation {
+    let incarnation = control.incarnation();
+    Incarnation { number: incarnation.number, id: incarnation.id }
+}
