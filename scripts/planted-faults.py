@@ -85,7 +85,7 @@ FAULTS = [
         "observer trusts its file",
         ARBITRATION + "register.rs",
         "let (Some(record), Some(required)) = (&self.record, &self.required) else { return false };",
-        "let (Some(record), Some(required)) = (&self.record, &Some(Vec::new())) else { return false };",
+        "let (Some(record), Some(required)) = (&self.record, &Some(Vec::<String>::new())) else { return false };",
     ),
     (
         "place of the primary given twice",

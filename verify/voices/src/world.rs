@@ -52,7 +52,7 @@ enum Message {
 
 enum Event {
     Tick(usize),
-    Arrives { to: usize, from: usize, life: u64, message: Message },
+    Arrives { to: usize, from: usize, life: u64, message: Box<Message> },
     Fault,
     Starts(usize),
     ArbiterStarts { forgets: bool },
@@ -201,7 +201,7 @@ impl World {
                 }
                 self.tick(index)
             }
-            Event::Arrives { to, from, life, message } => self.arrives(to, from, life, message),
+            Event::Arrives { to, from, life, message } => self.arrives(to, from, life, *message),
             Event::Fault => {
                 if self.now < FAULTS_UNTIL {
                     self.fault();
@@ -249,7 +249,7 @@ impl World {
         self.last[from][to] = at;
         let life = self.life(to);
         let after = at - self.now;
-        self.schedule(after, Event::Arrives { to, from, life, message });
+        self.schedule(after, Event::Arrives { to, from, life, message: Box::new(message) });
     }
 
     fn arrives(&mut self, to: usize, from: usize, life: u64, message: Message) -> Result<(), String> {
@@ -273,7 +273,7 @@ impl World {
         }
         if self.members[to].frozen_until > self.now {
             let after = self.members[to].frozen_until - self.now;
-            self.schedule(after, Event::Arrives { to, from, life, message });
+            self.schedule(after, Event::Arrives { to, from, life, message: Box::new(message) });
             return Ok(());
         }
         match message {

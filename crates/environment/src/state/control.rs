@@ -496,6 +496,7 @@ mod tests {
             },
             protection_mode: ProtectionMode::MaximumProtection,
             synchronised: Some(["oslo".to_owned()].into()),
+            required: ["oslo".to_owned()].into(),
             gap: None,
             lost: None,
             reinstating: None,

@@ -51,7 +51,7 @@ impl Observer {
         command.args(["start", "-D"]).arg(&self.directory);
         self.process = Some(Process::start(command, &self.directory.join("output")).unwrap());
         await_condition("the observer is ready", TIMEOUT, || {
-            Ok(if ready.exists() { Ok(()) } else { Err(self.reported()) })
+            Ok(if ready.exists() { Ok(()) } else { Err(self.alerts()) })
         })
         .unwrap();
     }
