@@ -54,14 +54,14 @@ FAULTS = [
     (
         "arbiter asked before the target is required",
         ARBITRATION + "primary.rs",
-        "if let Some(target) = standing.target().filter(|target| !self.required.contains(*target)) {",
-        "if let Some(target) = standing.target().filter(|target| target.is_empty()) {",
+        "match standing.target().filter(|target| !self.required.has(target)) {",
+        "match standing.target().filter(|target| target.is_empty()) {",
     ),
     (
         "target let go before the arbiter has agreed",
         ARBITRATION + "primary.rs",
         "            Answer::Nothing => {\n                self.is_known = false;",
-        "            Answer::Nothing => {\n                self.permitted = Some(BTreeSet::new());\n                self.is_known = false;",
+        "            Answer::Nothing => {\n                self.permitted = Some(Required::default());\n                self.is_known = false;",
     ),
     (
         "target that lacks what was acknowledged",
@@ -72,8 +72,8 @@ FAULTS = [
     (
         "started primary trusts its own place",
         ARBITRATION + "primary.rs",
-        "is_confirmed: !has_started || !required.is_empty(),",
-        "is_confirmed: !has_started || required.len() < 99,",
+        "is_confirmed: !has_started || required.is_named && !required.members.is_empty(),",
+        "is_confirmed: !has_started || required.members.len() < 99,",
     ),
     (
         "record replaced by whoever asks",
@@ -100,10 +100,16 @@ FAULTS = [
         "by_me && record.incarnation.number <= view.incarnation.number",
     ),
     (
-        "same content under one version",
+        "member that the record may not name any more stands for it",
         ARBITRATION + "primary.rs",
-        "serial: kept.map_or(0, |kept| kept.record.serial) + 1,",
-        "serial: kept.map_or(0, |kept| kept.record.serial * 0) + 1,",
+        "return Order::Require(Required { is_named: false, ..self.required.clone() });",
+        "self.required.is_named = false;",
+    ),
+    (
+        "observer confirms what it may have forgotten",
+        ARBITRATION + "register.rs",
+        "if *confirms && !self.may_confirm(record) {",
+        "if *confirms && !self.may_confirm(record) && expected.is_some() && self.replaced > 1_000 {",
     ),
 ]
 

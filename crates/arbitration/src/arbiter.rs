@@ -25,6 +25,10 @@ pub struct Replace {
     /// Those of them that it needs no longer once this is carried out. With none, the request is a report: it permits the
     /// primary nothing new.
     pub gives_up: Vec<String>,
+    /// The primary asks for a confirmation of its place: it does not know whether another member was given it. Only an
+    /// arbiter that cannot have forgotten that confirms it.
+    #[serde(default)]
+    pub confirms: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,15 +12,38 @@
 //! it is in the set. What an earlier process of this primary has acknowledged is not known: all redo that was there when
 //! it opened counts.
 //!
-//! A primary that needs no member acknowledges nothing after a start before the arbiter has confirmed its place: an operator
-//! may have failed over meanwhile. And it acknowledges nothing any more once the record says so.
+//! After a start a primary acknowledges nothing before the arbiter has confirmed its place: an operator may have failed over
+//! meanwhile. Only a member that is named in the record stands for that: while it is, no other one can have been given the
+//! place, and each commit shows that this one has not taken it. And a primary acknowledges nothing any more once the record
+//! says that it is replaced.
 
 use crate::Settings;
 use crate::arbiter::{Answer, Ask, Replace};
 use crate::record::{Incarnation, Kept, Record, Standing};
+use serde::{Deserialize, Serialize};
 use standfast_types::Scn;
 use std::collections::BTreeSet;
 use std::time::Duration;
+
+/// The members without which no commit returns, as the primary keeps them durably.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Required {
+    pub members: BTreeSet<String>,
+    /// The arbiter has confirmed a record that names one of them as the target, and nothing has been asked since after which
+    /// it names none.
+    pub is_named: bool,
+}
+
+impl Required {
+    pub fn has(&self, name: &str) -> bool {
+        self.members.contains(name)
+    }
+
+    pub fn is_default(&self) -> bool {
+        *self == Required::default()
+    }
+}
 
 /// A standby that may become the target, as the primary sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +87,7 @@ pub enum Order {
     /// Nothing; call again after this time, or when something has changed.
     Wait(Duration),
     /// Make the set durable, put it in force, call [`PrimaryRules::requires`], and call `decide` again.
-    Require(BTreeSet<String>),
+    Require(Required),
     Ask(Ask),
     /// Stop the instance: it has had neither of the others for the threshold.
     Stop,
@@ -86,13 +109,14 @@ pub struct PrimaryRules {
     name: String,
     incarnation: Incarnation,
     settings: Settings,
-    required: BTreeSet<String>,
+    required: Required,
     /// Redo before it may have been acknowledged.
     acknowledged: Scn,
-    /// Whether its place is certain: it was promoted just now, needs a member, or the arbiter has confirmed it.
+    /// Whether its place is certain: it was promoted just now, the record names a member that it needs, or the arbiter has
+    /// confirmed it.
     is_confirmed: bool,
     /// The set that the arbiter's last answer permits.
-    permitted: Option<BTreeSet<String>>,
+    permitted: Option<Required>,
     kept: Option<Kept>,
     /// Whether the arbiter's record has been read since it last did not answer.
     is_known: bool,
@@ -109,7 +133,7 @@ impl PrimaryRules {
         name: &str,
         incarnation: Incarnation,
         settings: Settings,
-        required: BTreeSet<String>,
+        required: Required,
         end: Scn,
         has_started: bool,
     ) -> PrimaryRules {
@@ -118,7 +142,7 @@ impl PrimaryRules {
             incarnation,
             settings,
             acknowledged: end,
-            is_confirmed: !has_started || !required.is_empty(),
+            is_confirmed: !has_started || required.is_named && !required.members.is_empty(),
             required,
             permitted: None,
             kept: None,
@@ -135,7 +159,7 @@ impl PrimaryRules {
     }
 
     /// The members without which no commit returns.
-    pub fn required(&self) -> &BTreeSet<String> {
+    pub fn required(&self) -> &Required {
         &self.required
     }
 
@@ -145,7 +169,7 @@ impl PrimaryRules {
     }
 
     /// The set is durable and in force.
-    pub fn requires(&mut self, required: BTreeSet<String>) {
+    pub fn requires(&mut self, required: Required) {
         self.required = required;
     }
 
@@ -153,10 +177,12 @@ impl PrimaryRules {
         self.observed
     }
 
-    /// Whether the arbiter says that no member may take over from this primary.
-    pub fn is_alone(&self) -> bool {
-        self.required.is_empty()
-            && self.mine().is_some_and(|record| record.standing == Standing::Unsynchronized)
+    /// Whether the arbiter says that no member may take over from this primary, and knows who may be its successor.
+    pub fn is_alone(&self, view: &View) -> bool {
+        let is_it = |record: &Record| {
+            record.standing == Standing::Unsynchronized && record.candidates == view.eligible
+        };
+        self.required.members.is_empty() && self.mine().is_some_and(is_it)
     }
 
     /// The member that may take over, as the arbiter last confirmed.
@@ -193,22 +219,34 @@ impl PrimaryRules {
         if self.asked.is_some() {
             return Order::Wait(self.settings.ping_interval);
         }
-        let standing = self.wanted(view);
-        let standing =
-            if self.observed == Observed::WithoutVote { self.reported(standing) } else { standing };
-        if let Some(target) = standing.target().filter(|target| !self.required.contains(*target)) {
-            let mut required = self.required.clone();
-            required.insert(target.to_owned());
-            return Order::Require(required);
-        }
+        let standing = match (self.wanted(view), self.observed) {
+            (wanted, Observed::WithoutVote) => self.reported(wanted),
+            (wanted, _) => wanted,
+        };
+        let standing = match standing.target().filter(|target| !self.required.has(target)) {
+            None => standing,
+            // A set that grows must not look confirmed to the next start.
+            Some(_) if !self.is_confirmed => Standing::Unsynchronized,
+            Some(target) => {
+                let mut required = self.required.clone();
+                required.members.insert(target.to_owned());
+                return Order::Require(required);
+            }
+        };
         let changes = self.is_known && self.replaced_by().is_none() && self.says_otherwise(&standing);
         if now < self.next_at && !(changes && self.observed == Observed::Yes) {
             return Order::Wait(self.next_at - now);
         }
-        let ask = match &self.kept {
-            _ if !self.is_known || self.replaced_by().is_some() => Ask::Read { follows: None },
-            kept => Ask::Replace(self.report(kept.as_ref(), standing, view)),
-        };
+        if !self.is_known || self.replaced_by().is_some() {
+            return self.ask(Ask::Read { follows: None });
+        }
+        if standing == Standing::Unsynchronized && self.required.is_named {
+            return Order::Require(Required { is_named: false, ..self.required.clone() });
+        }
+        self.ask(Ask::Replace(self.report(self.kept.as_ref(), standing, view)))
+    }
+
+    fn ask(&mut self, ask: Ask) -> Order {
         self.asked = Some(ask.clone());
         Order::Ask(ask)
     }
@@ -229,10 +267,11 @@ impl PrimaryRules {
                 candidates: view.eligible.clone(),
                 acknowledged: self.acknowledged,
             },
-            required: self.required.iter().cloned().collect(),
+            required: self.required.members.iter().cloned().collect(),
+            confirms: !self.is_confirmed,
             gives_up: match self.observed {
                 Observed::WithoutVote => Vec::new(),
-                _ => self.required.difference(&target).cloned().collect(),
+                _ => self.required.members.difference(&target).cloned().collect(),
             },
         }
     }
@@ -240,13 +279,8 @@ impl PrimaryRules {
     /// What to tell an arbiter that does not decide yet: where this primary stands. The members that it needs stay; the
     /// record names one of them.
     fn reported(&self, wanted: Standing) -> Standing {
-        let stays = |target: &str| self.required.contains(target);
-        match wanted.target().filter(|target| stays(target)).or(self
-            .required
-            .iter()
-            .next()
-            .map(String::as_str))
-        {
+        let named = wanted.target().filter(|target| self.required.has(target));
+        match named.or(self.required.members.first().map(String::as_str)) {
             Some(target) => Standing::Synchronized { target: target.to_owned() },
             None => wanted,
         }
@@ -257,8 +291,8 @@ impl PrimaryRules {
         if view.suspended {
             return Standing::Unsynchronized;
         }
-        let kept = self.target().filter(|target| self.required.contains(*target));
-        let waited_for = kept.or_else(|| self.required.iter().next().map(String::as_str));
+        let kept = self.target().filter(|target| self.required.has(target));
+        let waited_for = kept.or(self.required.members.first().map(String::as_str));
         let has_all = |candidate: &&Candidate| candidate.in_step && candidate.hardened >= self.acknowledged;
         let in_step = || view.candidates.iter().find(has_all);
         match waited_for.filter(|target| view.can_be_waited_for(target)) {
@@ -271,7 +305,7 @@ impl PrimaryRules {
     }
 
     fn is_isolated_too_long(&mut self, now: Duration, view: &View) -> bool {
-        let has_target = self.required.iter().all(|name| view.can_be_waited_for(name));
+        let has_target = self.required.members.iter().all(|name| view.can_be_waited_for(name));
         if has_target || matches!(self.observed, Observed::Yes | Observed::Unknown) {
             self.isolated_since = None;
             return false;
@@ -287,8 +321,10 @@ impl PrimaryRules {
         match answer {
             Answer::Replaced { version } => {
                 let Ask::Replace(Replace { record, gives_up, .. }) = asked else { return };
-                let stays = |name: &&String| !gives_up.contains(name);
-                self.permitted = Some(self.required.iter().filter(stays).cloned().collect());
+                let mut members = self.required.members.clone();
+                members.retain(|name| !gives_up.contains(name));
+                let is_named = record.standing.target().is_some_and(|target| members.contains(target));
+                self.permitted = Some(Required { members, is_named });
                 self.kept = Some(Kept { version, record });
                 self.observed = Observed::Yes;
                 self.is_confirmed = true;

@@ -19,6 +19,8 @@ pub struct Register {
     record: Option<Record>,
     /// The members that the primary needs, as it has reported since the start; `None`: it has not.
     required: Option<Vec<String>>,
+    /// The incarnation whose primary was certain of its place when it last wrote the record, since the start.
+    confirmed: Option<Incarnation>,
     /// Members that have read since the start, and which incarnation each follows.
     followers: Vec<(String, Option<Incarnation>)>,
 }
@@ -33,7 +35,7 @@ pub struct Answered {
 impl Register {
     /// `record`: from the file; `None`: there is none. `start`: random, so that no version of an earlier start comes back.
     pub fn new(start: u64, record: Option<Record>) -> Register {
-        Register { start, replaced: 0, record, required: None, followers: Vec::new() }
+        Register { start, replaced: 0, record, required: None, confirmed: None, followers: Vec::new() }
     }
 
     pub fn record(&self) -> Option<&Record> {
@@ -67,12 +69,23 @@ impl Register {
     }
 
     fn accepts(&self, from: &str, replace: &Replace) -> bool {
-        let Replace { expected, record, required, gives_up } = replace;
+        let Replace { expected, record, required, gives_up, confirms } = replace;
+        if *confirms && !self.may_confirm(record) {
+            return false;
+        }
         let may_decide = match &record.standing {
             Standing::FailedOver { .. } => self.votes(),
             _ => gives_up.is_empty() || required.iter().all(|name| self.follows(name, record.incarnation)),
         };
         may_decide && *expected == self.version() && self.may_write(from, record)
+    }
+
+    /// Whether no member can have been given the place of this primary: it was certain of it in this run, or every other
+    /// candidate follows it. An operator may have had it given to any of them.
+    fn may_confirm(&self, new: &Record) -> bool {
+        let known = self.record.iter().flat_map(|old| &old.candidates);
+        let mut others = known.chain(&new.candidates).filter(|name| **name != new.primary);
+        self.confirmed == Some(new.incarnation) || others.all(|name| self.follows(name, new.incarnation))
     }
 
     /// A primary writes about itself, a target about its own takeover. A member that takes the primary's place is on the list
@@ -93,8 +106,8 @@ impl Register {
     fn replace(&mut self, replace: &Replace) -> Answered {
         let Replace { record, required, gives_up, .. } = replace;
         let is_same = |old: &Record| {
-            (&old.primary, old.incarnation, &old.standing)
-                == (&record.primary, record.incarnation, &record.standing)
+            (&old.primary, old.incarnation, &old.standing, &old.candidates)
+                == (&record.primary, record.incarnation, &record.standing, &record.candidates)
         };
         // A report that changes nothing is not worth a sync: versions of an earlier start are void.
         let store = !self.record.as_ref().is_some_and(is_same);
@@ -103,6 +116,7 @@ impl Register {
         if !matches!(record.standing, Standing::FailedOver { .. }) {
             let stays = |name: &&String| !gives_up.contains(name);
             self.required = Some(required.iter().filter(stays).cloned().collect());
+            self.confirmed = Some(record.incarnation);
         }
         let version = self.version_now();
         Answered { answer: Answer::Replaced { version }, store }

@@ -21,6 +21,9 @@ pub struct View {
     pub end: Scn,
     /// Whether it could become primary: it may, its log is sound, and it is not changing its role already.
     pub is_able: bool,
+    /// The primary has confirmed over the present stream that fast-start failover is enabled: it acknowledges nothing once the
+    /// record says that it is replaced.
+    pub is_enabled_there: bool,
     /// An operator has ordered the failover. How long the primary has been silent does not matter then, unless it
     /// acknowledges alone: then the arbiter must not have heard it for the threshold.
     pub is_ordered: bool,
@@ -57,6 +60,8 @@ pub struct TargetRules {
     settings: Settings,
     kept: Option<Kept>,
     votes: bool,
+    /// The arbiter has given the place to this process.
+    has_got_the_place: bool,
     /// When the version was first seen that the arbiter has now.
     unchanged_since: Duration,
     asked: Option<Ask>,
@@ -72,6 +77,7 @@ impl TargetRules {
             settings,
             kept: None,
             votes: false,
+            has_got_the_place: false,
             unchanged_since: now,
             asked: None,
             next_at: now,
@@ -90,7 +96,7 @@ impl TargetRules {
 
     /// Returns what to do at `now`, the time since any fixed moment.
     pub fn decide(&mut self, now: Duration, view: &View) -> Order {
-        if self.has_the_place(view) {
+        if self.has_the_place(now, view) {
             return Order::TakeOver;
         }
         if self.asked.is_some() {
@@ -121,12 +127,19 @@ impl TargetRules {
         if silent.is_zero() { next } else { next.min(silent) }
     }
 
-    /// Also after a restart, or when the answer got lost: the record says so.
-    fn has_the_place(&self, view: &View) -> bool {
-        self.record().is_some_and(|record| {
+    /// Also after a restart, or when the answer got lost: the record says so. But then it may say so for long, and an operator
+    /// may have let the primary continue without fast-start failover: the primary must be silent, or say that it is enabled;
+    /// and nothing may be missing.
+    fn has_the_place(&self, now: Duration, view: &View) -> bool {
+        let by_me = |record: &&Record| {
             let by_me = matches!(&record.standing, Standing::FailedOver { by } if *by == self.name);
             by_me && record.incarnation == view.incarnation
-        })
+        };
+        let Some(record) = self.record().filter(by_me) else { return false };
+        let is_silent = now.saturating_sub(view.heard) >= self.settings.threshold;
+        let is_still_right =
+            view.is_able && (is_silent || view.is_enabled_there) && view.end >= record.acknowledged;
+        self.has_got_the_place || view.is_ordered || is_still_right
     }
 
     /// Returns the request for the primary's place.
@@ -163,7 +176,13 @@ impl TargetRules {
             standing: Standing::FailedOver { by: self.name.clone() },
             ..record.clone()
         };
-        Ok(Replace { expected: Some(version.clone()), record, required: Vec::new(), gives_up: Vec::new() })
+        Ok(Replace {
+            expected: Some(version.clone()),
+            record,
+            required: Vec::new(),
+            gives_up: Vec::new(),
+            confirms: false,
+        })
     }
 
     /// Takes the answer to the last request.
@@ -173,6 +192,7 @@ impl TargetRules {
         match answer {
             Answer::Replaced { version } => {
                 if let Ask::Replace(Replace { record, .. }) = asked {
+                    self.has_got_the_place = true;
                     self.kept = Some(Kept { version, record });
                 }
             }

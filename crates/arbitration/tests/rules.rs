@@ -2,12 +2,11 @@
 
 use standfast_arbitration::Settings;
 use standfast_arbitration::arbiter::{Answer, Ask, Replace};
-use standfast_arbitration::primary::{Candidate, Observed, Order, PrimaryRules, View};
+use standfast_arbitration::primary::{Candidate, Observed, Order, PrimaryRules, Required, View};
 use standfast_arbitration::record::{Incarnation, Kept, Record, Standing, Version};
 use standfast_arbitration::register::Register;
 use standfast_arbitration::target::{self, NotNow, TargetRules};
 use standfast_types::{IncarnationId, Scn};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 const SETTINGS: Settings = Settings {
@@ -45,8 +44,14 @@ fn is(standing: Standing, version: &str) -> Answer {
     Answer::Is { kept: Some(kept), votes: true }
 }
 
-fn set(names: &[&str]) -> BTreeSet<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
+/// These members are required, and the record names one of them.
+fn named(names: &[&str]) -> Required {
+    Required { members: names.iter().map(|name| (*name).to_owned()).collect(), is_named: !names.is_empty() }
+}
+
+/// These members are required, and the record names none of them for certain.
+fn unnamed(names: &[&str]) -> Required {
+    Required { is_named: false, ..named(names) }
 }
 
 /// A candidate that commits wait for and that has everything.
@@ -68,7 +73,7 @@ fn sees(candidates: &[Candidate]) -> View {
 }
 
 fn alpha(required: &[&str], has_started: bool) -> PrimaryRules {
-    PrimaryRules::new("alpha", incarnation(1), SETTINGS, set(required), Scn(150), has_started)
+    PrimaryRules::new("alpha", incarnation(1), SETTINGS, named(required), Scn(150), has_started)
 }
 
 #[track_caller]
@@ -79,9 +84,9 @@ fn asks(rules: &mut PrimaryRules, at: u64, view: &View) -> Replace {
     }
 }
 
-/// The primary has read this record.
+/// The primary, which is certain of its place, has read this record.
 fn having_read(required: &[&str], standing: Standing) -> PrimaryRules {
-    let mut rules = alpha(required, true);
+    let mut rules = alpha(required, false);
     assert_eq!(rules.decide(s(0), &sees(&[])), Order::Ask(Ask::Read { follows: None }));
     rules.answered(s(0), is(standing, "v1"));
     rules
@@ -97,44 +102,46 @@ fn replaced(version: &str) -> Answer {
 fn member_is_required_before_the_arbiter_hears_that_it_may_take_over() {
     let mut rules = having_read(&[], Standing::Unsynchronized);
     let view = sees(&[good("beta")]);
-    assert_eq!(rules.decide(s(1), &view), Order::Require(set(&["beta"])));
-    rules.requires(set(&["beta"]));
+    assert_eq!(rules.decide(s(1), &view), Order::Require(unnamed(&["beta"])));
+    rules.requires(unnamed(&["beta"]));
     let asked = asks(&mut rules, 1, &view);
     assert_eq!((&asked.record.standing, asked.gives_up.len()), (&synchronized("beta"), 0));
     rules.answered(s(1), replaced("v2"));
     assert_eq!(rules.target(), Some("beta"));
-    assert_eq!(rules.required(), &set(&["beta"]));
+    assert_eq!(rules.decide(s(1), &view), Order::Require(named(&["beta"])));
 }
 
 #[test]
 fn late_target_is_given_up_only_when_the_arbiter_has_agreed() {
     let mut rules = having_read(&["beta"], synchronized("beta"));
     let view = sees(&[late("beta")]);
+    // Durable first: after a start it does not count as named any more.
+    assert_eq!(rules.decide(s(1), &view), Order::Require(unnamed(&["beta"])));
+    rules.requires(unnamed(&["beta"]));
     let asked = asks(&mut rules, 1, &view);
     assert_eq!(asked.record.standing, Standing::Unsynchronized);
     assert_eq!(asked.gives_up, ["beta"]);
-    assert_eq!(rules.required(), &set(&["beta"]), "not before it has agreed");
     rules.answered(s(1), Answer::Nothing);
     assert!(matches!(rules.decide(s(1), &view), Order::Wait(_)));
-    assert_eq!(rules.required(), &set(&["beta"]), "nor because it may have");
+    assert_eq!(rules.required(), &unnamed(&["beta"]), "not because it may have agreed");
     // Its answer got lost: the record says so, but only an answer to a request ends all earlier ones.
     assert_eq!(rules.decide(s(2), &view), Order::Ask(Ask::Read { follows: None }));
     rules.answered(s(2), is(Standing::Unsynchronized, "v2"));
     asks(&mut rules, 3, &view);
     rules.answered(s(3), replaced("v3"));
-    assert_eq!(rules.decide(s(3), &view), Order::Require(set(&[])));
+    assert_eq!(rules.decide(s(3), &view), Order::Require(named(&[])));
 }
 
 #[test]
 fn another_target_takes_its_place_without_a_time_in_between() {
     let mut rules = having_read(&["beta"], synchronized("beta"));
     let view = sees(&[late("beta"), good("gamma")]);
-    assert_eq!(rules.decide(s(1), &view), Order::Require(set(&["beta", "gamma"])));
-    rules.requires(set(&["beta", "gamma"]));
+    assert_eq!(rules.decide(s(1), &view), Order::Require(named(&["beta", "gamma"])));
+    rules.requires(named(&["beta", "gamma"]));
     let asked = asks(&mut rules, 1, &view);
     assert_eq!((asked.record.standing, asked.gives_up), (synchronized("gamma"), vec!["beta".to_owned()]));
     rules.answered(s(1), replaced("v2"));
-    assert_eq!(rules.decide(s(1), &view), Order::Require(set(&["gamma"])));
+    assert_eq!(rules.decide(s(1), &view), Order::Require(named(&["gamma"])));
 }
 
 #[test]
@@ -144,12 +151,12 @@ fn standby_that_lacks_what_was_acknowledged_does_not_become_the_target() {
     assert_eq!(asks(&mut rules, 1, &sees(&[lacking])).record.standing, Standing::Unsynchronized);
     rules.answered(s(1), replaced("v2"));
     let has_all = Candidate { hardened: Scn(200), ..good("beta") };
-    assert_eq!(rules.decide(s(1), &sees(&[has_all])), Order::Require(set(&["beta"])));
+    assert_eq!(rules.decide(s(1), &sees(&[has_all])), Order::Require(unnamed(&["beta"])));
 }
 
 #[test]
 fn redo_that_was_there_at_the_opening_counts_as_acknowledged() {
-    let mut rules = alpha(&[], true);
+    let mut rules = alpha(&[], false);
     let behind = Candidate { hardened: Scn(149), ..good("beta") };
     let nothing_yet = View { acknowledged: Scn(0), ..sees(&[behind]) };
     assert_eq!(rules.decide(s(0), &nothing_yet), Order::Ask(Ask::Read { follows: None }));
@@ -160,13 +167,27 @@ fn redo_that_was_there_at_the_opening_counts_as_acknowledged() {
 
 #[test]
 fn started_primary_acknowledges_nothing_before_the_arbiter_has_confirmed_it() {
-    let mut rules = having_read(&[], Standing::Unsynchronized);
+    let mut rules = alpha(&[], true);
+    assert_eq!(rules.decide(s(0), &sees(&[])), Order::Ask(Ask::Read { follows: None }));
+    rules.answered(s(0), is(Standing::Unsynchronized, "v1"));
     assert!(!rules.may_acknowledge(), "what it has read may be old");
-    asks(&mut rules, 1, &sees(&[]));
+    // A member that it required now would look like a confirmation to the next start.
+    let asked = asks(&mut rules, 1, &sees(&[good("beta")]));
+    assert_eq!((asked.record.standing, asked.confirms), (Standing::Unsynchronized, true));
     rules.answered(s(1), replaced("v2"));
     assert!(rules.may_acknowledge());
     assert!(alpha(&["beta"], true).may_acknowledge(), "its target has to agree to each commit");
     assert!(alpha(&[], false).may_acknowledge(), "it was promoted just now");
+}
+
+#[test]
+fn member_that_the_record_may_not_name_any_more_confirms_nothing_after_a_start() {
+    let required = unnamed(&["beta"]);
+    let rules = PrimaryRules::new("alpha", incarnation(1), SETTINGS, required, Scn(150), true);
+    assert!(
+        !rules.may_acknowledge(),
+        "it may have asked to continue alone, and another one was given its place"
+    );
 }
 
 #[test]
@@ -176,7 +197,7 @@ fn replaced_primary_acknowledges_nothing_and_only_reads() {
     assert!(matches!(rules.decide(s(0), &sees(&[late("beta")])), Order::Wait(_)));
     assert_eq!(rules.decide(s(1), &sees(&[late("beta")])), Order::Ask(Ask::Read { follows: None }));
     // A record of an older incarnation does not replace it.
-    let mut newer = PrimaryRules::new("beta", incarnation(2), SETTINGS, set(&[]), Scn(150), false);
+    let mut newer = PrimaryRules::new("beta", incarnation(2), SETTINGS, named(&[]), Scn(150), false);
     assert_eq!(newer.decide(s(0), &sees(&[])), Order::Ask(Ask::Read { follows: None }));
     newer.answered(s(0), is(Standing::FailedOver { by: "beta".into() }, "v1"));
     assert!(newer.may_acknowledge());
@@ -187,6 +208,7 @@ fn replaced_primary_acknowledges_nothing_and_only_reads() {
 fn primary_without_target_and_arbiter_stops_after_the_threshold() {
     let mut rules = having_read(&["beta"], synchronized("beta"));
     let view = sees(&[late("beta")]);
+    rules.requires(unnamed(&["beta"]));
     asks(&mut rules, 1, &view);
     rules.answered(s(1), Answer::Nothing);
     assert_eq!(rules.observed(), Observed::No);
@@ -212,19 +234,23 @@ fn arbiter_that_does_not_decide_yet_gets_a_report_and_nothing_is_given_up() {
     assert_eq!((asked.record.standing, asked.gives_up), (synchronized("beta"), vec![]));
     assert_eq!(asked.required, ["beta", "gamma"]);
     rules.answered(s(0), replaced("v1"));
-    assert_eq!(rules.required(), &set(&["beta", "gamma"]));
+    assert_eq!(rules.required(), &named(&["beta", "gamma"]));
 }
 
 #[test]
 fn no_member_may_take_over_while_the_roles_change_by_command() {
     let mut rules = having_read(&["beta"], synchronized("beta"));
     let suspended = View { suspended: true, ..sees(&[good("beta")]) };
+    assert_eq!(rules.decide(s(1), &suspended), Order::Require(unnamed(&["beta"])));
+    rules.requires(unnamed(&["beta"]));
     assert_eq!(asks(&mut rules, 1, &suspended).record.standing, Standing::Unsynchronized);
-    assert!(!rules.is_alone());
+    assert!(!rules.is_alone(&suspended));
     rules.answered(s(1), replaced("v2"));
-    assert_eq!(rules.decide(s(1), &suspended), Order::Require(set(&[])));
-    rules.requires(set(&[]));
-    assert!(rules.is_alone());
+    assert_eq!(rules.decide(s(1), &suspended), Order::Require(named(&[])));
+    rules.requires(named(&[]));
+    assert!(rules.is_alone(&suspended));
+    let with_another = View { eligible: vec!["alpha".into()], ..suspended };
+    assert!(!rules.is_alone(&with_another), "the arbiter would refuse another successor");
 }
 
 // The target.
@@ -235,6 +261,7 @@ fn beta_sees(heard: u64) -> target::View {
         heard: s(heard),
         end: Scn(100),
         is_able: true,
+        is_enabled_there: false,
         is_ordered: false,
     }
 }
@@ -270,6 +297,24 @@ fn report_of_the_primary_to_the_arbiter_begins_the_threshold_again() {
     rules.answered(s(10), is(synchronized("beta"), "v2"));
     assert_eq!(rules.takes_over(s(19), &beta_sees(0)), Err(NotNow::PrimaryHeard));
     assert!(rules.takes_over(s(20), &beta_sees(0)).is_ok());
+}
+
+#[test]
+fn place_that_was_given_long_ago_is_taken_only_from_a_silent_primary_by_a_member_with_everything() {
+    let over = Standing::FailedOver { by: "beta".into() };
+    let mut rules = beta(over, 9);
+    let is_taken = |order: target::Order| order == target::Order::TakeOver;
+    assert!(
+        !is_taken(rules.decide(s(9), &beta_sees(5))),
+        "it is heard again, and may have been let continue"
+    );
+    let enabled = target::View { is_enabled_there: true, ..beta_sees(5) };
+    assert!(is_taken(rules.clone().decide(s(9), &enabled)));
+    let lacking = target::View { end: Scn(99), ..beta_sees(0) };
+    assert!(!is_taken(rules.decide(s(10), &lacking)));
+    let unable = target::View { is_able: false, ..beta_sees(0) };
+    assert!(!is_taken(rules.decide(s(10), &unable)));
+    assert!(is_taken(rules.decide(s(10), &beta_sees(0))));
 }
 
 #[test]
@@ -327,6 +372,7 @@ fn write(
         record: record(standing),
         required: names(required),
         gives_up: names(gives_up),
+        confirms: false,
     };
     register.answer(from, &Ask::Replace(replace)).answer
 }
@@ -363,6 +409,32 @@ fn observer_decides_once_primary_and_all_that_it_needs_have_told_it_where_they_s
 }
 
 #[test]
+fn observer_confirms_a_primary_only_if_no_candidate_can_have_been_given_its_place() {
+    let asks_for = |register: &mut Register| {
+        let Answer::Is { kept, .. } = register.answer("alpha", &Ask::Read { follows: None }).answer else {
+            panic!()
+        };
+        let replace = Replace {
+            expected: kept.map(|kept| kept.version),
+            record: record(Standing::Unsynchronized),
+            required: vec![],
+            gives_up: vec![],
+            confirms: true,
+        };
+        is_carried_out(&register.answer("alpha", &Ask::Replace(replace)).answer)
+    };
+    let mut register = Register::new(1, None);
+    follows(&mut register, "beta");
+    assert!(!asks_for(&mut register), "`gamma` may have been given it, by an observer that has forgotten");
+    follows(&mut register, "gamma");
+    assert!(asks_for(&mut register));
+    // One that was certain in this run needs no witness.
+    let mut register = Register::new(1, None);
+    assert!(is_carried_out(&write(&mut register, "alpha", Standing::Unsynchronized, &[], &[])));
+    assert!(asks_for(&mut register));
+}
+
+#[test]
 fn place_of_the_primary_is_given_once_and_only_to_a_candidate() {
     let mut register = Register::new(1, None);
     assert!(is_carried_out(&write(&mut register, "alpha", Standing::Unsynchronized, &[], &[])));
@@ -382,8 +454,13 @@ fn record_is_replaced_only_by_a_member_that_knows_its_version() {
     let mut register = Register::new(1, None);
     write(&mut register, "alpha", Standing::Unsynchronized, &[], &[]);
     for expected in [None, Some(Version("0000000000000001-0".into()))] {
-        let replace =
-            Replace { expected, record: record(synchronized("beta")), required: vec![], gives_up: vec![] };
+        let replace = Replace {
+            expected,
+            record: record(synchronized("beta")),
+            required: vec![],
+            gives_up: vec![],
+            confirms: false,
+        };
         assert!(!is_carried_out(&register.answer("alpha", &Ask::Replace(replace)).answer));
     }
     assert_eq!(register.record().unwrap().standing, Standing::Unsynchronized);
@@ -401,10 +478,20 @@ fn reports_that_change_nothing_are_not_stored() {
             record: record(standing),
             required: vec![],
             gives_up: vec![],
+            confirms: false,
         };
         register.answer("alpha", &Ask::Replace(replace)).store
     };
     assert!(stores(Standing::Unsynchronized));
     assert!(!stores(Standing::Unsynchronized));
     assert!(stores(synchronized("beta")));
+    let mut fewer = record(synchronized("beta"));
+    fewer.candidates.pop();
+    let version = match register.answer("alpha", &Ask::Read { follows: None }).answer {
+        Answer::Is { kept, .. } => kept.map(|kept| kept.version),
+        _ => None,
+    };
+    let replace =
+        Replace { expected: version, record: fewer, required: vec![], gives_up: vec![], confirms: false };
+    assert!(register.answer("alpha", &Ask::Replace(replace)).store, "who may take over must last");
 }

@@ -29,7 +29,8 @@ pub struct ObserverService {
     register: Mutex<Register>,
     /// When each member last asked.
     heard: Mutex<BTreeMap<String, Instant>>,
-    /// Errors of the file are reported when they begin and when they end.
+    /// The record could not be stored, and the file may have it nevertheless: nothing is answered before the file has the one
+    /// that counts.
     is_failing: Mutex<bool>,
 }
 
@@ -83,13 +84,13 @@ impl ObserverService {
         let mut register = locked(&self.register);
         let mut next = register.clone();
         let answered = next.answer(member, ask);
-        if answered.store {
+        if answered.store || *locked(&self.is_failing) {
             let stored = self.file.store(next.record());
             self.report(stored.as_ref().err().map(Hint::in_one_line));
             stored.map_err(|error| Refusal::new(RefuseCode::Source, error.in_one_line()))?;
-            if let Some(record) = next.record() {
-                self.alert.say(in_words(&record.primary, &record.standing));
-            }
+        }
+        if let Some(record) = next.record().filter(|_| answered.store) {
+            self.alert.say(in_words(&record.primary, &record.standing));
         }
         if next.votes() != register.votes() {
             self.alert.say(match next.votes() {

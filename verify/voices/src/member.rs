@@ -3,7 +3,7 @@
 use crate::history::Commit;
 use crate::{MEMBERS, Millis};
 use standfast_arbitration::Settings;
-use standfast_arbitration::primary::{Candidate, PrimaryRules, View as PrimaryView};
+use standfast_arbitration::primary::{Candidate, PrimaryRules, Required, View as PrimaryView};
 use standfast_arbitration::record::Incarnation;
 use standfast_arbitration::target::{TargetRules, View as TargetView};
 use standfast_types::{IncarnationId, Scn};
@@ -30,7 +30,7 @@ pub struct Disk {
     pub redo: Vec<Commit>,
     /// How much of the redo is durable; the rest is lost in a crash.
     pub durable: usize,
-    pub required: BTreeSet<String>,
+    pub required: Required,
     /// Destinations that have been synchronised: a restarted primary waits for them from the start.
     pub synchronised: BTreeSet<usize>,
     /// A standby that has asked for the place of a primary that acknowledged alone, on an operator's order.
@@ -105,7 +105,7 @@ impl Member {
             incarnation: incarnation(1, 0),
             redo: Vec::new(),
             durable: 0,
-            required: BTreeSet::new(),
+            required: Required::default(),
             synchronised: BTreeSet::new(),
             accepts_loss: false,
         };
@@ -138,9 +138,8 @@ impl Member {
         self.state = match self.disk.role {
             Role::Primary => {
                 let disk = &self.disk;
-                let counts = |other: usize| {
-                    disk.synchronised.contains(&other) || disk.required.contains(MEMBERS[other])
-                };
+                let counts =
+                    |other: usize| disk.synchronised.contains(&other) || disk.required.has(MEMBERS[other]);
                 let destination = |other| Destination { waits: counts(other), ..Destination::default() };
                 State::Primary(Box::new(Primary {
                     rules: PrimaryRules::new(
@@ -196,6 +195,7 @@ impl Member {
             heard: standby.heard,
             end: Scn(self.disk.redo.len() as u64),
             is_able: standby.opens_at.is_none(),
+            is_enabled_there: standby.source.is_some(),
             is_ordered: now < standby.ordered_until,
         }
     }
@@ -209,7 +209,7 @@ impl Primary {
         for (other, destination) in self.destinations.iter_mut().enumerate() {
             let oldest = self.waiting.iter().find(|(end, _)| *end > destination.acknowledged);
             let is_late = oldest.is_some_and(|(_, since)| now - since >= NET_TIMEOUT);
-            let is_required = required.contains(MEMBERS[other]);
+            let is_required = required.has(MEMBERS[other]);
             destination.stalls = destination.waits && is_late && is_required;
             destination.waits &= is_required || !is_late;
         }

@@ -6,6 +6,7 @@ use crate::member::{Disk, Member, Role, State, incarnation};
 use crate::{MEMBERS, Millis};
 use standfast_arbitration::Settings;
 use standfast_arbitration::arbiter::{Answer, Ask};
+use standfast_arbitration::primary::Required;
 use standfast_arbitration::record::{Incarnation, Record, Standing};
 use standfast_arbitration::{primary, target};
 use standfast_testkit::Rng;
@@ -332,7 +333,7 @@ impl World {
         let member = &mut self.members[index];
         if member.disk.role == Role::Primary && newer.number > member.disk.incarnation.number {
             member.disk.role = Role::Standby;
-            member.disk.required.clear();
+            member.disk.required = Required::default();
             member.disk.synchronised.clear();
             member.disk.durable = member.disk.redo.len();
             member.start(self.now, self.settings, false);
@@ -440,7 +441,7 @@ impl World {
                     {
                         let waited_for = |other: usize| primary.destinations[other].waits;
                         let other = MEMBERS.iter().position(|name| *name == target);
-                        if !other.is_some_and(waited_for) || !primary.rules.required().contains(target) {
+                        if !other.is_some_and(waited_for) || !primary.rules.required().has(target) {
                             return Err(format!("commits do not wait for the target {target}"));
                         }
                     }
@@ -496,7 +497,7 @@ impl World {
             incarnation: incarnation(number, index),
             redo: std::mem::take(&mut member.disk.redo),
             durable: 0,
-            required: BTreeSet::new(),
+            required: Required::default(),
             synchronised: BTreeSet::new(),
             accepts_loss: false,
         };

@@ -37,6 +37,9 @@ pub struct FastStartFailoverConfig {
     pub primary_shutdown: bool,
 }
 
+/// Longer than the time between two heartbeats of a stream, which is at most one second.
+const SHORTEST_THRESHOLD: Duration = Duration::from_millis(1_500);
+
 impl Default for FastStartFailoverConfig {
     fn default() -> Self {
         FastStartFailoverConfig {
@@ -73,6 +76,8 @@ impl FastStartFailoverConfig {
             Ok(0) | Err(_) => Duration::from_secs(self.threshold_s),
             Ok(retries) => ping_interval * retries,
         };
+        // Heartbeats and looks must fit into it, or a primary that is well looks silent.
+        let threshold = threshold.max(ping_interval * 3).max(SHORTEST_THRESHOLD);
         Settings {
             threshold,
             ping_interval,

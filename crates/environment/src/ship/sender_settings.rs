@@ -104,7 +104,7 @@ pub fn counts(control: &Control, destination: &DestinationConfig, shipped: &[Des
         control.protection_mode == ProtectionMode::MaximumProtection
             && !shipped.iter().any(|at| at.transport_mode() == TransportMode::SyncAffirm && known(at))
     };
-    let is_required = control.required.contains(&destination.name);
+    let is_required = control.required.has(&destination.name);
     destination.group > 0 || known(destination) || is_required || nothing_else()
 }
 
@@ -136,7 +136,7 @@ pub fn policy(
     mode: ProtectionMode,
     environment: &Environment,
 ) -> (transport::OnTimeout, Duration) {
-    let is_required = environment.of_control(|control| control.required.contains(&destination.name));
+    let is_required = environment.of_control(|control| control.required.has(&destination.name));
     let on_timeout = match destination.on_timeout {
         _ if is_required => transport::OnTimeout::Stall,
         Some(OnTimeout::Stall) => transport::OnTimeout::Stall,

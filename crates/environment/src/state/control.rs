@@ -18,6 +18,7 @@ pub use trust::{FencedBy, Trust};
 
 use crate::config::error::InstanceError;
 use serde::{Deserialize, Serialize};
+use standfast_arbitration::primary::Required;
 use standfast_transport as transport;
 use standfast_transport::protection::ProtectionMode;
 use standfast_types::{DATABASES_MAX, DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageSize, Scn};
@@ -147,8 +148,11 @@ pub struct Control {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub synchronised: Option<BTreeSet<String>>,
     /// On a primary: members without which no commit returns, because one of them may take over (fast-start failover).
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub required: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "Required::is_default")]
+    pub required: Required,
+    /// On a primary: the observer that has been asked since fast-start failover was enabled, NAME@HOST:PORT.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub observer: String,
     /// On a standby: redo that is missing although later redo is there. Written before anything beyond the gap; removed
     /// when the gap is filled or what lay beyond it is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -224,6 +228,7 @@ impl Control {
             protection_mode: Default::default(),
             synchronised: Some(Default::default()),
             required: Default::default(),
+            observer: Default::default(),
             gap: None,
             lost: None,
             reinstating: None,
@@ -307,8 +312,16 @@ impl Control {
         self.file_swaps.clear();
         self.detached.clear();
         self.differing.clear();
+        self.no_fast_start();
         self.verify_due_us = None;
         (self.copied, self.clean) = (true, true);
+    }
+
+    /// Forgets what this primary owed to a target and an observer: it is a primary no longer, is one anew, or fast-start
+    /// failover is disabled.
+    pub fn no_fast_start(&mut self) {
+        self.required = Required::default();
+        self.observer.clear();
     }
 
     /// Removes a database that is no longer protected; `scn`: the redo before it says so.
@@ -496,7 +509,8 @@ mod tests {
             },
             protection_mode: ProtectionMode::MaximumProtection,
             synchronised: Some(["oslo".to_owned()].into()),
-            required: ["oslo".to_owned()].into(),
+            required: Required { members: ["oslo".to_owned()].into(), is_named: true },
+            observer: "tokyo@tokyo:7413".into(),
             gap: None,
             lost: None,
             reinstating: None,

@@ -308,7 +308,7 @@ pub fn take_over(
             control.synchronised = Some(Default::default());
         }
         control.role = Role::Primary;
-        control.required.clear();
+        control.no_fast_start();
         control.upstream = None;
         control.superseded_by = None;
         control.trust.promotion = promotion;

@@ -14,12 +14,12 @@ use self::at_primary::AtPrimary;
 use self::at_standby::AtStandby;
 use self::state::{Ordered, Shown, Suspended, incarnation_of};
 use crate::role::running::{Mode, Running, RunningPrimary};
+use standfast_arbitration::primary::Required;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::fast_start_failover_config::{FastStartFailoverConfig, FastStartMode};
 use standfast_instruments::Cause;
 use standfast_transport::fetch_status;
 use standfast_transport::protection::ProtectionMode;
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// How often a member looks whether there is something to do; the shortest ping interval is twice this.
@@ -35,9 +35,13 @@ const OBSERVER: &str = "`standfast observer create` on a third host, then `stand
 impl Running {
     /// The settings that count here: at a primary its own, at a standby those that the primary has sent.
     pub(crate) fn fast_start_config(&self) -> FastStartFailoverConfig {
-        match self.primary() {
-            Some(_) => self.role_change().fast_start_failover,
-            None => self
+        self.fast_start_config_of(self.primary().is_some())
+    }
+
+    fn fast_start_config_of(&self, is_primary: bool) -> FastStartFailoverConfig {
+        match is_primary {
+            true => self.role_change().fast_start_failover,
+            false => self
                 .current_configuration()
                 .map(|kept| kept.role_change.fast_start_failover)
                 .unwrap_or_default(),
@@ -67,8 +71,9 @@ impl Running {
         if self.primary().is_none() || !is_observed {
             return;
         }
-        fast_start.state().suspended += 1;
-        if !fast_start.await_shown(STOP, |shown| shown.is_alone) {
+        // For good: this process ends.
+        let suspended = std::mem::ManuallyDrop::new(Suspended::begin(fast_start));
+        if !suspended.is_confirmed(STOP) {
             self.environment.alert.say(
                 "the observer does not confirm that no member takes over while this instance is stopped: the target may",
             );
@@ -83,15 +88,19 @@ impl Running {
     pub(crate) fn suspend_fast_start(&self) -> Result<Suspended<'_>, InstanceError> {
         let fast_start = self.fast_start();
         let suspended = Suspended::begin(fast_start);
-        if self.fast_start_config().is_enabled() && !fast_start.await_shown(ANSWER, |shown| shown.is_alone) {
-            let error = fast_start.document().and_then(|shown| shown.observer_error).unwrap_or_default();
-            let why = if error.is_empty() { String::new() } else { format!(": {error}") };
-            return Err(InstanceError::refused(
-                format!("the observer does not confirm that no member takes over meanwhile{why}"),
-                "bring the observer back; nothing has been changed",
-            ));
+        if self.fast_start_config().is_enabled() && !suspended.is_confirmed(ANSWER) {
+            return Err(self.not_suspended());
         }
         Ok(suspended)
+    }
+
+    fn not_suspended(&self) -> InstanceError {
+        let error = self.fast_start().document().and_then(|shown| shown.observer_error).unwrap_or_default();
+        let why = if error.is_empty() { String::new() } else { format!(": {error}") };
+        InstanceError::refused(
+            format!("the observer does not confirm that no member takes over meanwhile{why}"),
+            "bring the observer back; nothing has been changed",
+        )
     }
 
     /// Asks the observer for the primary's place because an operator has ordered a failover. Nothing to do when
@@ -101,6 +110,18 @@ impl Running {
     /// When the observer does not give it.
     pub(crate) fn claim_primary_place(&self) -> Result<(), InstanceError> {
         if !self.fast_start_config().is_enabled() {
+            // That of an earlier incarnation: the primary's present one has not come.
+            let kept = self.environment.shared_configuration.get();
+            if self.current_configuration().is_none()
+                && kept.is_some_and(|kept| kept.role_change.fast_start_failover.is_enabled())
+            {
+                return Err(InstanceError::refused(
+                    "the configuration of the present primary has not come here, and fast-start failover was enabled before: its \
+                     target may take over",
+                    "fail over the target; `standfast failover --force` takes over nevertheless, and if the target takes over too, \
+                     there are two primaries",
+                ));
+            }
             return Ok(());
         }
         let fast_start = self.fast_start();
@@ -109,12 +130,16 @@ impl Running {
             return Ok(());
         }
         let document = fast_start.document().unwrap_or_default();
-        let why = document.observer_error.filter(|error| !error.is_empty());
+        let why = match (document.observer_error.filter(|error| !error.is_empty()), document.status.as_deref()) {
+            (Some(error), _) => error,
+            (None, Some("NOT READY")) => {
+                "it has a gap, a database that is stopped, no right, or gets its redo through another instance".into()
+            }
+            (None, Some("BYSTANDER")) => "another member is the target, or has the place".into(),
+            (None, _) => "the primary has been heard within the threshold".into(),
+        };
         Err(InstanceError::refused(
-            format!(
-                "the observer does not give this standby the primary's place: {}",
-                why.unwrap_or_else(|| "another member may have it, or it does not decide yet".into())
-            ),
+            format!("the observer does not give this standby the primary's place: {why}"),
             "look at `standfast dg show observer`; `standfast failover --force` takes over without it, and if the target of \
              fast-start failover takes over too, there are two primaries",
         ))
@@ -130,18 +155,20 @@ impl Running {
         if mode == FastStartMode::Enabled {
             self.can_be_enabled()?;
         }
-        // Before the settings say so: a member that reads the record later finds that no member may take over.
-        let suspended = match self.suspend_fast_start() {
-            Err(error) if !force => return Err(error),
-            suspended => suspended.ok(),
-        };
+        // Before the settings say so: a member that reads the record later finds that no member may take over. Also with
+        // `force`: the thread of fast-start failover must not require a member again meanwhile.
+        let suspended = Suspended::begin(self.fast_start());
+        if self.fast_start_config().is_enabled() && !suspended.is_confirmed(ANSWER) && !force {
+            return Err(self.not_suspended());
+        }
         let _one = self.one_command();
         self.change_settings(|changeable| {
             changeable.role_change.fast_start_failover.mode = mode;
             Ok(())
         })?;
         if mode == FastStartMode::Disabled {
-            self.put_in_force(&BTreeSet::new())?;
+            self.environment.update_control(|control| control.no_fast_start())?;
+            self.set_policies();
         }
         drop(suspended);
         let word = if mode == FastStartMode::Enabled { "enabled" } else { "DISABLED" };
@@ -197,13 +224,20 @@ impl Running {
     }
 
     /// Makes the members durable without which no commit returns, and lets their destinations know.
-    fn put_in_force(&self, required: &BTreeSet<String>) -> Result<(), InstanceError> {
-        self.environment.update_control(|control| control.required = required.clone())?;
+    fn put_in_force(&self, required: &Required, observer: &str) -> Result<(), InstanceError> {
+        self.environment.update_control(|control| {
+            control.required = required.clone();
+            observer.clone_into(&mut control.observer);
+        })?;
+        self.set_policies();
+        Ok(())
+    }
+
+    fn set_policies(&self) {
         if let Some(primary) = self.primary() {
             let mode = self.environment.of_control(|control| control.protection_mode);
             primary.destinations().set_policies(mode);
         }
-        Ok(())
     }
 }
 
@@ -228,24 +262,26 @@ impl Look {
 
     /// Does what is due. May wait for the observer, for at most two seconds.
     pub fn look(&mut self, running: &Running) {
-        let config = running.fast_start_config();
+        // The role first: the settings of a standby must not count for a primary that opens meanwhile.
+        let primary = running.primary();
+        let config = running.fast_start_config_of(primary.is_some());
         if !config.is_enabled() {
             if !matches!(self.side, Side::Neither) {
                 self.side = Side::Neither;
                 running.fast_start().show(Shown::default());
             }
-            if let Some(primary) = running.primary() {
-                running.let_commits_return(&primary, true);
+            if let Some(primary) = &primary {
+                running.let_commits_return(primary, true);
             }
             return;
         }
-        let (is_suspended, is_ordered) = {
+        let (is_suspended, suspensions, is_ordered) = {
             let state = running.fast_start().state();
-            (state.suspended > 0, state.is_ordered)
+            (state.suspended > 0, state.suspensions, state.is_ordered)
         };
         let now = self.begun.elapsed();
         let incarnation = running.environment.of_control(incarnation_of);
-        let shown = match running.primary() {
+        let mut shown = match primary {
             Some(primary) => {
                 let at = match &mut self.side {
                     Side::Primary(at) if at.is_for(incarnation, &config) => at,
@@ -275,6 +311,7 @@ impl Look {
                 Shown::default()
             }
         };
+        shown.suspensions = suspensions;
         self.say(running, &shown);
         running.fast_start().show(shown);
     }

@@ -5,6 +5,7 @@
 
 use standfast_environment::config::destination_config::{DestinationConfig, OnTimeout, State, TransportMode};
 use standfast_environment::config::error::InstanceError;
+use standfast_environment::config::role_change_config::RoleChangeConfig;
 use standfast_primary::ship::destinations::Destinations;
 use standfast_transport::protection::ProtectionMode;
 use std::collections::BTreeSet;
@@ -58,4 +59,20 @@ pub fn check_required(
             "`standfast dg disable fast_start failover` first",
         )),
     }
+}
+
+/// Checks that the observer stays the same while fast-start failover is enabled: what one of them has decided the other does
+/// not know.
+///
+/// # Errors
+/// `Refused` when it is another one.
+pub fn check_observer(before: &RoleChangeConfig, after: &RoleChangeConfig) -> Result<(), InstanceError> {
+    let (before, after) = (&before.fast_start_failover, &after.fast_start_failover);
+    if !before.is_enabled() || !after.is_enabled() || before.observer == after.observer {
+        return Ok(());
+    }
+    Err(InstanceError::refused(
+        format!("the observer is {} while fast-start failover is enabled", before.observer),
+        "`standfast dg disable fast_start failover` first, and enable it again afterwards",
+    ))
 }

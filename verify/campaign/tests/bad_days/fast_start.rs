@@ -212,7 +212,8 @@ fn primary_that_was_alone_acknowledges_nothing_after_a_start_before_the_observer
     family.north.kill();
     await_fast_start(&family.south, "UNSYNCHRONIZED");
     family.south.kill();
-    family.observer.kill();
+    let observer = family.observer.process.as_ref().unwrap();
+    observer.freeze(true);
     start(&mut family.south);
     let mut application = place.application(&family.database);
     application.send(INSERT);
@@ -220,7 +221,7 @@ fn primary_that_was_alone_acknowledges_nothing_after_a_start_before_the_observer
         status.json()["waiting_for"].as_str().is_some_and(|event| event.contains("the observer"))
     });
     assert!(application.answer_within(A_WHILE).is_none());
-    family.observer.again();
+    observer.freeze(false);
     assert!(matches!(application.answer(), Answer::Rows(_)));
     // An operator fails over to the standby while the primary is gone; back again, it finds that in the record, also
     // without the standby.
@@ -238,6 +239,72 @@ fn primary_that_was_alone_acknowledges_nothing_after_a_start_before_the_observer
     start(&mut family.north);
     await_alert(&family.south, "FENCED");
     assert!(!matches!(application.answer(), Answer::Rows(_)));
+}
+
+#[test]
+fn observer_that_has_forgotten_confirms_no_primary_before_all_that_could_have_replaced_it_are_heard() {
+    let place = Place::new("fast-start-confirm-forgetful");
+    let mut family = Family::begin(&place);
+    family.north.kill();
+    await_fast_start(&family.south, "UNSYNCHRONIZED");
+    family.south.kill();
+    start(&mut family.north);
+    await_fast_start(&family.north, "UNSYNCHRONIZED");
+    must(&family.north, &["failover"]);
+    family.north.kill();
+    // The observer comes back with what it had before the failover.
+    family.observer.kill();
+    std::fs::remove_dir_all(&family.observer.directory).unwrap();
+    let empty =
+        create(&place, &family.observer.directory, "127.0.0.1:9", &family.observer.address, &[INSECURE]);
+    assert!(empty.status.success(), "{}", String::from_utf8_lossy(&empty.stderr));
+    family.observer.again();
+    start(&mut family.south);
+    let mut application = place.application(&family.database);
+    application.send(INSERT);
+    await_status(&family.south, "commits wait for the observer", |status| {
+        status.json()["waiting_for"].as_str().is_some_and(|event| event.contains("the observer"))
+    });
+    assert!(application.answer_within(A_WHILE).is_none());
+    start(&mut family.north);
+    await_alert(&family.south, "FENCED");
+    assert!(!matches!(application.answer(), Answer::Rows(_)));
+}
+
+#[test]
+fn settings_that_were_changed_while_it_did_not_run_let_no_commit_return_without_the_target() {
+    let place = Place::new("fast-start-edited");
+    let mut family = Family::begin(&place);
+    family.south.kill();
+    let file = family.south.directory.join("standfast.toml");
+    let before = std::fs::read_to_string(&file).unwrap();
+    let edited = before.replace("mode = \"sync-affirm\"", "mode = \"async\"");
+    assert_ne!(edited, before);
+    std::fs::write(&file, edited).unwrap();
+    let observer = family.observer.process.as_ref().unwrap();
+    observer.freeze(true);
+    start(&mut family.south);
+    let mut application = place.application(&family.database);
+    application.send(INSERT);
+    assert!(application.answer_within(A_WHILE).is_none());
+    application.kill();
+    family.south.kill();
+    observer.freeze(false);
+    let other = before.replace("tokyo@", "osaka@");
+    std::fs::write(&file, other).unwrap();
+    start(&mut family.south);
+    await_status(&family.south, "the observer is another one", |status| {
+        let error = status.json()["fast_start_failover"]["observer_error"].as_str();
+        error.is_some_and(|error| error.contains("it was changed from tokyo@"))
+    });
+    family.south.kill();
+    std::fs::write(&file, &before).unwrap();
+    start(&mut family.south);
+    await_fast_start(&family.south, "SYNCHRONIZED");
+    let name = family.observer.is_called().replace("tokyo", "osaka");
+    let change = ["dg", "edit", "configuration", "set", "property", "FastStartFailoverObserver", "=", &name];
+    refuses(&family.south, &change, 3, &["while fast-start failover is enabled"]);
+    place.application(&family.database).run(INSERT);
 }
 
 #[test]

@@ -25,6 +25,9 @@ pub(super) struct AtPrimary {
     arbiter: Box<dyn Arbiter>,
     incarnation: Incarnation,
     observer: String,
+    /// Whether the observer is the one that was asked since fast-start failover was enabled: what that one has decided another
+    /// one does not know.
+    is_the_observer: bool,
     /// Destinations that have not been heard since their senders were started, and since when, on the caller's clock.
     unheard: BTreeMap<String, Duration>,
 }
@@ -58,13 +61,15 @@ impl AtPrimary {
     ) -> AtPrimary {
         let end = primary.threads.shared().buffer.durable();
         let environment = &running.environment;
-        let required = environment.of_control(|control| control.required.clone());
+        let (required, observer) =
+            environment.of_control(|control| (control.required.clone(), control.observer.clone()));
         let name = &environment.config.instance.name;
         AtPrimary {
             rules: PrimaryRules::new(name, incarnation, config.settings(), required, end, has_started),
             arbiter: Box::new(ObserverLink::new(running, config)),
             incarnation,
             observer: config.observer.clone(),
+            is_the_observer: observer.is_empty() || observer == config.observer,
             unheard: BTreeMap::new(),
         }
     }
@@ -82,16 +87,31 @@ impl AtPrimary {
         is_suspended: bool,
         clock: &dyn Fn() -> Duration,
     ) -> Shown {
+        if !self.is_the_observer {
+            running.let_commits_return(primary, false);
+            let before = running.environment.of_control(|control| control.observer.clone());
+            let error = format!(
+                "it was changed from {before} while fast-start failover was enabled: set it back in standfast.toml, or disable \
+                 fast-start failover with `force`"
+            );
+            let document = described(config, false, Some(&error));
+            let document = FastStartFailover { status: Some("STALLED".into()), ..document };
+            return Shown { document: Some(document), ..Shown::default() };
+        }
         self.rules.set_settings(config.settings());
         for _ in 0..ORDERS_MAX {
             let view = self.view(running, primary, config, is_suspended, clock());
-            running.let_commits_return(primary, self.rules.may_acknowledge());
+            running.let_commits_return(primary, self.may_return(primary));
             match self.rules.decide(clock(), &view) {
                 Order::Wait(_) => break,
                 Order::Require(required) => {
                     // A command that changes destinations has the lock: later.
                     let Some(_one) = running.try_one_command() else { break };
-                    if let Err(error) = running.put_in_force(&required) {
+                    // It may have disabled fast-start failover.
+                    if !running.role_change().fast_start_failover.is_enabled() {
+                        break;
+                    }
+                    if let Err(error) = running.put_in_force(&required, &config.observer) {
                         let text = error.in_one_line();
                         running.environment.alert.say(format!("fast-start failover: {text}"));
                         break;
@@ -109,12 +129,28 @@ impl AtPrimary {
             }
         }
         let view = self.view(running, primary, config, is_suspended, clock());
-        running.let_commits_return(primary, self.rules.may_acknowledge());
+        running.let_commits_return(primary, self.may_return(primary));
         Shown {
             document: Some(self.document(config, &view)),
-            is_alone: is_suspended && self.rules.is_alone(),
+            is_alone: is_suspended && self.rules.is_alone(&view),
+            suspensions: 0,
             has_the_place: false,
         }
+    }
+
+    /// Whether commits may return that every required member has: also only while commits wait for each of them. What is
+    /// configured may have been changed while this instance did not run.
+    fn may_return(&self, primary: &RunningPrimary) -> bool {
+        let status = primary.destinations().status();
+        let is_waited_for = |name: &String| {
+            status.iter().any(|(at, _)| {
+                let waits = matches!(at.standing, Standing::Required | Standing::Stalled | Standing::Fenced);
+                at.name == *name && at.mode == standfast_transport::TransportMode::SyncAffirm && waits
+            })
+        };
+        self.rules.may_acknowledge()
+            && self.is_the_observer
+            && self.rules.required().members.iter().all(is_waited_for)
     }
 
     fn view(
@@ -135,6 +171,10 @@ impl AtPrimary {
                 }
                 None => now.saturating_sub(*self.unheard.entry(at.name.clone()).or_insert(now)),
             };
+            // A far sync has no databases, whatever it may do.
+            if status.role == Some(standfast_transport::Role::FarSync) {
+                return None;
+            }
             Some(candidate(status, away >= Duration::from_millis(at.net_timeout_ms)))
         });
         let own = running.environment.config.instance.name.clone();
@@ -149,8 +189,11 @@ impl AtPrimary {
     fn document(&self, config: &FastStartFailoverConfig, view: &View) -> FastStartFailover {
         let rules = &self.rules;
         let is_observed = rules.observed() == Observed::Yes;
-        let has_target =
-            rules.required().iter().all(|name| view.candidates.iter().any(|at| at.name == *name && !at.late));
+        let has_target = rules
+            .required()
+            .members
+            .iter()
+            .all(|name| view.candidates.iter().any(|at| at.name == *name && !at.late));
         let status = match rules.target() {
             _ if rules.replaced_by().is_some() => "REINSTATE REQUIRED",
             _ if !has_target && !is_observed => "STALLED",

@@ -12,6 +12,8 @@ use standfast_environment::state::control::Role;
 use standfast_types::{Hint, Scn};
 use std::time::Duration;
 
+/// How long a stream has been open when the configuration that it begins with has certainly been taken.
+const SETTLED: Duration = Duration::from_secs(1);
 /// Pause between attempts to open as the primary.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 /// Orders that may follow one another at once.
@@ -23,6 +25,8 @@ pub(super) struct AtStandby {
     observer: String,
     /// A value that changes with every frame of the source, and when it last did, on the caller's clock.
     heard: (u64, Duration),
+    /// Since when the stream of the source has been open, on the caller's clock.
+    streams_since: Option<Duration>,
     /// Not before this time another attempt to open as the primary.
     try_at: Duration,
 }
@@ -35,6 +39,7 @@ impl AtStandby {
             arbiter: Box::new(ObserverLink::new(running, config)),
             observer: config.observer.clone(),
             heard: (0, now),
+            streams_since: None,
             try_at: now,
         }
     }
@@ -73,7 +78,7 @@ impl AtStandby {
         }
         let document =
             self.view(running, is_ordered, clock()).map(|view| self.document(config, &view, clock()));
-        Shown { document, is_alone: false, has_the_place }
+        Shown { document, has_the_place, ..Shown::default() }
     }
 
     fn view(&mut self, running: &Running, is_ordered: bool, now: Duration) -> Option<View> {
@@ -94,13 +99,16 @@ impl AtStandby {
             let is_direct = source.is_some_and(|source| source.role == Role::Primary.of_peer());
             (incarnation_of(control), is_direct && control.superseded_by.is_none())
         });
+        // A stream begins with the configuration of the primary.
+        self.streams_since = running.is_streaming().then(|| self.streams_since.unwrap_or(now));
+        let is_enabled_there = self.streams_since.is_some_and(|since| now.saturating_sub(since) >= SETTLED);
         let is_able = is_sound
             && is_direct
             && end > Scn::ZERO
             && running.gap().is_none()
             && !running.is_stopping()
             && running.check_right().is_ok();
-        Some(View { incarnation, heard: self.heard.1, end, is_able, is_ordered })
+        Some(View { incarnation, heard: self.heard.1, end, is_able, is_enabled_there, is_ordered })
     }
 
     fn document(&self, config: &FastStartFailoverConfig, view: &View, now: Duration) -> FastStartFailover {

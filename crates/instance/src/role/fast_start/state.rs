@@ -17,6 +17,8 @@ pub(crate) struct FastStart {
 pub(super) struct State {
     /// Commands during which no member may take over.
     pub suspended: usize,
+    /// How many such commands there have been.
+    pub suspensions: u64,
     /// This process found itself a primary and was not promoted; the first primary of its thread.
     pub has_started: bool,
     /// An operator fails over to this standby.
@@ -28,25 +30,41 @@ pub(super) struct State {
 #[derive(Clone, Default)]
 pub(super) struct Shown {
     pub document: Option<FastStartFailover>,
-    /// A primary: the observer has confirmed that no member may take over.
+    /// A primary: the observer has confirmed that no member may take over, in a look that began after this many suspensions.
     pub is_alone: bool,
+    pub suspensions: u64,
     /// A standby: the observer has given it the primary's place.
     pub has_the_place: bool,
 }
 
 /// While it exists no member may take over from this primary.
-pub(crate) struct Suspended<'a>(&'a FastStart);
+pub(crate) struct Suspended<'a> {
+    fast_start: &'a FastStart,
+    number: u64,
+}
 
 impl<'a> Suspended<'a> {
     pub(super) fn begin(fast_start: &'a FastStart) -> Suspended<'a> {
-        fast_start.state().suspended += 1;
-        Suspended(fast_start)
+        let mut state = fast_start.state();
+        state.suspended += 1;
+        state.suspensions += 1;
+        let number = state.suspensions;
+        drop(state);
+        Suspended { fast_start, number }
+    }
+}
+
+impl Suspended<'_> {
+    /// Waits until the observer has confirmed it. False: it has not in time.
+    pub(super) fn is_confirmed(&self, limit: Duration) -> bool {
+        let number = self.number;
+        self.fast_start.await_shown(limit, |shown| shown.is_alone && shown.suspensions >= number)
     }
 }
 
 impl Drop for Suspended<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.fast_start.state();
         state.suspended -= 1;
         state.shown.is_alone = false;
     }

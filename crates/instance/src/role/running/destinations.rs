@@ -65,8 +65,9 @@ impl Running {
             return Ok(());
         }
         crate::role::protection::check(self.environment.control().protection_mode, &changeable.destinations)?;
-        let required = self.environment.of_control(|control| control.required.clone());
+        let required = self.environment.of_control(|control| control.required.members.clone());
         crate::role::protection::check_required(&required, &changeable.destinations)?;
+        crate::role::protection::check_observer(&before.role_change, &changeable.role_change)?;
         // Other settings may have been changed in the file, to count from the next start.
         let directory = &self.environment.paths.directory;
         let mut config = Config::load(directory).unwrap_or_else(|_| self.environment.config.clone());

@@ -172,6 +172,8 @@ impl PrimaryShared {
 
     /// How far commits have been released.
     pub fn released(&self) -> Scn {
+        // One that is being released counts: which destinations it needs was determined before.
+        let _release = self.releases();
         Scn(self.released.load(SeqCst))
     }
 
