@@ -769,10 +769,13 @@ mod tests {
         let unfinished = History { unfinished_baseline: true, ..history(&[anchor(A, 4, 200)]) };
         assert!(matches!(decide(&unfinished, &found(A, 4), Scn(50)), Plan::FindOut(_)));
         let lost = history(&[anchor(A, 4, 200), anchor(A, 6, 300)]);
-        assert!(
-            matches!(decide(&lost, &found(A, 3), Scn(50)), Plan::FindOut(_)),
-            "older than any known state"
-        );
+        for seen_by_sessions in [None, Some(A)] {
+            let older = Found { seen_by_sessions, ..found(A, 3) };
+            let Plan::FindOut(why) = decide(&lost, &older, Scn(50)) else {
+                panic!("no state is known before")
+            };
+            assert!(why.contains("ends before what the redo has of it"), "{why}");
+        }
     }
 
     #[test]
