@@ -6,15 +6,18 @@ mod common;
 
 use common::{Site, WAIT, captured, database, insert, refusal, rows};
 use rusqlite::Connection;
+use standfast_environment::InstanceError;
 use standfast_instance::role::resolve::{Keep, Resolution};
 use standfast_instance::role::running::Running;
+use standfast_primary::open::{rebuild, swap};
 use standfast_session::DatabaseState;
 use standfast_testkit::{TempDir, wait_until};
-use standfast_types::{DatabaseId, Scn};
+use standfast_types::{DatabaseId, Hint, Scn};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 const NAME: &str = "app.db";
 const ID: DatabaseId = DatabaseId(1);
@@ -25,22 +28,17 @@ struct Rig {
     site: Site,
     path: PathBuf,
     older: PathBuf,
-    /// A process resolves one database at a time.
-    _alone: MutexGuard<'static, ()>,
 }
-
-static ALONE: Mutex<()> = Mutex::new(());
 
 impl Rig {
     fn new(name: &str) -> Rig {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let place = TempDir::new(name).unwrap();
         let (site, path) = (Site::init(&place, "north"), database(&place));
         let running = site.start().unwrap();
         running.protect(&path, None).unwrap();
         insert_and_wait(&running, &path);
         running.stop().unwrap();
-        let rig = Rig { older: place.join("older.db"), place, site, path, _alone: alone };
+        let rig = Rig { older: place.join("older.db"), place, site, path };
         copy(&rig.path, &rig.older);
         let running = rig.site.start().unwrap();
         insert_and_wait(&running, &rig.path);
@@ -96,8 +94,15 @@ fn untouched(path: &Path) -> (Vec<u8>, i64, i64) {
     (std::fs::read(path).unwrap(), metadata.mtime(), metadata.mtime_nsec())
 }
 
+fn try_to_resolve(running: &Running, keep: Option<Keep>) -> Result<Resolution, InstanceError> {
+    /// A process resolves one database at a time.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    running.resolve(NAME, keep)
+}
+
 fn resolve(running: &Running, keep: Option<Keep>) -> Resolution {
-    running.resolve(NAME, keep).unwrap()
+    try_to_resolve(running, keep).unwrap()
 }
 
 #[test]
@@ -141,7 +146,7 @@ fn file_that_is_kept_counts_and_goes_into_the_redo_whole() {
     }
     assert_eq!(rows(&rig.path), 1);
     insert_and_wait(&running, &rig.path);
-    assert!(refusal(running.resolve(NAME, None)).contains("is not offline"));
+    assert!(refusal(try_to_resolve(&running, None)).contains("is not offline"));
     running.stop().unwrap();
     let running = rig.site.start().unwrap();
     assert!(is_served(&running), "{:?}", running.environment.alert.last());
@@ -203,7 +208,7 @@ fn redo_cannot_be_kept_without_anything_to_make_the_file_of() {
     let rig = Rig::new("resolve-no-base");
     let running = rig.start_with(&rig.older);
     let before = untouched(&rig.path);
-    let refused = refusal(running.resolve(NAME, Some(Keep::Redo)));
+    let refused = refusal(try_to_resolve(&running, Some(Keep::Redo)));
     for words in ["cannot be made again out of the redo", "there is no full image of it"] {
         assert!(refused.contains(words), "no `{words}` in {refused}");
     }
@@ -218,13 +223,14 @@ fn database_that_is_served_or_unknown_is_not_decided_about() {
     let rig = Rig::new("resolve-served");
     let running = rig.site.start().unwrap();
     for keep in [None, Some(Keep::File), Some(Keep::Redo)] {
-        assert!(refusal(running.resolve(NAME, keep)).contains("is not offline: there is nothing to decide"));
-        assert!(running.resolve("other.db", keep).is_err());
+        assert!(
+            refusal(try_to_resolve(&running, keep)).contains("is not offline: there is nothing to decide")
+        );
     }
     assert!(is_served(&running));
     let failed = running.primary().unwrap().threads.shared().database(ID).unwrap();
     failed.fail("its disk has gone".into());
-    let refused = refusal(running.resolve(NAME, None));
+    let refused = refusal(try_to_resolve(&running, None));
     assert!(refused.contains("has failed") && refused.contains("its disk has gone"), "{refused}");
     drop(failed);
     assert!(running.stop().is_err(), "a stop reports it, too");
@@ -244,7 +250,7 @@ fn file_that_is_no_database_of_this_page_size_cannot_count() {
         let unusable = shown.file.unusable.unwrap();
         assert!(unusable.contains(why), "{unusable}");
         assert_eq!((shown.compared, shown.not_compared), (None, Some(unusable.clone())));
-        let refused = refusal(running.resolve(NAME, Some(Keep::File)));
+        let refused = refusal(try_to_resolve(&running, Some(Keep::File)));
         assert!(refused.contains(&format!("cannot count: {unusable}")), "{refused}");
         assert_eq!(state(&running), DatabaseState::Offline);
         running.stop().unwrap();
@@ -260,7 +266,106 @@ fn missing_file_is_shown_as_such() {
     let shown = resolve(&running, None);
     assert_eq!((shown.file.exists, shown.file.bytes, shown.file.modified_us), (false, 0, 0));
     assert!(shown.file.unusable.unwrap().contains("No such file"));
-    assert!(refusal(running.resolve(NAME, Some(Keep::File))).contains("cannot count"));
+    assert!(refusal(try_to_resolve(&running, Some(Keep::File))).contains("cannot count"));
+    let refused = refusal(try_to_resolve(&running, Some(Keep::Redo)));
+    assert!(!refused.contains("what is there"), "{refused}");
+    running.stop().unwrap();
+}
+
+#[test]
+fn file_that_was_there_before_is_tried_first_for_the_redo() {
+    let rig = Rig::new("resolve-in-place");
+    let mut bytes = std::fs::read(&rig.path).unwrap();
+    bytes[4096..].fill(0xEE);
+    // In place, so that it is the file that the instance knows.
+    std::fs::write(&rig.path, bytes).unwrap();
+    let running = rig.site.start().unwrap();
+    assert_eq!(state(&running), DatabaseState::Offline);
+    assert_eq!(resolve(&running, None).file.is_known, Some(true));
+    let refused = refusal(try_to_resolve(&running, Some(Keep::Redo)));
+    assert!(refused.contains("what is there does not lead to the redo"), "{refused}");
+    assert_eq!(state(&running), DatabaseState::Offline);
+    running.stop().unwrap();
+}
+
+#[test]
+fn decision_about_one_database_leaves_another_offline() {
+    let rig = Rig::new("resolve-two");
+    let second = rig.other("PRAGMA journal_mode=WAL; CREATE TABLE t(x)");
+    let running = rig.site.start().unwrap();
+    running.protect(&second, None).unwrap();
+    running.stop().unwrap();
+    std::fs::rename(&second, rig.place.join("moved.db")).unwrap();
+    let running = rig.start_with(&rig.older);
+    let before = running.environment.control();
+    assert_eq!(before.offline.len(), 2);
+    resolve(&running, Some(Keep::File));
+    let after = running.environment.control();
+    assert_eq!(after.offline, before.offline[1..]);
+    assert_eq!(after.databases[1], before.databases[1]);
+    assert_eq!(after.known_file(DatabaseId(2)), before.known_file(DatabaseId(2)));
+    running.stop().unwrap();
+}
+
+#[test]
+fn decision_that_was_cut_short_is_carried_out_before_the_next() {
+    let rig = Rig::new("resolve-cut-short");
+    let running = rig.start_with(&rig.older);
+    let record = running.environment.control().databases[0].clone();
+    let made = rebuild::path_of(&record);
+    copy(&rig.kept(), &made);
+    let end = captured(&running);
+    let swap = swap::begin(&running.environment, &record, &made, end, end).unwrap();
+    // It ended between its two renames.
+    std::fs::rename(&rig.path, &swap.kept.path).unwrap();
+    let refused = refusal(try_to_resolve(&running, Some(Keep::File)));
+    assert!(refused.contains("was cut short and has been carried out now"), "{refused}");
+    assert_eq!(rows(&swap.kept.path), 1);
+    resolve(&running, Some(Keep::Redo));
+    assert!(is_served(&running));
+    running.stop().unwrap();
+    assert_eq!(rows(&rig.path), 3);
+}
+
+/// What becomes of a decision for the file while another process writes to it: `meanwhile` happens before the
+/// transaction ends.
+fn decided_while_written_to(
+    rig: &Rig,
+    running: &Arc<Running>,
+    meanwhile: impl FnOnce(),
+) -> Result<(), String> {
+    let writer = Connection::open(&rig.path).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    std::thread::scope(|scope| {
+        let decision = scope.spawn(|| try_to_resolve(running, Some(Keep::File)));
+        let is_waiting = || running.environment.alert.last().join("\n").contains("counts as it is");
+        wait_until("the decision waits for the writer", WAIT, is_waiting);
+        meanwhile();
+        writer.execute_batch("ROLLBACK").unwrap();
+        decision.join().unwrap().map(drop).map_err(|error| error.for_terminal())
+    })
+}
+
+#[test]
+fn decision_for_the_file_waits_for_a_writer() {
+    let rig = Rig::new("resolve-writer");
+    let running = rig.start_with(&rig.older);
+    decided_while_written_to(&rig, &running, || ()).unwrap();
+    assert!(is_served(&running));
+    running.stop().unwrap();
+}
+
+#[test]
+fn file_that_changes_after_the_comparison_does_not_count() {
+    let rig = Rig::new("resolve-changed");
+    let running = rig.start_with(&rig.older);
+    let touch = || {
+        let file = std::fs::File::options().write(true).open(&rig.path).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    };
+    let refused = decided_while_written_to(&rig, &running, touch).unwrap_err();
+    assert!(refused.contains("has been written to since it was looked at"), "{refused}");
+    assert_eq!(state(&running), DatabaseState::Offline);
     running.stop().unwrap();
 }
 
@@ -273,7 +378,7 @@ fn damaged_file_does_not_replace_the_copies_of_standbys() {
     bytes[4096..4200].fill(0xEE);
     std::fs::write(&damaged, bytes).unwrap();
     let running = rig.start_with(&damaged);
-    let refused = refusal(running.resolve(NAME, Some(Keep::File)));
+    let refused = refusal(try_to_resolve(&running, Some(Keep::File)));
     assert!(refused.contains("is damaged") && refused.contains("--keep redo"), "{refused}");
     assert_eq!(state(&running), DatabaseState::Offline);
     running.stop().unwrap();
@@ -290,7 +395,7 @@ fn file_outside_wal_mode_is_compared_without_being_changed() {
     let shown = resolve(&running, None);
     assert!(shown.file.is_not_in_wal_mode && shown.compared.is_some(), "{shown:?}");
     assert!(untouched(&rig.path) == before);
-    assert!(refusal(running.resolve(NAME, Some(Keep::File))).contains("journal mode delete, not WAL"));
+    assert!(refusal(try_to_resolve(&running, Some(Keep::File))).contains("journal mode delete, not WAL"));
     assert_eq!(state(&running), DatabaseState::Offline);
     running.stop().unwrap();
 }
@@ -321,11 +426,11 @@ fn file_that_a_program_has_open_is_not_set_aside() {
     let running = rig.start_with(&rig.older);
     let file = std::fs::File::options().read(true).write(true).open(&rig.path).unwrap();
     let mut program = Command::new("sleep").arg("100").stdin(Stdio::from(file)).spawn().unwrap();
-    let refused = refusal(running.resolve(NAME, Some(Keep::Redo)));
+    let refused = refusal(try_to_resolve(&running, Some(Keep::Redo)));
     program.kill().unwrap();
     program.wait().unwrap();
     assert!(refused.contains(&format!("is open in sleep (pid {})", program.id())), "{refused}");
-    assert!(refusal(running.resolve(NAME, Some(Keep::Redo))).contains("cannot be made again"));
+    assert!(refusal(try_to_resolve(&running, Some(Keep::Redo))).contains("cannot be made again"));
     assert!(running.environment.control().offline_from(ID) > Some(Scn::ZERO));
     running.stop().unwrap();
 }
