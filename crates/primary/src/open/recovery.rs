@@ -573,30 +573,116 @@ mod tests {
         assert!(matches!(scene.plan(&recovery), Plan::FindOut(_)), "it is of another page");
     }
 
+    /// Adds a commit in a new WAL, and flips bits in a page that only the earlier ones have changed, which is read from
+    /// the file. Returns the number of that page.
+    fn damaged_beneath_wal(bits: u8) -> (Scene, PageNo) {
+        let page_no = Cell::new(0);
+        let then = |machine: &Arc<SimMachine>, host: &mut PrimaryHost| {
+            host.checkpoint_everything().unwrap();
+            let application = open_plain(machine, Path::new(PATH)).unwrap();
+            application.execute_batch("INSERT INTO data VALUES(1, 1, 'a')").unwrap();
+            let sql = "SELECT rootpage FROM sqlite_schema WHERE name='ledger'";
+            page_no.set(application.query_row(sql, [], |row| row.get(0)).unwrap());
+            host.drain().unwrap();
+        };
+        let flip = |machine: &Arc<SimMachine>| {
+            let mut bytes = machine.contents(PATH).unwrap();
+            let end = page_no.get() as usize * page_bytes(&bytes);
+            bytes[end - 1] ^= bits;
+            machine.install(PATH, &bytes);
+        };
+        (Scene::changed(then, flip), page_no.get())
+    }
+
     #[test]
     fn page_that_is_not_what_the_redo_says_proves_no_position() {
         for damage in [0, 1] {
-            // A new WAL has another page only, so that this one is read from the file.
-            let page_no = Cell::new(0);
-            let then = |machine: &Arc<SimMachine>, host: &mut PrimaryHost| {
-                host.checkpoint_everything().unwrap();
-                let application = open_plain(machine, Path::new(PATH)).unwrap();
-                application.execute_batch("INSERT INTO data VALUES(1, 1, 'a')").unwrap();
-                let sql = "SELECT rootpage FROM sqlite_schema WHERE name='ledger'";
-                page_no.set(application.query_row(sql, [], |row| row.get(0)).unwrap());
-                host.drain().unwrap();
-            };
-            let flip = |machine: &Arc<SimMachine>| {
-                let mut bytes = machine.contents(PATH).unwrap();
-                let end = page_no.get() as usize * page_bytes(&bytes);
-                bytes[end - 1] ^= damage;
-                machine.install(PATH, &bytes);
-            };
-            let scene = Scene::changed(then, flip);
+            let (scene, page_no) = damaged_beneath_wal(damage);
             let plan = scene.plan(&scene.recovery());
-            let reported = format!("page {} is not what the redo says", page_no.get());
+            let reported = format!("page {page_no} is not what the redo says");
             assert_eq!(matches!(plan, Plan::FindOut(_)), damage != 0, "{plan:?}");
             assert_eq!(scene.alerts().contains(&reported), damage != 0, "{}", scene.alerts());
+        }
+    }
+
+    #[test]
+    fn pages_in_the_wal_are_those_of_the_state_if_the_state_has_their_frames() {
+        let scene = Scene::new();
+        let mut recovery = scene.recovery();
+        let [.., earlier, last] = recovery.history.anchors[..] else { panic!("there are commits") };
+        let is_state = |recovery: &Recovery<'_>, anchor| {
+            scene.with(|_, header, _| recovery.is_state_at(header, anchor).unwrap())
+        };
+        assert!(is_state(&recovery, &last) && is_state(&recovery, &earlier));
+        let scan = reconcile::scan(&scene.log, recovery.begin, earlier.scn, Default::default()).unwrap();
+        recovery.checksums = scan.checksums[&ID].clone();
+        assert!(is_state(&recovery, &earlier));
+        assert!(!is_state(&recovery, &last), "the WAL has later images");
+        let of_other_wal = WalPosition { salts: WalSalts(1, 1), ..last.position };
+        let before = Anchor { position: of_other_wal, ..last };
+        assert!(is_state(&recovery, &before), "the state has no frame of this WAL");
+    }
+
+    #[test]
+    fn damage_beneath_a_wal_of_the_redo_is_repaired_and_not_copied() {
+        let (scene, _) = damaged_beneath_wal(1);
+        let position = scene.with(|_, header, _| header.position());
+        // The redo at hand has all changes of the page.
+        let scan = reconcile::scan(&scene.log, Scn::START, scene.scan.end, Default::default()).unwrap();
+        let recovery =
+            || Recovery::since_checkpoint(&scene.environment, &scene.log, &scene.database, &scan, true);
+        let mut owing = recovery();
+        owing.history.unfinished_baseline = true;
+        let (found, _, image) = scene.settle(&owing).unwrap();
+        assert_eq!(
+            (found, image),
+            (position, Some("why")),
+            "the reason for the image may be a foreign write"
+        );
+        let (found, _, image) = scene.settle(&recovery()).unwrap();
+        assert!(found != position && image.is_none(), "{found:?}, {image:?}");
+        assert_eq!(scene.rows(), COMMITS);
+    }
+
+    #[test]
+    fn frames_that_the_redo_knows_are_no_foreign_ones() {
+        let scene = Scene::new();
+        scene.note_whole(scene.scan.end);
+        let position = scene.with(|_, header, _| header.position());
+        let (found, _, image) = scene.settle(&scene.recovery()).unwrap();
+        assert_eq!((found, image), (position, None), "nothing was written to the file");
+        let mut unknown = scene.recovery();
+        unknown.history.anchors.iter_mut().for_each(|anchor| anchor.position.salts = WalSalts(1, 1));
+        assert_eq!(scene.settle(&unknown).unwrap().2, Some("why"));
+    }
+
+    #[test]
+    fn file_beneath_the_wal_of_another_process_counts_if_it_is_the_newest() {
+        for is_backfilled in [true, false] {
+            let backfill = |_: &_, host: &mut PrimaryHost| {
+                if is_backfilled {
+                    host.checkpoint_everything().unwrap();
+                }
+            };
+            let write = |machine: &Arc<SimMachine>| {
+                machine.disk().remove(Path::new(WAL)).unwrap();
+                let other = open_plain(machine, Path::new(PATH)).unwrap();
+                let sql = "PRAGMA secure_delete=ON; INSERT INTO ledger VALUES(9, 9); DELETE FROM ledger";
+                other.execute_batch(sql).unwrap();
+                // It is killed, too.
+                machine.power_loss(Loss::KeepUnsynced, &mut Rng::new(1));
+            };
+            let scene = Scene::changed(backfill, write);
+            scene.environment.update_control(|control| control.whole_files.clear()).unwrap();
+            let position = scene.with(|_, header, _| header.position());
+            assert!(position.frame > 0);
+            match scene.settle(&scene.recovery()) {
+                Ok((found, _, image)) => {
+                    assert!(is_backfilled, "the file lacks commits");
+                    assert_eq!((found, image), (position, Some("why")));
+                }
+                Err(error) => assert!(!is_backfilled, "{error}"),
+            }
         }
     }
 
