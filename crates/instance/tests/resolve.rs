@@ -309,22 +309,29 @@ fn decision_about_one_database_leaves_another_offline() {
 
 #[test]
 fn decision_that_was_cut_short_is_carried_out_before_the_next() {
-    let rig = Rig::new("resolve-cut-short");
-    let running = rig.start_with(&rig.older);
-    let record = running.environment.control().databases[0].clone();
-    let made = rebuild::path_of(&record);
-    copy(&rig.kept(), &made);
-    let end = captured(&running);
-    let swap = swap::begin(&running.environment, &record, &made, end, end).unwrap();
-    // It ended between its two renames.
-    std::fs::rename(&rig.path, &swap.kept.path).unwrap();
-    let refused = refusal(try_to_resolve(&running, Some(Keep::File)));
-    assert!(refused.contains("was cut short and has been carried out now"), "{refused}");
-    assert_eq!(rows(&swap.kept.path), 1);
-    resolve(&running, Some(Keep::Redo));
-    assert!(is_served(&running));
-    running.stop().unwrap();
-    assert_eq!(rows(&rig.path), 3);
+    for keep in [Keep::File, Keep::Redo] {
+        let rig = Rig::new("resolve-cut-short");
+        let running = rig.start_with(&rig.older);
+        let record = running.environment.control().databases[0].clone();
+        let made = rebuild::path_of(&record);
+        copy(&rig.kept(), &made);
+        let end = captured(&running);
+        let swap = swap::begin(&running.environment, &record, &made, end, end).unwrap();
+        // It ended between its two renames.
+        std::fs::rename(&rig.path, &swap.kept.path).unwrap();
+        let decided = try_to_resolve(&running, Some(keep));
+        assert_eq!(rows(&swap.kept.path), 1);
+        if keep == Keep::File {
+            let refused = refusal(decided);
+            assert!(refused.contains("was cut short and has been carried out now"), "{refused}");
+            resolve(&running, Some(Keep::Redo));
+        } else {
+            assert!(decided.unwrap().by.unwrap().contains("the file that is there"));
+        }
+        assert!(is_served(&running));
+        running.stop().unwrap();
+        assert_eq!(rows(&rig.path), 3);
+    }
 }
 
 /// What becomes of a decision for the file while another process writes to it: `meanwhile` happens before the
@@ -350,7 +357,11 @@ fn decided_while_written_to(
 fn decision_for_the_file_waits_for_a_writer() {
     let rig = Rig::new("resolve-writer");
     let running = rig.start_with(&rig.older);
-    decided_while_written_to(&rig, &running, || ()).unwrap();
+    let refused_meanwhile = || {
+        let refused = refusal(running.resolve(NAME, None));
+        assert!(refused.contains("another database is being resolved"), "{refused}");
+    };
+    decided_while_written_to(&rig, &running, refused_meanwhile).unwrap();
     assert!(is_served(&running));
     running.stop().unwrap();
 }
