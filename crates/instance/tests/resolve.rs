@@ -13,7 +13,7 @@ use standfast_primary::open::{rebuild, swap};
 use standfast_session::DatabaseState;
 use standfast_testkit::{TempDir, wait_until};
 use standfast_types::{DatabaseId, Hint, Scn};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -88,6 +88,10 @@ fn is_served(running: &Running) -> bool {
     control.offline_from(ID).is_none() && control.replays.is_empty() && state(running) == DatabaseState::Open
 }
 
+fn modified_us(metadata: &std::fs::Metadata) -> u64 {
+    metadata.mtime() as u64 * 1_000_000 + metadata.mtime_nsec() as u64 / 1000
+}
+
 /// Contents of the file and its stamp.
 fn untouched(path: &Path) -> (Vec<u8>, i64, i64) {
     let metadata = std::fs::metadata(path).unwrap();
@@ -116,11 +120,10 @@ fn resolution_shows_what_the_file_lacks_and_changes_nothing() {
     let metadata = std::fs::metadata(&rig.path).unwrap();
     let found = &shown.file;
     assert_eq!((found.exists, found.is_known, found.bytes), (true, Some(false), metadata.len()));
-    let modified_us = metadata.mtime() as u64 * 1_000_000 + metadata.mtime_nsec() as u64 / 1000;
-    assert_eq!((found.modified_us, found.wal_bytes), (modified_us, 0));
+    assert_eq!((found.modified_us, found.wal_bytes), (modified_us(&metadata), 0));
     assert_eq!((found.is_not_in_wal_mode, found.unusable.as_ref()), (false, None));
-    let noted = found.noted.unwrap();
-    assert_eq!(noted.bytes, std::fs::metadata(rig.kept()).unwrap().len());
+    let (noted, kept) = (found.noted.unwrap(), std::fs::metadata(rig.kept()).unwrap());
+    assert_eq!((noted.bytes, noted.modified_us), (kept.len(), modified_us(&kept)));
     let compared = shown.compared.unwrap();
     assert_eq!((compared.lacks_at_least.number, compared.lacks_at_most.number), (2, 2));
     assert_eq!(compared.unexplained, 0);
@@ -425,7 +428,7 @@ fn wal_of_the_file_is_part_of_it() {
     let running = rig.site.start().unwrap();
     let shown = resolve(&running, None);
     let metadata = std::fs::metadata(&copied).unwrap();
-    let modified_us = metadata.mtime() as u64 * 1_000_000 + metadata.mtime_nsec() as u64 / 1000;
+    let modified_us = modified_us(&metadata);
     assert_eq!((shown.file.wal_bytes, shown.file.wal_modified_us), (metadata.len(), Some(modified_us)));
     assert!(metadata.len() > 0 && shown.compared.unwrap().unexplained > 0);
     running.stop().unwrap();

@@ -285,7 +285,7 @@ impl Running {
         loop {
             match self.with_primary(|primary| self.take_file(primary, offline)) {
                 Err(InstanceError::Guard(GuardError::Busy { .. }))
-                    if Instant::now() < end && !self.is_stopping() =>
+                    if is_tried_again(Instant::now(), end, self.is_stopping()) =>
                 {
                     // There is no notification when another process releases its lock.
                     std::thread::sleep(ATTEMPT_PAUSE);
@@ -532,6 +532,11 @@ impl Running {
     }
 }
 
+/// Whether an attempt that found a writer is followed by another one. Attempts end at `end`, and with the instance.
+fn is_tried_again(now: Instant, end: Instant, is_stopping: bool) -> bool {
+    now < end && !is_stopping
+}
+
 /// Removes the records of the database as excluded.
 fn served(control: &mut standfast_environment::state::control::Control, id: DatabaseId) {
     control.replays.retain(|(other, _)| *other != id);
@@ -574,6 +579,14 @@ fn complete_wal(database: &Database) -> Result<(), InstanceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn decision_waits_for_writers_until_its_time_is_over_or_the_instance_stops() {
+        let end = Instant::now() + WRITERS;
+        assert!(is_tried_again(end - ATTEMPT, end, false));
+        assert!(!is_tried_again(end - ATTEMPT, end, true));
+        assert!(!is_tried_again(end, end, false) && !is_tried_again(end + ATTEMPT, end, false));
+    }
 
     #[test]
     fn file_is_unchanged_if_it_is_the_same_and_was_not_written_to() {
