@@ -5,6 +5,7 @@
 
 use standfast_environment::state::control::{GapRecord, Incarnation};
 use standfast_io::Disk;
+use standfast_log::{ArchivedLog, verify_archived};
 use standfast_primary::commit::primary::NoShipping;
 use standfast_simulation::primary::PrimaryHost;
 use standfast_simulation::rig::{commit, next_redo, rows, small_primary};
@@ -16,7 +17,10 @@ use standfast_transport::{ArchivedLogInfo, Gap, GivenUp, LogSwitch, OpenedGap, R
 use standfast_types::{DatabaseId, IncarnationId, Scn};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+/// How long a standby waits for its archiver.
+const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(30);
 const LOGS: usize = 4;
 const ROWS_PER_LOG: u32 = 3;
 const ROWS: u32 = ROWS_PER_LOG * LOGS as u32 + 1;
@@ -365,8 +369,10 @@ fn gap_waits_for_the_archiver_and_ends_with_the_standby() {
     let shared = log.shared().clone();
     log.when_full(Arc::new(move || shared.stop()));
     let gap = rig.gap(rig.ends[3], 4);
+    let begun = Instant::now();
     let Err(error) = log.open_gap(&gap, &rig.log(4)) else { panic!("log 1 is not archived") };
     assert!(error.to_string().contains("the logs before the gap are not archived"), "{error}");
+    assert!(begun.elapsed() < ARCHIVE_TIMEOUT / 2, "it did not wait for an archiver that has ended");
     assert_eq!(standby.environment.control().gap, None, "nothing was written beyond it");
 }
 
@@ -407,7 +413,17 @@ fn logs_of_an_abandoned_branch_do_not_lead_on() {
     // A failover at the end of the second log: what the old primary had beyond is not of the stream any more.
     let newer = Incarnation { number: 2, id: IncarnationId([2; 8]), branch: end, time_us: 0 };
     standby.environment.update_control(|control| control.incarnations.push(newer)).unwrap();
-    rig.put_into_archive(&rig.gap(end, 4).logs);
+    let gap = rig.gap(end, 4);
+    rig.put_into_archive(&gap.logs);
+    let mut log = standby.log();
+    let redo = log.shared().log.clone();
+    for info in &gap.logs {
+        let path = redo.archive_path(info.incarnation, info.incarnation_id, info.sequence);
+        let header = verify_archived(&rig.machine.disk(), &path, end).unwrap().header;
+        redo.add_archived(ArchivedLog { path, header, bytes: header.file_bytes });
+    }
+    assert_eq!((log.lead_on().unwrap(), log.received_end()), (0, end));
+    drop((log, redo));
     let standby = rig.lose_power_and_open(standby);
     let log = standby.log();
     assert_eq!(log.received_end(), end);

@@ -764,6 +764,19 @@ mod tests {
     }
 
     #[test]
+    fn last_frame_of_the_redo_identifies_no_frame_of_a_newer_wal() {
+        let last = Anchor { frame_page: Some((7, 70)), ..anchor(A, 4, 200) };
+        let known = history(&[last]);
+        let new = A.of_rewritten_log(7);
+        for newer in [found(new, 0), found(new, 30), Found { seen_by_sessions: Some(B), ..found(B, 7) }] {
+            let plan = decide(&known, &newer, Scn(50));
+            let (Plan::Capture(anchor) | Plan::Reapply(anchor)) = plan else { panic!("{plan:?}") };
+            assert_eq!((anchor.frame_page, anchor.database_pages), (None, 9), "{newer:?}");
+        }
+        assert_eq!(decide(&known, &found(A, 9), Scn(50)), Plan::Capture(last));
+    }
+
+    #[test]
     fn unknown_database_state_has_to_be_found_out() {
         assert!(matches!(decide(&history(&[]), &found(A, 1), Scn(50)), Plan::FindOut(_)));
         let unfinished = History { unfinished_baseline: true, ..history(&[anchor(A, 4, 200)]) };

@@ -977,8 +977,10 @@ mod tests {
         std::fs::rename(&record.path, &kept).unwrap();
         assert!(check_identity(&control, &record).is_ok(), "opening it says that there is none");
         std::fs::write(&record.path, "").unwrap();
-        let error = check_identity(&control, &record).unwrap_err().to_string();
-        assert!(error.contains("another file is at"), "{error}");
+        let error = check_identity(&control, &record).unwrap_err().for_terminal();
+        for words in ["another file is at", "fail over to a standby", "standfast database resolve d.db"] {
+            assert!(error.contains(words), "no `{words}` in {error}");
+        }
         control.know_file(ID, None);
         assert!(check_identity(&control, &record).is_ok(), "nothing is known of it");
     }
