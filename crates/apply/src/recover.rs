@@ -190,3 +190,179 @@ impl Apply {
         self.resume_scn()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{ApplyConfig, Limits, StartPoint};
+    use standfast_io::DirectDisk;
+    use standfast_testkit::TempDir;
+    use standfast_types::{DatabaseId, PageSize};
+    use std::sync::Arc;
+
+    /// A standby with empty databases that wait for recovery, by resume SCN and durable SCN.
+    fn standby(databases: &[(u64, u64)]) -> (TempDir, Apply) {
+        let directory = TempDir::new("recover").unwrap();
+        let config = ApplyConfig {
+            directory: directory.path().to_owned(),
+            journal: directory.join("journal"),
+            disk: Arc::new(DirectDisk),
+            vfs_base: None,
+            workers: 0,
+            limits: Limits::default(),
+        };
+        let mut apply = Apply::open(config, Box::new(|_| Ok(()))).unwrap();
+        let start = StartPoint { scn: Scn(100), redo_from: Scn(100), empty: true };
+        for (number, (resume, durable)) in (1..).zip(databases) {
+            let (id, page_size) = (DatabaseId(number), PageSize::new(4096).unwrap());
+            apply.attach_existing(id, &format!("{number}.db"), page_size, start).unwrap();
+            let database = apply.databases.get_mut(&id).unwrap();
+            (database.resume_scn, database.state, database.read) = (Scn(*resume), Scn(*resume), Scn(*resume));
+            database.durable_scn = Scn(*durable);
+        }
+        (directory, apply)
+    }
+
+    fn database(apply: &mut Apply, number: u16) -> &mut crate::database::Database {
+        apply.databases.get_mut(&DatabaseId(number)).unwrap()
+    }
+
+    #[test]
+    fn redo_in_memory_is_read_within_its_limits() {
+        let mut redo = RedoInMemory { first: Scn(100), bytes: b"0123456789" };
+        let mut read = |from, upto| {
+            let mut out = b"before ".to_vec();
+            redo.read(Scn(from), Scn(upto), &mut out).map(|()| String::from_utf8(out).unwrap()).ok()
+        };
+        assert_eq!(read(100, 110).unwrap(), "before 0123456789");
+        assert_eq!(read(103, 105).unwrap(), "before 34");
+        assert_eq!(read(103, 900).unwrap(), "before 3456789", "it ends there");
+        assert_eq!(read(110, 120).unwrap(), "before ");
+        assert_eq!(read(140, 150).unwrap(), "before ");
+        assert_eq!(read(99, 105), None, "it is gone");
+    }
+
+    #[test]
+    fn recovery_starts_where_the_first_database_that_waits_for_it_does() {
+        let (_directory, mut apply) = standby(&[(300, 300), (200, 200), (400, 400)]);
+        assert_eq!(apply.resume_scn(), Some(Scn(200)));
+        database(&mut apply, 2).condition = Condition::Live;
+        assert_eq!(apply.resume_scn(), Some(Scn(300)));
+        database(&mut apply, 1).condition = Condition::Failed;
+        database(&mut apply, 3).condition = Condition::Stopped;
+        assert_eq!(apply.resume_scn(), None);
+        assert_eq!(
+            apply.retry_failed(),
+            Some(Scn(300)),
+            "what failed is tried again, and what is wrong is not"
+        );
+    }
+
+    #[test]
+    fn database_that_needs_redo_from_before_the_oldest_stops() {
+        let (_directory, mut apply) = standby(&[
+            (200, 250), // lacks redo
+            (200, 300), // synced where the redo begins
+            (200, 350), // synced beyond
+            (300, 200), // needs no more than there is
+            (200, 250), // not recovered
+            (200, 350), // not recovered
+        ]);
+        (database(&mut apply, 5).condition, database(&mut apply, 6).condition) =
+            (Condition::Live, Condition::Live);
+        let mut report = ApplyReport::default();
+        apply.redo_begins_at(Scn(300), &mut report);
+        assert_eq!(report.errors.len(), 1, "{report:?}");
+        let (id, error) = &report.errors[0];
+        let expected = |error: &ApplyError| matches!(error, ApplyError::Gap { needed, given, .. } if (*needed, *given) == (Scn(200), Scn(300)));
+        assert!(*id == DatabaseId(1) && expected(error), "{report:?}");
+        let mut found = |number| {
+            let database = database(&mut apply, number);
+            assert_eq!(
+                (database.state, database.read),
+                (database.resume_scn, database.resume_scn),
+                "{number}"
+            );
+            (database.condition == Condition::Stopped, database.resume_scn.0)
+        };
+        assert_eq!([1, 2, 3].map(&mut found), [(true, 200), (false, 300), (false, 350)]);
+        assert_eq!([4, 5, 6].map(&mut found), [(false, 300), (false, 200), (false, 200)]);
+    }
+
+    /// Redo from a position on; `None`: none can be read. Counts how often it is read.
+    struct Kept(Option<Scn>, u32);
+
+    impl RedoSource for Kept {
+        fn read(&mut self, from: Scn, upto: Scn, out: &mut Vec<u8>) -> std::io::Result<()> {
+            self.1 += 1;
+            match self.0 {
+                Some(oldest) if oldest <= from => {
+                    out.resize(upto.bytes_since(from).min(1) as usize, 0);
+                    Ok(())
+                }
+                Some(_) => Ok(()),
+                None => Err(std::io::Error::other("it cannot be read")),
+            }
+        }
+    }
+
+    /// A standby whose databases begin at 100, 150 and 120 and have pages that no redo since 300 accounts for.
+    fn with_suspects() -> (TempDir, Apply) {
+        let (directory, mut apply) = standby(&[(300, 300), (300, 300), (300, 300)]);
+        for (number, begin) in [(1, 100), (2, 150), (3, 120)] {
+            let database = database(&mut apply, number);
+            (database.begin, database.begin_state) = (Scn(begin), Scn(begin + 1));
+            database.suspects.insert(7, 1);
+        }
+        (directory, apply)
+    }
+
+    #[test]
+    fn suspect_pages_are_looked_for_from_the_beginning_of_their_database() {
+        let (_directory, mut apply) = with_suspects();
+        database(&mut apply, 1).suspects.clear();
+        assert_eq!(apply.begin_again_with_suspects(Scn(400), &mut Kept(Some(Scn(50)), 0)), Some(Scn(120)));
+        let mut found = |number| {
+            let database = database(&mut apply, number);
+            (database.resume_scn.0, database.read.0, database.state.0, database.suspects.len())
+        };
+        assert_eq!(found(1), (300, 300, 300, 0), "nothing is suspect");
+        assert_eq!(found(2), (150, 150, 151, 1));
+        assert_eq!(found(3), (120, 120, 121, 1));
+    }
+
+    #[test]
+    fn only_a_replay_that_began_late_is_begun_again() {
+        let (_directory, mut apply) = with_suspects();
+        database(&mut apply, 1).condition = Condition::Stopped;
+        database(&mut apply, 2).begin = Scn(300);
+        database(&mut apply, 3).suspects.clear();
+        let mut redo = Kept(Some(Scn(50)), 0);
+        assert_eq!((apply.begin_again_with_suspects(Scn(400), &mut redo), redo.1), (None, 0));
+    }
+
+    #[test]
+    fn suspect_pages_are_trusted_only_if_neither_redo_nor_journal_knows_them() {
+        for (redo, upto, reads) in [
+            (Some(Scn(151)), Scn(400), 2),
+            (None, Scn(400), 2),
+            // Redo that is too long is not even read.
+            (Some(Scn(50)), Scn(150 + BEGIN_AGAIN_BYTES + 1), 0),
+        ] {
+            let (_directory, mut apply) = with_suspects();
+            database(&mut apply, 3).suspects.clear();
+            database(&mut apply, 1).is_generation_unknown = false;
+            let mut redo = Kept(redo, 0);
+            assert_eq!(apply.begin_again_with_suspects(upto, &mut redo), None);
+            assert_eq!(redo.1, reads);
+            assert_eq!(database(&mut apply, 1).suspects.len(), 1, "the journal has positions of its WAL");
+            assert_eq!(database(&mut apply, 2).suspects.len(), 0);
+            assert_eq!(database(&mut apply, 2).resume_scn, Scn(300));
+        }
+        let (_directory, mut apply) = with_suspects();
+        let longest = Scn(100 + BEGIN_AGAIN_BYTES);
+        assert_eq!(apply.begin_again_with_suspects(longest, &mut Kept(Some(Scn(50)), 0)), Some(Scn(100)));
+    }
+}

@@ -2,100 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
-use rusqlite::Connection;
-use standfast_environment::InstanceError;
+mod common;
+
+use common::{Site, WAIT, captured, database, insert, refusal, rows};
 use standfast_environment::config::settings::{CONFIG_FILE, Config, DestinationConfig};
-use standfast_environment::context::environment::Environment;
-use standfast_environment::state::alert::AlertLog;
-use standfast_environment::state::control::{Control, Role};
-use standfast_environment::state::paths::Paths;
-use standfast_instance::observe::observation;
-use standfast_instance::role::create::{create_standby, init};
+use standfast_instance::role::running::Mode;
 use standfast_instance::role::running::role_change::FailoverOptions;
-use standfast_instance::role::running::{Mode, Running};
-use standfast_io::DirectDisk;
 use standfast_testkit::{TempDir, wait_until};
 use standfast_transport::protection::{ProtectionLevel, ProtectionMode};
-use standfast_types::{Hint, Scn};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
-
-const WAIT: Duration = Duration::from_secs(30);
-
-fn config(name: &str) -> Config {
-    let mut config = Config::default();
-    config.instance.name = name.into();
-    config.instance.listen = "127.0.0.1:0".into();
-    config.instance.insecure = true;
-    config.redo.group_bytes = 8 << 20;
-    config
-}
-
-/// An instance directory that is opened in this process.
-struct Site {
-    directory: PathBuf,
-}
-
-impl Site {
-    fn init(place: &TempDir, name: &str) -> Site {
-        let directory = place.join(name);
-        init(&directory, &config(name)).unwrap();
-        Site { directory }
-    }
-
-    fn standby(place: &TempDir, name: &str, primary: &Running) -> Site {
-        let directory = place.join(name);
-        let from = primary.listening().unwrap();
-        create_standby(&directory, &mut config(name), &from, Role::Standby, None, &mut |_, _| {}).unwrap();
-        Site { directory }
-    }
-
-    fn environment(&self) -> Arc<Environment> {
-        let config = Config::load(&self.directory).unwrap();
-        let paths = Paths::new(&self.directory, &config).unwrap();
-        let control = Control::load(&DirectDisk, &paths.control).unwrap();
-        Arc::new(Environment::new(config, paths, Arc::new(DirectDisk), AlertLog::silent(), control))
-    }
-
-    fn start(&self) -> Result<Arc<Running>, InstanceError> {
-        let running = Running::new(self.environment(), observation::for_others)?;
-        running.open()?;
-        Ok(running)
-    }
-}
-
-fn database(place: &TempDir) -> PathBuf {
-    let path = place.join("app.db");
-    let made = Connection::open(&path).unwrap();
-    made.execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t(x)").unwrap();
-    path
-}
-
-fn insert(path: &Path) {
-    let application = Connection::open(path).unwrap();
-    application.busy_timeout(WAIT).unwrap();
-    application.execute_batch("INSERT INTO t VALUES(1)").unwrap();
-}
-
-fn rows(path: &Path) -> u32 {
-    Connection::open(path).unwrap().query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap()
-}
 
 fn destination(name: &str, address: &str) -> DestinationConfig {
     let text =
         format!("[[destination]]\nname = \"{name}\"\naddress = \"{address}\"\nmode = \"sync-affirm\"\n");
     Config::parse(&text, Path::new(CONFIG_FILE)).unwrap().destinations[0].clone()
-}
-
-fn refusal<T>(result: Result<T, InstanceError>) -> String {
-    let error = result.err().unwrap();
-    assert!(error.for_terminal().contains("\nhint: "), "{error}");
-    error.for_terminal()
-}
-
-fn captured(running: &Running) -> Scn {
-    running.primary().unwrap().threads.shared().buffer.durable()
 }
 
 #[test]

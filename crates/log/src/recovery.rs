@@ -337,3 +337,74 @@ impl RedoLog {
         Ok(scan(source)?.writer.position)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use standfast_types::{IncarnationId, InstanceId};
+
+    fn header(incarnation: u32, sequence: u64, first: u64) -> LogFileHeader {
+        LogFileHeader {
+            kind: LogKind::Online,
+            block_bytes: 4096,
+            instance: InstanceId([1; 16]),
+            incarnation,
+            incarnation_id: IncarnationId([incarnation as u8; 8]),
+            sequence,
+            first_scn: Scn(first),
+            next_scn: None,
+            first_time_us: 0,
+            file_bytes: 8192,
+            stream_crc: StreamCrc(0),
+            first_record: 0,
+            turn: 0,
+        }
+    }
+
+    fn group(header: Option<LogFileHeader>) -> Group {
+        Group {
+            members: Vec::new(),
+            dropped: Vec::new(),
+            header,
+            next_scn: None,
+            archived: false,
+            cuts: None,
+        }
+    }
+
+    fn archived(log: LogFileHeader, next: u64) -> ArchivedLog {
+        let header = LogFileHeader { kind: LogKind::Archived, next_scn: Some(Scn(next)), ..log };
+        ArchivedLog { path: "archived.log".into(), header, bytes: header.file_bytes }
+    }
+
+    #[test]
+    fn newest_incarnation_is_being_filled_whatever_its_sequence() {
+        let groups = [
+            group(Some(header(1, 8, 5000))),
+            group(Some(header(2, 1, 6000))),
+            group(None),
+            group(Some(header(2, 2, 7000))),
+            group(Some(header(1, 9, 5500))),
+        ];
+        assert_eq!(newest_group(&groups), Some((3, header(2, 2, 7000))));
+        assert_eq!(newest_group(&groups[2..3]), None);
+    }
+
+    #[test]
+    fn group_ends_where_the_next_log_begins_and_is_archived_with_that_end_only() {
+        let (first, second, third) = (header(1, 4, 5000), header(1, 5, 6000), header(1, 6, 7000));
+        let mut groups = [group(Some(third)), group(Some(first)), group(None), group(Some(second))];
+        let archived = [
+            // Ends elsewhere: it was copied before the log was full.
+            archived(first, 5500),
+            // Another log with that end.
+            archived(header(2, 4, 5900), 6000),
+            archived(second, 7000),
+        ];
+        close_older_groups(&mut groups, 0, &archived).unwrap();
+        let found = groups.map(|group| (group.next_scn.map(|scn| scn.0), group.archived));
+        assert_eq!(found, [(None, false), (Some(6000), false), (None, false), (Some(7000), true)]);
+    }
+}

@@ -260,19 +260,23 @@ fn new_incarnation_starts_at_sequence_one_and_is_recovered() {
 }
 
 #[test]
-fn confirmed_position_survives_a_switch_without_further_redo() {
-    let mut rig = Rig::new("confirmed", 1, 512);
-    rig.config.kind = LogKind::Standby;
-    RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
-    let (log, mut writer) = rig.start();
-    let batch = rig.batch(1, 700);
-    let end = writer.write(&[&batch], Scn::START).unwrap();
-    writer.write_confirmed(end).unwrap();
-    writer.switch(7).unwrap().unwrap();
-    drop((log, writer));
-    let (log, writer, recovered) = rig.reopen();
-    assert_eq!((recovered.end, recovered.confirmed), (end, end));
-    drop((log, writer));
+fn confirmed_position_survives_switches_without_further_redo() {
+    for switches in [1, 2] {
+        let mut rig = Rig::new(&format!("confirmed-{switches}"), 1, 512);
+        rig.config.kind = LogKind::Standby;
+        RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
+        let (log, mut writer) = rig.start();
+        let batch = rig.batch(1, 700);
+        let end = writer.write(&[&batch], Scn::START).unwrap();
+        writer.write_confirmed(end).unwrap();
+        for _ in 0..switches {
+            writer.switch(7).unwrap().unwrap();
+        }
+        drop((log, writer));
+        let (log, writer, recovered) = rig.reopen();
+        assert_eq!((recovered.end, recovered.confirmed), (end, end));
+        drop((log, writer));
+    }
 }
 
 #[test]

@@ -312,6 +312,25 @@ mod tests {
     }
 
     #[test]
+    fn redo_confirmed_up_to_exactly_the_durable_end_or_the_branch_is_shared() {
+        assert_eq!(ask(primary(FIRST), FIRST, 5800, 7000, 5800), start_over(5800, 7000));
+        assert_eq!(ask(primary(SECOND), FIRST, 5000, 5100, 5000), start_over(5000, 5000));
+        let forwarding = View { source: identity("paris", Role::FarSync, FIRST), ..primary(FIRST) };
+        assert_eq!(ask(forwarding, FIRST, 5800, 7000, 5800), start_over(5800, 7000));
+    }
+
+    #[test]
+    fn refusal_says_whether_the_stream_ends_before_the_confirmed_redo_or_has_left_it() {
+        let message = |of, confirmed| match ask(primary(of), FIRST, confirmed, 7000, 7000) {
+            Verdict::Refuse(refusal) => refusal.message,
+            other => panic!("not refused: {other:?}"),
+        };
+        assert!(message(FIRST, 5900).contains("up to 5900 is durable"));
+        assert!(message(FIRST, 5900).contains("ends at 5800"));
+        assert!(message(SECOND, 5900).contains("left it at 5000"));
+    }
+
+    #[test]
     fn older_standby_follows_when_confirmed_before_the_branch() {
         assert_eq!(ask(primary(SECOND), FIRST, 4900, 4990, 4990), start_at(4990));
         assert_eq!(ask(primary(SECOND), FIRST, 4900, 5000, 5000), start_at(5000));
@@ -378,5 +397,22 @@ mod tests {
             "{refusal}"
         );
         assert_eq!(code(ask(primary(FIRST), FIRST, 4200, 7000, 5000)), Some(RefuseCode::Gap));
+    }
+
+    #[test]
+    fn stream_starts_at_the_oldest_redo_here_if_its_checksum_is_known() {
+        assert_eq!(ask(primary(FIRST), FIRST, 4500, 7000, 5000), start_over(4500, 7000));
+        let at_confirmed = |scn: u64, known: bool| {
+            let view = View { crc_at_confirmed: known.then_some(StreamCrc(7)), ..primary(FIRST) };
+            let (end, confirmed) =
+                (PositionSum { scn: Scn(7000), crc: 1 }, PositionSum { scn: Scn(scn), crc: 7 });
+            let applied = confirmed.scn;
+            let held = StandbyPositions { end, confirmed, applied, passed: None, log: None };
+            let standby = identity("oslo", Role::Standby, FIRST);
+            resolve(&view, &ReceiverHello::new(standby, Some(held), 0))
+        };
+        assert_eq!(at_confirmed(4500, true), start_over(4500, 7000));
+        assert_eq!(code(at_confirmed(4499, true)), Some(RefuseCode::Gap), "older than the oldest log");
+        assert_eq!(code(at_confirmed(4500, false)), Some(RefuseCode::Gap), "in a log that cannot be read");
     }
 }

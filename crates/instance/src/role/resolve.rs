@@ -70,6 +70,23 @@ struct Looked {
     stamp: Option<FileStamp>,
 }
 
+/// What has become of a file since it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Replaced,
+    Written,
+}
+
+impl Looked {
+    /// Compares with what is there `now`. `is_whole`: a file that was only written to counts as changed, too.
+    fn change_to(self, now: Looked, is_whole: bool) -> Option<Change> {
+        if self.identity != now.identity {
+            return Some(Change::Replaced);
+        }
+        (is_whole && self.stamp != now.stamp).then_some(Change::Written)
+    }
+}
+
 /// What was found of an offline database, and what was decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolution {
@@ -218,16 +235,14 @@ impl Running {
 
     /// Checks that the file is still the one that was compared. `is_whole`: also that it was not written to since.
     fn check_unchanged(&self, offline: &Offline, is_whole: bool) -> Result<(), InstanceError> {
-        let (before, now) = (offline.looked_at, self.look(&offline.record));
-        let is_same = before.identity == now.identity;
-        if is_same && (!is_whole || before.stamp == now.stamp) {
+        let Some(change) = offline.looked_at.change_to(self.look(&offline.record), is_whole) else {
             return Ok(());
-        }
+        };
         let path = offline.record.path.display();
         Err(InstanceError::refused(
-            match is_same {
-                true => format!("{path} has been written to since it was looked at"),
-                false => format!("another file is at {path} than the one that was looked at"),
+            match change {
+                Change::Written => format!("{path} has been written to since it was looked at"),
+                Change::Replaced => format!("another file is at {path} than the one that was looked at"),
             },
             "see that nothing writes to it, and give the command again: it reads the file again",
         ))
@@ -270,7 +285,7 @@ impl Running {
         loop {
             match self.with_primary(|primary| self.take_file(primary, offline)) {
                 Err(InstanceError::Guard(GuardError::Busy { .. }))
-                    if Instant::now() < end && !self.is_stopping() =>
+                    if is_tried_again(Instant::now(), end, self.is_stopping()) =>
                 {
                     // There is no notification when another process releases its lock.
                     std::thread::sleep(ATTEMPT_PAUSE);
@@ -517,6 +532,11 @@ impl Running {
     }
 }
 
+/// Whether an attempt that found a writer is followed by another one. Attempts end at `end`, and with the instance.
+fn is_tried_again(now: Instant, end: Instant, is_stopping: bool) -> bool {
+    now < end && !is_stopping
+}
+
 /// Removes the records of the database as excluded.
 fn served(control: &mut standfast_environment::state::control::Control, id: DatabaseId) {
     control.replays.retain(|(other, _)| *other != id);
@@ -554,4 +574,38 @@ fn complete_wal(database: &Database) -> Result<(), InstanceError> {
         });
     guard.release_write_lock();
     completed.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decision_waits_for_writers_until_its_time_is_over_or_the_instance_stops() {
+        let end = Instant::now() + WRITERS;
+        assert!(is_tried_again(end - ATTEMPT, end, false));
+        assert!(!is_tried_again(end - ATTEMPT, end, true));
+        assert!(!is_tried_again(end, end, false) && !is_tried_again(end + ATTEMPT, end, false));
+    }
+
+    #[test]
+    fn file_is_unchanged_if_it_is_the_same_and_was_not_written_to() {
+        let looked = |inode, bytes| Looked {
+            identity: Some(LastingIdentity { inode, created_ns: Some(7) }),
+            stamp: Some(FileStamp { bytes, modified_ns: 9 }),
+        };
+        let before = looked(1, 4096);
+        for (now, whole, other) in [
+            (looked(1, 4096), None, None),
+            (looked(1, 8192), Some(Change::Written), None),
+            (looked(2, 4096), Some(Change::Replaced), Some(Change::Replaced)),
+            (Looked { identity: None, stamp: None }, Some(Change::Replaced), Some(Change::Replaced)),
+        ] {
+            assert_eq!(
+                (before.change_to(now, true), before.change_to(now, false)),
+                (whole, other),
+                "{now:?}"
+            );
+        }
+    }
 }
