@@ -84,6 +84,32 @@ fn wal_with_only_a_durable_header_needs_no_full_resync() {
 }
 
 #[test]
+fn page_damaged_while_the_instance_did_not_run_is_not_shipped() {
+    let (machine, geometry, segment, mut host) = small_primary();
+    host.shared.ship_through(Arc::new(NoShipping));
+    let path = Path::new("/app/d1.db");
+    // Keeps the wal-index alive.
+    let application = open_plain(&machine, path).unwrap();
+    application.execute_batch("INSERT INTO data VALUES(1, 7, randomblob(40000))").unwrap();
+    commit(&machine, &host, DatabaseId(1));
+    host.drain().unwrap();
+    host.checkpoint_everything().unwrap();
+    // Recovery begins after the redo of the page that is damaged, and the WAL is one that the redo knows.
+    commit(&machine, &host, DatabaseId(1));
+    host.drain().unwrap();
+    host.leave();
+    let mut content = machine.contents(path).unwrap();
+    let last = content.len() - 100;
+    content[last] ^= 1;
+    machine.install(path, &content);
+    let mut host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
+    host.shared.ship_through(Arc::new(NoShipping));
+    host.drain().unwrap();
+    assert_eq!(host.resynchronisations(), 0, "{}", host.alerts());
+    assert!(host.alerts().contains("is not what the redo says"), "{}", host.alerts());
+}
+
+#[test]
 fn full_resync_releases_no_commit_before_it_is_complete() {
     let (machine, _, _segment, mut host) = small_primary();
     host.shared.ship_through(Arc::new(NoShipping));

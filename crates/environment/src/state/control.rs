@@ -317,7 +317,7 @@ impl Control {
         (self.copied, self.clean) = (true, true);
     }
 
-    /// Forgets what this primary owed to a target and an observer: it is a primary no longer, is one anew, or fast-start
+    /// Forgets what this primary owed to a target and an observer: it is a primary no longer, becomes one again, or fast-start
     /// failover is disabled.
     pub fn no_fast_start(&mut self) {
         self.required = Required::default();

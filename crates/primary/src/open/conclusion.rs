@@ -147,10 +147,11 @@ impl Standing {
     ) -> Result<Action, E> {
         let serve = |image| Ok(Action::Serve { image });
         match conclusion {
-            // Writes of another process to pages that no redo touches cannot be ruled out.
+            // Writes of another process to pages that no redo touches cannot be ruled out; but if none can have written, a page
+            // that differs is damaged, and the standbys have it undamaged.
             Conclusion::Newest { whole } => {
                 let is_all_known = whole || self.is_as_noted && !self.has_unknown_wal;
-                return serve(self.owes_image || !is_all_known);
+                return serve(self.owes_image || self.may_be_foreign && !is_all_known);
             }
             Conclusion::Behind { from, whole, certain }
                 if !self.has_unknown_wal || certain && is_generation_named()? =>
@@ -249,11 +250,14 @@ mod tests {
 
     #[test]
     fn newest_state_needs_no_image_if_foreign_pages_are_impossible() {
-        let noted = Standing { is_as_noted: true, ..Standing::default() };
+        let foreign = Standing { may_be_foreign: true, ..Standing::default() };
+        let noted = Standing { is_as_noted: true, ..foreign };
         let newest = |whole| Conclusion::Newest { whole };
         assert_eq!(action(noted, newest(false), false, false), Action::Serve { image: false });
-        assert_eq!(action(Standing::default(), newest(false), false, false), Action::Serve { image: true });
-        assert_eq!(action(Standing::default(), newest(true), false, false), Action::Serve { image: false });
+        assert_eq!(action(foreign, newest(false), false, false), Action::Serve { image: true });
+        assert_eq!(action(foreign, newest(true), false, false), Action::Serve { image: false });
+        let excluded = Standing { may_be_foreign: false, ..foreign };
+        assert_eq!(action(excluded, newest(false), false, false), Action::Serve { image: false });
         let with_wal = Standing { has_unknown_wal: true, ..noted };
         assert_eq!(
             action(with_wal, newest(false), false, false),
