@@ -44,6 +44,13 @@ pub struct RolesResult {
     pub lost: u64,
     /// From the command to the first write of the slowest client, in seconds: each failover.
     pub failover: Vec<f64>,
+    /// From the kill of the primary to the first write of the slowest client, in seconds: each automatic failover, with the
+    /// fastest settings of fast-start failover.
+    #[serde(default)]
+    pub automatic_fast: Vec<f64>,
+    /// The same with the default settings, less the threshold.
+    #[serde(default)]
+    pub automatic_default: Vec<f64>,
     pub reinstated: Reinstated,
 }
 
@@ -63,9 +70,21 @@ pub(super) fn roles(context: &Context, rounds: usize) -> Result<RolesResult> {
     let _loaded = load_extension(extension)?;
     let (switchover_one, lost_one) = switchovers(context, 1, rounds)?;
     let (switchover_many, lost_many) = switchovers(context, MANY, rounds)?;
-    let failover = (0..rounds).map(|_| failover(context)).collect::<Result<_>>()?;
+    let each = |by: By| (0..rounds).map(|_| failover(context, by)).collect::<Result<Vec<f64>>>();
+    let failover = each(By::Command)?;
+    let automatic_fast = each(By::Itself(&FAST))?;
+    let automatic_default = each(By::Itself(&[]))?.into_iter().map(|s| s - THRESHOLD_S).collect();
     let reinstated = reinstatement(context)?;
-    Ok(RolesResult { switchover_one, switchover_many, lost: lost_one + lost_many, failover, reinstated })
+    let lost = lost_one + lost_many;
+    Ok(RolesResult {
+        switchover_one,
+        switchover_many,
+        lost,
+        failover,
+        automatic_fast,
+        automatic_default,
+        reinstated,
+    })
 }
 
 /// A primary and its standby, and the databases at both.
@@ -186,13 +205,31 @@ fn ended() -> BenchError {
     BenchError::Workload("a client thread ended by itself".into())
 }
 
-/// Kills the primary of 100 databases at 20 MB/s of redo and fails over. Returns the time from the command until the
-/// slowest client has written to the new primary.
-fn failover(context: &Context) -> Result<f64> {
-    eprintln!("failover, {CLIENTS} clients, databases: {MANY}, {:.0} MB/s", REDO_RATE / 1e6);
+/// How a standby becomes the primary.
+#[derive(Clone, Copy)]
+enum By {
+    Command,
+    /// Fast-start failover, with these properties.
+    Itself(&'static [(&'static str, &'static str)]),
+}
+
+/// Ten looks at the observer, as close as they may be.
+const FAST: [(&str, &str); 2] = [("ObserverPingInterval", "100"), ("ObserverPingRetry", "10")];
+/// FastStartFailoverThreshold, if it is not set.
+const THRESHOLD_S: f64 = 30.0;
+
+/// Kills the primary of 100 databases at 20 MB/s of redo, and fails over or waits until the standby does. Returns the time
+/// from the kill, right after which the command is given, until the slowest client has written to the new primary.
+fn failover(context: &Context, by: By) -> Result<f64> {
+    let how = if matches!(by, By::Command) { "by command" } else { "by itself" };
+    eprintln!("failover {how}, {CLIENTS} clients, databases: {MANY}, {:.0} MB/s", REDO_RATE / 1e6);
     let scratch = Scratch::new(&context.base)?;
     let databases = create_databases(scratch.path(), MANY)?;
     let Pair { mut primary, standby, sides } = pair(context, &scratch, databases, Mode::SyncAffirm)?;
+    let _observer = match by {
+        By::Command => None,
+        By::Itself(properties) => Some(primary.enable_fast_start(&standby, &scratch, properties)?),
+    };
     let stops = AtomicBool::new(false);
     let pace = Duration::from_secs_f64((CLIENTS * ROW_BYTES) as f64 / REDO_RATE);
     let load = |client: usize| -> Result<()> {
@@ -227,7 +264,10 @@ fn failover(context: &Context) -> Result<f64> {
         let began = Instant::now();
         let first_write = &first_write;
         let writers: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || first_write(client))).collect();
-        let failed_over = paused.and_then(|()| standby.failover());
+        let failed_over = paused.and_then(|()| match by {
+            By::Command => standby.failover(),
+            By::Itself(_) => standby.await_primary(),
+        });
         if failed_over.is_err() {
             stops.store(true, SeqCst);
         }

@@ -62,6 +62,7 @@ const fn limits(bar: f64, aim: f64) -> (Option<f64>, Option<f64>) {
 const SLOWER: &str = "% slower (< 0 faster)";
 
 /// Unit of the longest time in which no client can write.
+const BEYOND_THRESHOLD: &str = "s without writes, beyond the threshold";
 const UNAVAILABLE: &str = "s without writes";
 
 /// Unit for applications that run as separate users in separate namespaces.
@@ -342,6 +343,12 @@ pub const FIGURES: &[Figure] = &[
     }),
     figure(Roles, "failover_100_databases", UNAVAILABLE, 2, limits(2.0, 0.5), Lower, |m| {
         roles(m, |found| slowest(&found.failover))
+    }),
+    figure(Roles, "automatic_failover_fast", UNAVAILABLE, 2, limits(3.0, 1.5), Lower, |m| {
+        roles(m, |found| slowest(&found.automatic_fast))
+    }),
+    figure(Roles, "automatic_failover_default", BEYOND_THRESHOLD, 2, (Some(2.0), None), Lower, |m| {
+        roles(m, |found| slowest(&found.automatic_default))
     }),
     figure(Roles, "reinstate_copied", "% of 5 GB", 2, (Some(2.0), None), Lower, |m| {
         roles(m, |found| found.reinstated.fetched as f64 / found.reinstated.pages as f64 * 100.0)

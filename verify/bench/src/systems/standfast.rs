@@ -441,6 +441,46 @@ impl Instance {
         run_accepting(&mut self.command(&["failover"]), &[0, 6]).map(|_| ())
     }
 
+    /// Makes and starts an observer, and enables fast-start failover at this primary with these properties. Returns the
+    /// observer's process once the standby knows that it may take over.
+    pub(crate) fn enable_fast_start(
+        &self,
+        standby: &Instance,
+        scratch: &Scratch,
+        properties: &[(&str, &str)],
+    ) -> Result<Process> {
+        let (site, directory) = (Site::here()?, scratch.path().join("tokyo"));
+        let mut create = Command::new(&self.program);
+        create
+            .args(["observer", "create", "--from", &self.listen, "--name", "tokyo"])
+            .arg("-D")
+            .arg(&directory);
+        run(create.args(site.options()))?;
+        let mut start = Command::new(&self.program);
+        start.arg("start").arg("-D").arg(&directory).env_remove("NOTIFY_SOCKET");
+        let observer = Process::start(start, Some(&scratch.path().join("tokyo.out")), libc::SIGTERM)?;
+        let ready = directory.join("ready");
+        observer.await_ready("the observer's file `ready`", TIMEOUT, || Ok(ready.exists()))?;
+        let address = format!("tokyo@{}", site.listen);
+        for (name, value) in properties.iter().chain([&("FastStartFailoverObserver", address.as_str())]) {
+            let words = ["dg", "edit", "configuration", "set", "property", name, "=", value];
+            run(&mut self.command(&words))?;
+        }
+        run(&mut self.command(&["dg", "enable", "fast_start", "failover"]))?;
+        let knows = || Ok(standby.status()?["fast_start_failover"]["status"] == "SYNCHRONIZED");
+        self.process.await_ready("the target synchronised", TIMEOUT, knows)?;
+        Ok(observer)
+    }
+
+    /// Waits until this standby has become the primary by itself.
+    pub(crate) fn await_primary(&self) -> Result<()> {
+        let is_open = || {
+            let status = self.status()?;
+            Ok(status["role"] == "primary" && status["state"] == "open")
+        };
+        self.process.await_ready("the standby opened as the primary", TIMEOUT, is_open)
+    }
+
     pub(crate) fn switchover(&self, to: &Instance) -> Result<()> {
         run(&mut self.command(&["switchover", &to.name])).map(|_| ())
     }
