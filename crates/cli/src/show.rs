@@ -4,7 +4,7 @@ use crate::printable::printable_lines;
 use standfast_documents::Status;
 use standfast_documents::group::Group;
 use standfast_documents::status::{
-    Database, Destination, Gap, KeptFile, LocalDestination, Protection, Received, Stopped,
+    Database, Destination, FastStartFailover, Gap, KeptFile, LocalDestination, Protection, Received, Stopped,
 };
 use standfast_documents::verification::{DifferingPage, VerificationRun};
 use standfast_types::hint;
@@ -55,6 +55,16 @@ pub fn protection(protection: &Protection) -> String {
     }
 }
 
+/// Fast-start failover in one line.
+fn fast_start(shown: &FastStartFailover) -> String {
+    let target = shown.target.as_deref().filter(|target| !target.is_empty());
+    let may =
+        target.map_or_else(|| "no member may take over".into(), |target| format!("`{target}` may take over"));
+    let error = shown.observer_error.as_deref().filter(|error| !error.is_empty());
+    let why = error.map_or_else(String::new, |error| format!(": {error}"));
+    printable_lines(&format!("{}  {may}  observer {}{why}", text(&shown.status), text(&shown.observer)))
+}
+
 /// Prints the state of an instance.
 pub fn status(status: &Status) {
     println!(
@@ -101,6 +111,9 @@ pub fn status(status: &Status) {
             println!("WAITING for {event}; commits held up: {}", text(&status.waiting_commits));
             println!("  {}", remedy(event));
         }
+    }
+    if let Some(shown) = &status.fast_start_failover {
+        println!("fast-start failover: {}", fast_start(shown));
     }
     standby(status.standby.as_ref());
     if let Some(event) = status.blocked_by()

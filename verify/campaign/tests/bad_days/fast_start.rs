@@ -386,6 +386,11 @@ fn roles_change_by_command_while_it_is_enabled() {
     let place = Place::new("fast-start-switchover");
     let family = Family::begin(&place);
     place.application(&family.database).run(INSERT);
+    let shown = must(&family.south, &["status"]);
+    assert!(
+        shown.contains("fast-start failover: SYNCHRONIZED  `north` may take over  observer tokyo@"),
+        "{shown}"
+    );
     must(&family.south, &["switchover", "north"]);
     await_fast_start(&family.north, "SYNCHRONIZED");
     await_fast_start(&family.south, "SYNCHRONIZED");
