@@ -76,8 +76,8 @@ document! {
 document! {
     /// Fast-start failover, as a member sees it.
     FastStartFailover {
-        /// As in V$DATABASE.FS_FAILOVER_STATUS: SYNCHRONIZED, UNSYNCHRONIZED, STALLED, PRIMARY UNOBSERVED, SUSPENDED,
-        /// REINSTATE REQUIRED or BYSTANDER.
+        /// As in V$DATABASE.FS_FAILOVER_STATUS: SYNCHRONIZED, UNSYNCHRONIZED, STALLED, PRIMARY UNOBSERVED, SUSPENDED or
+        /// REINSTATE REQUIRED; at a standby also BYSTANDER, UNOBSERVED, NOT READY and LACKS REDO.
         status: String,
         /// The member that may take over; empty: none may at the moment.
         target: String,

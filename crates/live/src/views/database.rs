@@ -24,6 +24,10 @@ pub fn database(rows: &mut Builder, at: &Observation) {
         _ => received.and_then(|received| received.hardened),
     };
     let archived = list(&catalog.archived).iter().filter_map(|log| log.next_scn).max();
+    let fast_start = status.fast_start_failover.as_ref();
+    let target = fast_start.and_then(|at| at.target.as_deref()).filter(|target| !target.is_empty());
+    let observer = fast_start.and_then(|at| at.observer.as_deref()).and_then(|at| at.split_once('@'));
+    let observer = observer.map(|(_, address)| address.rsplit_once(':').map_or(address, |(host, _)| host));
     let failed_over = role == Some("primary") && catalog.incarnation > Some(1);
     rows.row([
         ("dbid", cell(&catalog.family)),
@@ -49,8 +53,15 @@ pub fn database(rows: &mut Builder, at: &Observation) {
         ("flashback_on", cell(false)),
         ("db_unique_name", cell(at.name.as_str())),
         ("standby_became_primary_scn", cell(catalog.branch.filter(|_| failed_over))),
-        ("fs_failover_mode", cell("DISABLED")),
-        ("fs_failover_status", cell("DISABLED")),
+        ("fs_failover_mode", cell(fast_start.map_or("DISABLED", |_| "ZERO DATA LOSS"))),
+        ("fs_failover_status", cell(fast_start.map_or(Some("DISABLED"), |at| at.status.as_deref()))),
+        ("fs_failover_current_target", cell(target)),
+        (
+            "fs_failover_threshold",
+            cell(fast_start.and_then(|at| at.threshold_ms).map(|ms| ms.div_ceil(1_000))),
+        ),
+        ("fs_failover_observer_present", cell(fast_start.and_then(|at| at.observed))),
+        ("fs_failover_observer_host", cell(observer)),
         ("controlfile_converted", cell(false)),
         ("primary_db_unique_name", cell(primary_of(at))),
     ]);
@@ -167,6 +178,7 @@ pub fn parameter(rows: &mut Builder, at: &Observation) {
 #[cfg(test)]
 mod tests {
     use crate::views::example::{self, Shown};
+    use standfast_documents::status::FastStartFailover;
 
     #[test]
     fn each_instance_has_a_row_with_its_role() {
@@ -190,6 +202,30 @@ mod tests {
         assert_eq!(became(&at), ["4096", "READ WRITE"]);
         at.status.state = Some("fenced".into());
         assert_eq!(became(&at)[1], "MOUNTED");
+    }
+
+    #[test]
+    fn fast_start_failover_is_shown_as_the_member_sees_it() {
+        let columns = [
+            "fs_failover_mode",
+            "fs_failover_status",
+            "fs_failover_current_target",
+            "fs_failover_threshold",
+            "fs_failover_observer_present",
+            "fs_failover_observer_host",
+        ];
+        let mut at = example::primary();
+        assert_eq!(Shown::of("v$database", &at).only(&columns), ["DISABLED", "DISABLED", "-", "-", "-", "-"]);
+        at.status.fast_start_failover = Some(FastStartFailover {
+            status: Some("SYNCHRONIZED".into()),
+            target: Some("north".into()),
+            observer: Some("tokyo@10.0.0.3:7413".into()),
+            observed: Some(true),
+            observer_error: Some(String::new()),
+            threshold_ms: Some(1_500),
+        });
+        let shown = Shown::of("v$database", &at).only(&columns);
+        assert_eq!(shown, ["ZERO DATA LOSS", "SYNCHRONIZED", "north", "2", "YES", "10.0.0.3"]);
     }
 
     #[test]
