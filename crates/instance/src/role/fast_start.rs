@@ -12,7 +12,7 @@ pub(crate) mod state;
 
 use self::at_primary::AtPrimary;
 use self::at_standby::AtStandby;
-use self::state::{Ordered, Shown, Suspended, incarnation_of};
+use self::state::{Ordered, Shown, Suspended};
 use crate::role::running::{Mode, Running, RunningPrimary};
 use standfast_arbitration::primary::Required;
 use standfast_environment::config::error::InstanceError;
@@ -280,14 +280,13 @@ impl Look {
             (state.suspended > 0, state.suspensions, state.is_ordered)
         };
         let now = self.begun.elapsed();
-        let incarnation = running.environment.of_control(incarnation_of);
         let mut shown = match primary {
             Some(primary) => {
                 let at = match &mut self.side {
-                    Side::Primary(at) if at.is_for(incarnation, &config) => at,
+                    Side::Primary(at) if at.is_for(&primary, &config) => at,
                     side => {
                         let has_started = std::mem::take(&mut running.fast_start().state().has_started);
-                        let at = AtPrimary::new(running, &primary, incarnation, &config, has_started);
+                        let at = AtPrimary::new(running, &primary, &config, has_started);
                         *side = Side::Primary(Box::new(at));
                         let Side::Primary(at) = side else { return };
                         at

@@ -1,11 +1,10 @@
 //! The primary's side.
 
 use super::observer_link::ObserverLink;
-use super::state::Shown;
+use super::state::{Shown, incarnation_of};
 use crate::role::running::{Running, RunningPrimary};
 use standfast_arbitration::arbiter::Arbiter;
 use standfast_arbitration::primary::{Candidate, Observed, Order, PrimaryRules, View};
-use standfast_arbitration::record::Incarnation;
 use standfast_documents::status::FastStartFailover;
 use standfast_environment::config::destination_config::{DestinationConfig, TransportMode};
 use standfast_environment::config::fast_start_failover_config::FastStartFailoverConfig;
@@ -15,6 +14,7 @@ use standfast_primary::ship::destinations::Destinations;
 use standfast_transport::{DestinationStatus, Right, Standing};
 use standfast_types::{Hint, Scn};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Orders that may follow one another at once: to require a member, to ask, to require no longer.
@@ -23,7 +23,8 @@ const ORDERS_MAX: usize = 6;
 pub(super) struct AtPrimary {
     rules: PrimaryRules,
     arbiter: Box<dyn Arbiter>,
-    incarnation: Incarnation,
+    /// One that was opened again has not reported meanwhile.
+    primary: Weak<RunningPrimary>,
     observer: String,
     /// Whether the observer is the one that was asked since fast-start failover was enabled: what that one has decided another
     /// one does not know.
@@ -54,29 +55,29 @@ fn eligible_of(running: &Running) -> Vec<DestinationConfig> {
 impl AtPrimary {
     pub fn new(
         running: &Running,
-        primary: &RunningPrimary,
-        incarnation: Incarnation,
+        primary: &Arc<RunningPrimary>,
         config: &FastStartFailoverConfig,
         has_started: bool,
     ) -> AtPrimary {
         let end = primary.threads.shared().buffer.durable();
         let environment = &running.environment;
-        let (required, observer) =
-            environment.of_control(|control| (control.required.clone(), control.observer.clone()));
+        let (incarnation, required, observer) = environment.of_control(|control| {
+            (incarnation_of(control), control.required.clone(), control.observer.clone())
+        });
         let name = &environment.config.instance.name;
         AtPrimary {
             rules: PrimaryRules::new(name, incarnation, config.settings(), required, end, has_started),
             arbiter: Box::new(ObserverLink::new(running, config)),
-            incarnation,
+            primary: Arc::downgrade(primary),
             observer: config.observer.clone(),
             is_the_observer: observer.is_empty() || observer == config.observer,
             unheard: BTreeMap::new(),
         }
     }
 
-    /// Whether it was made for this incarnation and observer.
-    pub fn is_for(&self, incarnation: Incarnation, config: &FastStartFailoverConfig) -> bool {
-        self.incarnation == incarnation && self.observer == config.observer
+    /// Whether it was made for this primary and observer.
+    pub fn is_for(&self, primary: &Arc<RunningPrimary>, config: &FastStartFailoverConfig) -> bool {
+        self.primary.ptr_eq(&Arc::downgrade(primary)) && self.observer == config.observer
     }
 
     pub fn look(
