@@ -283,6 +283,16 @@ fn length_of_a_wal_is_that_of_the_last_look_and_none_between_batches_once_it_is_
     }
 }
 
+#[test]
+fn position_for_which_recovery_relies_on_the_wal_does_not_fall() {
+    let mut at = Life::new(&Event::parse("new"));
+    assert_eq!(at.machine.synced_scn(), Scn::ZERO);
+    for (event, synced) in [("synced upto=6", 6), ("synced upto=4", 6), ("look frames=10 salts=2", 6)] {
+        at.happen(&Event::parse(event));
+        assert_eq!(at.machine.synced_scn(), Scn(synced), "{event}");
+    }
+}
+
 /// Whatever events come in whatever order, no WAL is rewritten or deferred with the setting off, and none that recovery
 /// relies on is rewritten; a WAL with a deferred suffix is not reset.
 #[test]
