@@ -215,9 +215,11 @@ mod tests {
         // Too few answers: hardly a commit waits.
         assert_eq!(judged(&mut slowed(), 1_000 * MS, ENOUGH - 1, 19, went), None);
         assert_eq!(judged(&mut slowed(), 1_000 * MS, ENOUGH, 20, went), Some(70_000_000));
+        assert_eq!(judged(&mut slowed(), 2_000 * MS, 100, 100, went), Some(70_000_000));
         assert_eq!(judged(&mut slowed(), 2_001 * MS, 100, 100, went), None, "nothing was sent for long");
         // Not yet.
         assert_eq!(judged(&mut slowed(), 999 * MS, ENOUGH - 1, 19, went), Some(100_000_000));
+        assert_eq!(judged(&mut slowed(), 999 * MS, ENOUGH, 20, went), Some(70_000_000), "enough answers");
         assert_eq!(judged(&mut slowed(), 99 * MS, 100, 100, went), Some(100_000_000));
         assert_eq!(judged(&mut slowed(), 100 * MS, 100, 100, went / 10), Some(70_000_000));
     }
