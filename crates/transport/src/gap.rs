@@ -296,15 +296,15 @@ mod tests {
         // Little redo, whose header and blocks are more than the redo itself.
         let gap = |bytes: u64| Gap {
             from: Scn(4096),
-            to: Scn(4096 + 1000),
+            to: Scn(4096 + 2048),
             crc: 0,
-            logs: vec![ArchivedLogInfo { bytes, ..logs(1, 1000)[0] }],
+            logs: vec![ArchivedLogInfo { bytes, ..logs(1, 2048)[0] }],
             unit_bytes: 1 << 20,
             per_log: 1,
             connections: 1,
         };
         for (bytes, is_possible) in
-            [(8192, true), (66_048, true), (512, false), (8193, false), (67_072, false)]
+            [(8192, true), (2560, true), (68_096, true), (2048, false), (8193, false), (68_608, false)]
         {
             assert_eq!(gap(bytes).check(Scn(4096)).is_ok(), is_possible, "{bytes}");
         }
