@@ -205,8 +205,11 @@ mod tests {
         let gap = found(5000, 3, 4, 1).unwrap();
         assert_eq!((gap.from, gap.to, gap.crc), (Scn(5000), Scn(4096 + 3 * LOG), 77));
         assert_eq!((gap.low_sequence(), gap.high_sequence(), gap.connections), (10, 12, 3));
+        assert_eq!(gap.bytes(), 3 * gap.logs[0].bytes, "whole files");
         assert_eq!(found(5000, 0, 4, 1), None, "nothing is missing in archived logs");
         assert_eq!(found(5000, 1, 4, 1), None, "one connection is what the stream is");
+        assert_eq!(found(5000, 2, 4, 1).unwrap().connections, 2, "two are enough");
+        assert_eq!(found(5000, 9, 2, 1).unwrap().connections, 2);
         assert_eq!(found(5000, 1, 4, 5).unwrap().connections, 4, "several connections for one log");
         assert_eq!(found(5000, 9, 1, 5), None);
         assert_eq!(found(5000, 9, 0, 1), None, "turned off");
@@ -224,6 +227,17 @@ mod tests {
             (2, 11),
             "a log that is held to its end is not missing"
         );
+    }
+
+    #[test]
+    fn gap_may_cost_twice_its_bytes_and_one_unit_but_no_byte_more() {
+        let settings = GapSettings { connections: 2, per_log: 2, unit_bytes: 64 << 10 };
+        // A log whose file has four units.
+        let log = ArchivedLogInfo { bytes: 4 * (64 << 10), ..logs(1, 250_000)[0] };
+        let missing = 3 * (64 << 10) / 2;
+        let from = |missing: u64| Scn(log.next_scn.0 - missing);
+        assert!(Gap::find(from(missing), &[log], 77, &settings).is_some());
+        assert!(Gap::find(from(missing - 1), &[log], 77, &settings).is_none());
     }
 
     #[test]
@@ -263,19 +277,34 @@ mod tests {
     }
 
     #[test]
+    fn unit_has_64_kib_to_1_gib_in_whole_4_kib() {
+        let sound = found(5000, 4, 4, 2).unwrap();
+        for (unit_bytes, may_be) in [
+            (64 << 10, true),
+            (60 << 10, false),
+            (1 << 30, true),
+            ((1 << 30) + 4096, false),
+            ((64 << 10) + 512, false),
+            ((64 << 10) + 4096, true),
+        ] {
+            assert_eq!(Gap { unit_bytes, ..sound.clone() }.check(Scn(5000)).is_ok(), may_be, "{unit_bytes}");
+        }
+    }
+
+    #[test]
     fn log_has_the_bytes_that_blocks_make_of_its_redo() {
         // Little redo, whose header and blocks are more than the redo itself.
         let gap = |bytes: u64| Gap {
             from: Scn(4096),
-            to: Scn(4096 + 1000),
+            to: Scn(4096 + 2048),
             crc: 0,
-            logs: vec![ArchivedLogInfo { bytes, ..logs(1, 1000)[0] }],
+            logs: vec![ArchivedLogInfo { bytes, ..logs(1, 2048)[0] }],
             unit_bytes: 1 << 20,
             per_log: 1,
             connections: 1,
         };
         for (bytes, is_possible) in
-            [(8192, true), (66_048, true), (512, false), (8193, false), (67_072, false)]
+            [(8192, true), (2560, true), (68_096, true), (2048, false), (8193, false), (68_608, false)]
         {
             assert_eq!(gap(bytes).check(Scn(4096)).is_ok(), is_possible, "{bytes}");
         }

@@ -137,6 +137,19 @@ mod tests {
     }
 
     #[test]
+    fn protection_level_is_written_in_words_as_the_mode_is() {
+        for (level, words) in [
+            (Level::MaximumPerformance, "maximum performance"),
+            (Level::MaximumAvailability, "maximum availability"),
+            (Level::MaximumProtection, "maximum protection"),
+            (Level::Resynchronization, "resynchronization"),
+        ] {
+            assert_eq!(level.words(), words);
+            assert_eq!(serde_json::to_value(level).unwrap(), words.replace(' ', "-"));
+        }
+    }
+
+    #[test]
     fn stalled_primary_stops_at_its_timeout_unless_a_standby_returns() {
         let (good, stalled) = (member(AFFIRM, Standing::Required), member(AFFIRM, Standing::Stalled));
         let stop_after = Duration::from_secs(30);

@@ -8,6 +8,7 @@ use standfast_log::{LogConfig, LogIdentity, LogSwitch, LogWriter, RedoLog};
 use standfast_types::{DatabaseId, IncarnationId, InstanceId, Scn};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 pub const IDENTITY: LogIdentity =
     LogIdentity { instance: InstanceId([1; 16]), incarnation: 1, incarnation_id: IncarnationId([9; 8]) };
@@ -32,7 +33,11 @@ impl Rig {
     }
 
     pub fn with_groups_of(group_bytes: u64, name: &str, members: usize, block_bytes: usize) -> Rig {
-        let directory = std::env::temp_dir().join(format!("standfast-log-{name}-{}", std::process::id()));
+        // Two tests may have the same name for it.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let name = format!("standfast-log-{name}-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&directory);
         let member_directories: Vec<_> = (0..members).map(|i| directory.join(format!("m{i}"))).collect();
         let archive_directory = directory.join("archive");

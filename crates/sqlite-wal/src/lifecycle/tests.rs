@@ -268,6 +268,31 @@ fn sync_makes_durable_what_the_state_leaves_to_it() {
     assert_eq!(after("end_deferral"), held);
 }
 
+#[test]
+fn length_of_a_wal_is_that_of_the_last_look_and_none_between_batches_once_it_is_long() {
+    for (form, once_long) in [("", 300), ("standby", 0)] {
+        let mut at = Life::new(&Event::parse(&format!("new {form} backfill=100 reset=300")));
+        let mut after = |event: &str| {
+            at.happen(&Event::parse(event));
+            at.machine.frames()
+        };
+        assert_eq!(after("look frames=20"), 20, "{form}");
+        assert_eq!(after("look frames=299 in_file=299"), 299, "{form}");
+        assert_eq!(after("look frames=300 in_file=299"), once_long, "{form}");
+        assert_eq!(after("look frames=10 salts=2"), 10, "{form}");
+    }
+}
+
+#[test]
+fn position_for_which_recovery_relies_on_the_wal_does_not_fall() {
+    let mut at = Life::new(&Event::parse("new"));
+    assert_eq!(at.machine.synced_scn(), Scn::ZERO);
+    for (event, synced) in [("synced upto=6", 6), ("synced upto=4", 6), ("look frames=10 salts=2", 6)] {
+        at.happen(&Event::parse(event));
+        assert_eq!(at.machine.synced_scn(), Scn(synced), "{event}");
+    }
+}
+
 /// Whatever events come in whatever order, no WAL is rewritten or deferred with the setting off, and none that recovery
 /// relies on is rewritten; a WAL with a deferred suffix is not reset.
 #[test]

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::destination_config::{OnTimeout, TransportMode};
+use crate::stopped::StoppedDatabase;
+use crate::verified::{PageDifference, VerifiedDatabase};
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -153,4 +155,72 @@ fn destination_that_stalls_commits_lets_them_go_once_the_policy_allows_it() {
     leaving.connected(s(4));
     leaving.resolved(s(4), Scn(100), Scn(100), Scn(100), Scn(100));
     assert!(!leaving.has_left());
+}
+
+#[test]
+fn oldest_commit_has_waited_since_its_redo_was_captured() {
+    let mut destination = streaming(config());
+    destination.tick(s(1), Scn(100));
+    assert_eq!(destination.waited_for_since(), None, "it has all that was captured");
+    destination.tick(s(3), Scn(200));
+    assert_eq!(destination.waited_for_since(), Some(s(3)));
+    // Times are kept about two seconds apart: a sixteenth of the net timeout.
+    destination.tick(s(4), Scn(300));
+    destination.tick(s(5), Scn(400));
+    destination.tick(s(6), Scn(500));
+    destination.acked(s(7), Scn(200), Scn(200), Scn(100), Scn(500));
+    assert_eq!(destination.waited_for_since(), Some(s(5)));
+    destination.acked(s(8), Scn(500), Scn(399), Scn(100), Scn(500));
+    assert_eq!(destination.waited_for_since(), Some(s(5)), "received is not hardened");
+    destination.acked(s(9), Scn(500), Scn(400), Scn(100), Scn(500));
+    assert_eq!(destination.waited_for_since(), None, "nothing older than the next mark");
+}
+
+#[test]
+fn what_the_standby_reports_of_its_databases_is_an_event_once_and_kept_over_connections() {
+    let mut destination = streaming(config());
+    let stopped = StoppedDatabase { database: "a.db".into(), applied: None, reason: "a bad page".into() };
+    let of_stopped = StoppedDatabases { total: 1, databases: vec![stopped.clone()] };
+    let page = PageDifference { page: 3, scn: Scn(90), expected: 1, found: None };
+    let verified = VerifiedDatabase {
+        database: "b.db".into(),
+        differing: 1,
+        pages: vec![page],
+        ..VerifiedDatabase::default()
+    };
+    let of_verified = VerifiedDatabases { differing: 1, databases: vec![verified] };
+    for _ in 0..2 {
+        destination.stopped(of_stopped.clone());
+        destination.verified(of_verified.clone());
+    }
+    assert_eq!(
+        destination.take_events(),
+        [
+            SenderEvent::ApplyStopped(stopped),
+            SenderEvent::PagesDiffer { database: "b.db".into(), pages: 1, first: page }
+        ]
+    );
+    destination.lost(s(1), "gone");
+    assert_eq!(destination.stopped_databases(), &of_stopped);
+    assert_eq!(destination.verified_databases(), &of_verified);
+}
+
+#[test]
+fn refusals_are_failures_of_the_destination_and_an_answer_ends_their_row() {
+    let mut destination = streaming(DestinationConfig { max_failure: 3, ..config() });
+    let cannot_write = Refusal::new(RefuseCode::StandbyLog, "no space");
+    destination.refused(s(1), cannot_write.clone());
+    destination.refused(s(2), cannot_write.clone());
+    assert_eq!(destination.failures(), 2);
+    destination.lost(s(3), "gone");
+    assert_eq!(destination.phase(), &Phase::Failed { code: None, retry_at: None });
+    assert!(destination.take_events().contains(&SenderEvent::GaveUp { failures: 3 }));
+    destination.enable(s(4));
+    assert_eq!(destination.failures(), 0);
+    destination.refused(s(5), cannot_write);
+    destination.connected(s(6));
+    destination.resolved(s(6), Scn(100), Scn(100), Scn(100), Scn(100));
+    assert_eq!(destination.failures(), 1);
+    destination.acked(s(7), Scn(100), Scn(100), Scn(100), Scn(100));
+    assert_eq!(destination.failures(), 0);
 }

@@ -194,6 +194,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn first_late_interval_slows_to_seven_tenths_of_all_chunks_that_went_in_it() {
+        let mut pace = Pace::default();
+        let mut usual = Usual { mean_ns: (10 * MS) as f64 };
+        for ms in 10_000..10_100 {
+            assert_eq!(pace.wait_ns(ms * MS, CHUNK), 0);
+            pace.answered(ms * MS, 30 * MS, &mut usual);
+        }
+        pace.wait_ns(10_100 * MS, CHUNK);
+        assert_eq!(pace.rate.map(f64::round), Some(700.0 * CHUNK as f64), "a thousand in a second");
+    }
+
     /// Judges an interval that ends now, in which so much was sent and answered.
     fn judged(pace: &mut Pace, lasted_ns: u64, answers: u32, late: u32, bytes: u64) -> Option<u64> {
         pace.interval = Interval { began_ns: 50_000 * MS, answers, late, bytes };
@@ -215,9 +227,11 @@ mod tests {
         // Too few answers: hardly a commit waits.
         assert_eq!(judged(&mut slowed(), 1_000 * MS, ENOUGH - 1, 19, went), None);
         assert_eq!(judged(&mut slowed(), 1_000 * MS, ENOUGH, 20, went), Some(70_000_000));
+        assert_eq!(judged(&mut slowed(), 2_000 * MS, 100, 100, went), Some(70_000_000));
         assert_eq!(judged(&mut slowed(), 2_001 * MS, 100, 100, went), None, "nothing was sent for long");
         // Not yet.
         assert_eq!(judged(&mut slowed(), 999 * MS, ENOUGH - 1, 19, went), Some(100_000_000));
+        assert_eq!(judged(&mut slowed(), 999 * MS, ENOUGH, 20, went), Some(70_000_000), "enough answers");
         assert_eq!(judged(&mut slowed(), 99 * MS, 100, 100, went), Some(100_000_000));
         assert_eq!(judged(&mut slowed(), 100 * MS, 100, 100, went / 10), Some(70_000_000));
     }
