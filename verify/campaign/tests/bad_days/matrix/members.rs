@@ -13,11 +13,13 @@ use standfast_campaign::status::Status;
 use standfast_environment::config::settings::Config;
 use standfast_environment::context::environment::{keeper_of, security_of};
 use standfast_environment::state::paths::Paths;
+use standfast_instance::server::control_client;
+use standfast_instance::server::request::Request as ControlRequest;
 use standfast_tls::{Request, Token};
 use standfast_transport::hello;
 use standfast_transport::{
-    Discarded, NotTakenOver, Security, TakeOver, TransportError, ask_to_follow, ask_to_take_over,
-    fetch_certificate, fetch_database, fetch_snapshot, fetch_status,
+    Discarded, NotTakenOver, ObserverConnection, Security, TakeOver, TransportError, ask_to_follow,
+    ask_to_take_over, fetch_certificate, fetch_database, fetch_snapshot, fetch_status,
 };
 use standfast_types::DatabaseId;
 use std::path::Path;
@@ -100,11 +102,12 @@ fn outcome<T>(mut ask: impl FnMut() -> Result<T, TransportError>) -> &'static st
 fn asked_to_take_over(family: &Family, address: &str, security: &Security, name: &str) -> &'static str {
     let status = family.south.status().unwrap();
     let source = json!({
-        "instance": status.json()["instance"], "name": name, "role": "primary", "incarnations": [],
+        "instance": status.json()["instance"], "name": name, "role": "primary",
+        "incarnations": [{ "number": 1, "id": "0000000000000000", "branch": 4096 }],
     });
+    let configuration = control_client::ask(&family.south.directory, &ControlRequest::Configuration).unwrap();
     let wish = json!({
-        "source": source, "address": ":1", "mode": "sync_affirm", "net_timeout_ms": 1000,
-        "protection_mode": "maximum-availability",
+        "source": source, "protection_mode": "maximum-availability", "configuration": configuration,
     });
     let wish: TakeOver = serde_json::from_value(wish).unwrap();
     let ready = || {
@@ -135,6 +138,9 @@ fn ask_everything(family: &Family, actor: Actor, tried: &mut Tried) {
     let standby = standby.unwrap();
     let followed = outcome(|| ask_to_follow(address, &security, &standby, WITHIN));
     tried.note("follow", actor, followed);
+    let read = json!({ "ask": "read", "follows": null });
+    let arbitrated = outcome(|| ObserverConnection::new(address, security.clone(), name).ask(&read, WITHIN));
+    tried.note("arbitrate", actor, arbitrated);
     // Only the primary issues certificates.
     let address = family.south.address.as_str();
     for (row, wanted) in [("certificate", name), ("certificate of another name", "north")] {
