@@ -118,8 +118,6 @@ pub struct PrimaryRules {
     /// The set that the arbiter's last answer permits.
     permitted: Option<Required>,
     kept: Option<Kept>,
-    /// Whether the arbiter's record has been read since it last did not answer.
-    is_known: bool,
     asked: Option<Ask>,
     next_at: Duration,
     observed: Observed,
@@ -146,7 +144,6 @@ impl PrimaryRules {
             required,
             permitted: None,
             kept: None,
-            is_known: false,
             asked: None,
             next_at: Duration::ZERO,
             observed: Observed::Unknown,
@@ -210,7 +207,8 @@ impl PrimaryRules {
     /// Returns what to do at `now`, the time since any fixed moment.
     pub fn decide(&mut self, now: Duration, view: &View) -> Order {
         self.acknowledged = self.acknowledged.max(view.acknowledged);
-        if let Some(permitted) = self.permitted.take_if(|permitted| *permitted != self.required) {
+        // Once: the set may grow before the next answer.
+        if let Some(permitted) = self.permitted.take().filter(|permitted| *permitted != self.required) {
             return Order::Require(permitted);
         }
         if self.is_isolated_too_long(now, view) {
@@ -233,17 +231,19 @@ impl PrimaryRules {
                 return Order::Require(required);
             }
         };
-        let changes = self.is_known && self.replaced_by().is_none() && self.says_otherwise(&standing);
-        if now < self.next_at && !(changes && self.observed == Observed::Yes) {
+        let is_known = matches!(self.observed, Observed::Yes | Observed::WithoutVote);
+        let may_write = is_known && self.replaced_by().is_none();
+        let is_urgent = may_write && self.observed == Observed::Yes && self.says_otherwise(&standing);
+        if now < self.next_at && !is_urgent {
             return Order::Wait(self.next_at - now);
         }
-        if !self.is_known || self.replaced_by().is_some() {
+        if !may_write {
             return self.ask(Ask::Read { follows: None });
         }
         if standing == Standing::Unsynchronized && self.required.is_named {
             return Order::Require(Required { is_named: false, ..self.required.clone() });
         }
-        self.ask(Ask::Replace(self.report(self.kept.as_ref(), standing, view)))
+        self.ask(Ask::Replace(self.report(standing, view)))
     }
 
     fn ask(&mut self, ask: Ask) -> Order {
@@ -255,7 +255,8 @@ impl PrimaryRules {
         self.mine().is_none_or(|record| record.standing != *standing)
     }
 
-    fn report(&self, kept: Option<&Kept>, standing: Standing, view: &View) -> Replace {
+    fn report(&self, standing: Standing, view: &View) -> Replace {
+        let kept = self.kept.as_ref();
         let target: BTreeSet<String> = standing.target().map(str::to_owned).into_iter().collect();
         Replace {
             expected: kept.map(|kept| kept.version.clone()),
@@ -331,17 +332,13 @@ impl PrimaryRules {
             }
             Answer::Is { kept, votes } => {
                 self.kept = kept;
-                self.is_known = true;
                 self.observed = if votes { Observed::Yes } else { Observed::WithoutVote };
                 // The record as it is was the question; the answer may be used at once.
                 if matches!(asked, Ask::Read { .. }) && self.replaced_by().is_none() {
                     self.next_at = now;
                 }
             }
-            Answer::Nothing => {
-                self.is_known = false;
-                self.observed = Observed::No;
-            }
+            Answer::Nothing => self.observed = Observed::No,
         }
     }
 }

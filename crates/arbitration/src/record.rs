@@ -18,8 +18,9 @@ pub enum Standing {
     Unsynchronized,
     /// The primary acknowledges only what the target has. The target may take over.
     Synchronized { target: String },
-    /// The primary may not continue alone any more. `by` takes over, or has.
-    FailedOver { by: String },
+    /// The primary may not continue alone any more. `by` takes over, or has. `has_all`: it was the target, so it has all that
+    /// was acknowledged; else an operator has ordered it.
+    FailedOver { by: String, has_all: bool },
 }
 
 impl Standing {
@@ -29,6 +30,11 @@ impl Standing {
             Standing::Synchronized { target } => Some(target),
             _ => None,
         }
+    }
+
+    /// Whether the primary's place has been given away.
+    pub fn is_given(&self) -> bool {
+        matches!(self, Standing::FailedOver { .. })
     }
 }
 
@@ -48,8 +54,18 @@ pub struct Record {
     pub acknowledged: Scn,
 }
 
+impl Record {
+    /// The member that is primary, or takes over.
+    pub fn successor(&self) -> &str {
+        match &self.standing {
+            Standing::FailedOver { by, .. } => by,
+            _ => &self.primary,
+        }
+    }
+}
+
 /// What an arbiter calls one state of its record. Versions are only compared for equality, and none comes back.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Version(pub String);
 

@@ -74,7 +74,7 @@ impl Register {
             return false;
         }
         let may_decide = match &record.standing {
-            Standing::FailedOver { .. } => self.votes(),
+            standing if standing.is_given() => self.votes(),
             _ => gives_up.is_empty() || required.iter().all(|name| self.follows(name, record.incarnation)),
         };
         may_decide && *expected == self.version() && self.may_write(from, record)
@@ -88,19 +88,26 @@ impl Register {
         self.confirmed == Some(new.incarnation) || others.all(|name| self.follows(name, new.incarnation))
     }
 
-    /// A primary writes about itself, a target about its own takeover. A member that takes the primary's place is on the list
-    /// that the primary left, and an incarnation never goes back.
+    /// A primary writes about itself. A member takes over for itself, if it is the target or there is none. A member that
+    /// takes the primary's place is on the list that the primary left, and an incarnation never goes back.
     fn may_write(&self, from: &str, new: &Record) -> bool {
-        let writes_itself = match &new.standing {
-            Standing::FailedOver { by } => by == from,
-            Standing::Unsynchronized | Standing::Synchronized { .. } => new.primary == from,
+        let is_candidate = |old: &Record| old.candidates.iter().any(|name| name == from);
+        let is_same_primary = |old: &Record| {
+            new.incarnation == old.incarnation && new.primary == old.primary && !old.standing.is_given()
         };
-        let Some(old) = &self.record else { return writes_itself };
-        let may_replace = old.primary == from || old.candidates.iter().any(|name| name == from);
-        let is_given = matches!(old.standing, Standing::FailedOver { .. });
-        let continues = new.incarnation == old.incarnation && new.primary == old.primary && !is_given
-            || new.incarnation.number > old.incarnation.number;
-        writes_itself && may_replace && continues
+        match (&new.standing, &self.record) {
+            (Standing::FailedOver { .. }, None) => false,
+            (Standing::FailedOver { by, has_all }, Some(old)) => {
+                let is_target = old.standing.target() == Some(from);
+                let is_free = is_target || old.standing == Standing::Unsynchronized;
+                by == from && (is_target || !has_all) && is_free && is_same_primary(old) && is_candidate(old)
+            }
+            (_, None) => new.primary == from,
+            (_, Some(old)) => {
+                let is_newer = new.incarnation.number > old.incarnation.number && is_candidate(old);
+                new.primary == from && (is_same_primary(old) || is_newer)
+            }
+        }
     }
 
     fn replace(&mut self, replace: &Replace) -> Answered {
@@ -113,7 +120,7 @@ impl Register {
         let store = !self.record.as_ref().is_some_and(is_same);
         self.record = Some(record.clone());
         self.replaced += 1;
-        if !matches!(record.standing, Standing::FailedOver { .. }) {
+        if !record.standing.is_given() {
             let stays = |name: &&String| !gives_up.contains(name);
             self.required = Some(required.iter().filter(stays).cloned().collect());
             self.confirmed = Some(record.incarnation);

@@ -35,8 +35,10 @@ pub enum Order {
     /// Nothing; call again after this time.
     Wait(Duration),
     Ask(Ask),
-    /// The arbiter has given this standby the primary's place.
-    TakeOver,
+    /// The arbiter has given this standby the primary's place. `has_all`: it has all that was acknowledged.
+    TakeOver {
+        has_all: bool,
+    },
 }
 
 /// Why a standby does not take over now.
@@ -51,7 +53,7 @@ pub enum NotNow {
     /// The arbiter has heard the primary, or this standby has, within the threshold.
     PrimaryHeard,
     /// It holds less than the primary had acknowledged.
-    LacksRedo { acknowledged: Scn },
+    LacksRedo,
 }
 
 #[derive(Clone, Debug)]
@@ -96,8 +98,8 @@ impl TargetRules {
 
     /// Returns what to do at `now`, the time since any fixed moment.
     pub fn decide(&mut self, now: Duration, view: &View) -> Order {
-        if self.has_the_place(now, view) {
-            return Order::TakeOver;
+        if let Some(has_all) = self.has_the_place(now, view) {
+            return Order::TakeOver { has_all };
         }
         if self.asked.is_some() {
             return Order::Wait(self.settings.ping_interval);
@@ -127,19 +129,19 @@ impl TargetRules {
         if silent.is_zero() { next } else { next.min(silent) }
     }
 
+    /// Returns whether it has all that was acknowledged, if the place is its own; `None`: it is not.
+    ///
     /// Also after a restart, or when the answer got lost: the record says so. But then it may say so for long, and an operator
     /// may have let the primary continue without fast-start failover: the primary must be silent, or say that it is enabled;
     /// and nothing may be missing.
-    fn has_the_place(&self, now: Duration, view: &View) -> bool {
-        let by_me = |record: &&Record| {
-            let by_me = matches!(&record.standing, Standing::FailedOver { by } if *by == self.name);
-            by_me && record.incarnation == view.incarnation
-        };
-        let Some(record) = self.record().filter(by_me) else { return false };
+    fn has_the_place(&self, now: Duration, view: &View) -> Option<bool> {
+        let record = self.record().filter(|record| record.incarnation == view.incarnation)?;
+        let Standing::FailedOver { by, has_all } = &record.standing else { return None };
         let is_silent = now.saturating_sub(view.heard) >= self.settings.threshold;
         let is_still_right =
             view.is_able && (is_silent || view.is_enabled_there) && view.end >= record.acknowledged;
-        self.has_got_the_place || view.is_ordered || is_still_right
+        let may = self.has_got_the_place || view.is_ordered || is_still_right;
+        (*by == self.name && may).then_some(*has_all)
     }
 
     /// Returns the request for the primary's place.
@@ -158,8 +160,7 @@ impl TargetRules {
         if !self.votes {
             return Err(NotNow::NoArbiter);
         }
-        // An order counts where there is no target: another member's place is not taken, nor one that has everything left
-        // aside.
+        // An order counts where there is no target: another member that has everything is not passed over.
         let may_be_ordered = record.standing == Standing::Unsynchronized && view.is_ordered;
         if record.incarnation != view.incarnation || !(is_target || may_be_ordered) {
             return Err(NotNow::NotTarget);
@@ -168,12 +169,14 @@ impl TargetRules {
         if !is_silent && !may_be_heard {
             return Err(NotNow::PrimaryHeard);
         }
-        if view.end < record.acknowledged && !view.is_ordered {
-            return Err(NotNow::LacksRedo { acknowledged: record.acknowledged });
+        let lacks_redo = view.end < record.acknowledged;
+        if lacks_redo && !view.is_ordered {
+            return Err(NotNow::LacksRedo);
         }
+        let has_all = is_target && !lacks_redo;
         let record = Record {
             serial: record.serial + 1,
-            standing: Standing::FailedOver { by: self.name.clone() },
+            standing: Standing::FailedOver { by: self.name.clone(), has_all },
             ..record.clone()
         };
         Ok(Replace {

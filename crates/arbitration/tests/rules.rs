@@ -28,6 +28,11 @@ fn synchronized(target: &str) -> Standing {
     Standing::Synchronized { target: target.into() }
 }
 
+/// The place of the primary, given to its target.
+fn over(by: &str) -> Standing {
+    Standing::FailedOver { by: by.into(), has_all: true }
+}
+
 fn record(standing: Standing) -> Record {
     Record {
         serial: 5,
@@ -145,6 +150,17 @@ fn another_target_takes_its_place_without_a_time_in_between() {
 }
 
 #[test]
+fn set_that_grows_is_not_taken_back_by_an_answer_from_before() {
+    let mut rules = having_read(&["beta"], synchronized("beta"));
+    asks(&mut rules, 1, &sees(&[good("beta")]));
+    rules.answered(s(1), replaced("v2"));
+    let view = sees(&[late("beta"), good("gamma")]);
+    assert_eq!(rules.decide(s(1), &view), Order::Require(named(&["beta", "gamma"])));
+    rules.requires(named(&["beta", "gamma"]));
+    assert_eq!(asks(&mut rules, 1, &view).record.standing, synchronized("gamma"));
+}
+
+#[test]
 fn standby_that_lacks_what_was_acknowledged_does_not_become_the_target() {
     let mut rules = having_read(&[], Standing::Unsynchronized);
     let lacking = Candidate { hardened: Scn(199), ..good("beta") };
@@ -192,14 +208,14 @@ fn member_that_the_record_may_not_name_any_more_confirms_nothing_after_a_start()
 
 #[test]
 fn replaced_primary_acknowledges_nothing_and_only_reads() {
-    let mut rules = having_read(&["beta"], Standing::FailedOver { by: "beta".into() });
+    let mut rules = having_read(&["beta"], over("beta"));
     assert!(!rules.may_acknowledge() && rules.replaced_by().is_some());
     assert!(matches!(rules.decide(s(0), &sees(&[late("beta")])), Order::Wait(_)));
     assert_eq!(rules.decide(s(1), &sees(&[late("beta")])), Order::Ask(Ask::Read { follows: None }));
     // A record of an older incarnation does not replace it.
     let mut newer = PrimaryRules::new("beta", incarnation(2), SETTINGS, named(&[]), Scn(150), false);
     assert_eq!(newer.decide(s(0), &sees(&[])), Order::Ask(Ask::Read { follows: None }));
-    newer.answered(s(0), is(Standing::FailedOver { by: "beta".into() }, "v1"));
+    newer.answered(s(0), is(over("beta"), "v1"));
     assert!(newer.may_acknowledge());
     assert_eq!(asks(&mut newer, 0, &sees(&[])).record.primary, "beta");
 }
@@ -284,10 +300,10 @@ fn target_takes_over_when_primary_is_silent_to_it_and_to_the_arbiter() {
     assert_eq!(rules.takes_over(s(9), &beta_sees(0)), Err(NotNow::PrimaryHeard), "for 9 s to the arbiter");
     assert_eq!(rules.takes_over(s(12), &beta_sees(3)), Err(NotNow::PrimaryHeard), "for 9 s to itself");
     let target::Order::Ask(Ask::Replace(asked)) = rules.decide(s(13), &beta_sees(3)) else { panic!() };
-    assert_eq!(asked.record.standing, Standing::FailedOver { by: "beta".into() });
+    assert_eq!(asked.record.standing, over("beta"));
     assert_eq!(asked.expected, Some(Version("v1".into())));
     rules.answered(s(13), replaced("v2"));
-    assert_eq!(rules.decide(s(13), &beta_sees(3)), target::Order::TakeOver);
+    assert_eq!(rules.decide(s(13), &beta_sees(3)), target::Order::TakeOver { has_all: true });
 }
 
 #[test]
@@ -301,9 +317,8 @@ fn report_of_the_primary_to_the_arbiter_begins_the_threshold_again() {
 
 #[test]
 fn place_that_was_given_long_ago_is_taken_only_from_a_silent_primary_by_a_member_with_everything() {
-    let over = Standing::FailedOver { by: "beta".into() };
-    let mut rules = beta(over, 9);
-    let is_taken = |order: target::Order| order == target::Order::TakeOver;
+    let mut rules = beta(over("beta"), 9);
+    let is_taken = |order: target::Order| order == target::Order::TakeOver { has_all: true };
     assert!(
         !is_taken(rules.decide(s(9), &beta_sees(5))),
         "it is heard again, and may have been let continue"
@@ -326,9 +341,7 @@ fn observer_override_does_not_ask_whether_the_target_hears_the_primary() {
 
 #[test]
 fn only_the_target_of_this_incarnation_that_has_everything_takes_over() {
-    for standing in
-        [Standing::Unsynchronized, synchronized("gamma"), Standing::FailedOver { by: "gamma".into() }]
-    {
+    for standing in [Standing::Unsynchronized, synchronized("gamma"), over("gamma")] {
         let rules = beta(standing, 9);
         assert_eq!(rules.takes_over(s(30), &beta_sees(0)), Err(NotNow::NotTarget));
     }
@@ -337,7 +350,7 @@ fn only_the_target_of_this_incarnation_that_has_everything_takes_over() {
     let other = target::View { incarnation: incarnation(2), ..view.clone() };
     assert_eq!(rules.takes_over(s(30), &other), Err(NotNow::NotTarget));
     let lacking = target::View { end: Scn(99), ..view.clone() };
-    assert_eq!(rules.takes_over(s(30), &lacking), Err(NotNow::LacksRedo { acknowledged: Scn(100) }));
+    assert_eq!(rules.takes_over(s(30), &lacking), Err(NotNow::LacksRedo));
     let unable = target::View { is_able: false, ..view };
     assert_eq!(rules.takes_over(s(30), &unable), Err(NotNow::NotAble));
 }
@@ -349,9 +362,19 @@ fn order_of_an_operator_counts_at_once_for_the_target_and_else_only_for_a_silent
     let alone = beta(Standing::Unsynchronized, 9);
     assert_eq!(alone.takes_over(s(9), &ordered), Err(NotNow::PrimaryHeard));
     assert!(alone.takes_over(s(10), &ordered).is_ok());
-    for other in [synchronized("gamma"), Standing::FailedOver { by: "gamma".into() }] {
+    for other in [synchronized("gamma"), over("gamma")] {
         assert_eq!(beta(other, 9).takes_over(s(30), &ordered), Err(NotNow::NotTarget));
     }
+    let has_all = |rules: TargetRules, end: u64| {
+        let view = target::View { end: Scn(end), ..ordered.clone() };
+        matches!(
+            rules.takes_over(s(30), &view).unwrap().record.standing,
+            Standing::FailedOver { has_all: true, .. }
+        )
+    };
+    assert!(has_all(beta(synchronized("beta"), 9), 100));
+    assert!(!has_all(beta(synchronized("beta"), 9), 99), "it lacks what was acknowledged");
+    assert!(!has_all(beta(Standing::Unsynchronized, 9), 100), "the primary acknowledged alone");
 }
 
 // The observer.
@@ -363,9 +386,8 @@ fn write(
     required: &[&str],
     gives_up: &[&str],
 ) -> Answer {
-    let Answer::Is { kept, .. } = register.answer(from, &Ask::Read { follows: None }).answer else {
-        panic!()
-    };
+    let follows = standing.is_given().then_some(incarnation(1));
+    let Answer::Is { kept, .. } = register.answer(from, &Ask::Read { follows }).answer else { panic!() };
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let replace = Replace {
         expected: kept.map(|kept| kept.version),
@@ -393,11 +415,8 @@ fn observer_decides_once_primary_and_all_that_it_needs_have_told_it_where_they_s
     assert!(is_carried_out(&write(&mut register, "alpha", synchronized("beta"), &["beta", "gamma"], &[])));
     follows(&mut register, "beta");
     assert!(!register.votes(), "`gamma` may have been given the place before");
-    let over = Standing::FailedOver { by: "beta".into() };
-    assert!(!is_carried_out(&write(&mut register, "beta", over.clone(), &[], &[])));
+    assert!(!is_carried_out(&write(&mut register, "beta", over("beta"), &[], &[])));
     follows(&mut register, "gamma");
-    // A read without a claim to follow forgets it.
-    follows(&mut register, "beta");
     assert!(register.votes());
     assert!(is_carried_out(&write(
         &mut register,
@@ -435,17 +454,26 @@ fn observer_confirms_a_primary_only_if_no_candidate_can_have_been_given_its_plac
 }
 
 #[test]
-fn place_of_the_primary_is_given_once_and_only_to_a_candidate() {
+fn place_of_the_primary_is_given_once_and_only_to_its_target_or_to_a_candidate_if_there_is_none() {
+    let ordered = |by: &str| Standing::FailedOver { by: by.into(), has_all: false };
     let mut register = Register::new(1, None);
+    assert!(!is_carried_out(&write(&mut register, "beta", over("beta"), &[], &[])), "of no primary");
     assert!(is_carried_out(&write(&mut register, "alpha", Standing::Unsynchronized, &[], &[])));
     for (from, by) in [("delta", "delta"), ("beta", "gamma")] {
-        let over = Standing::FailedOver { by: by.into() };
-        assert!(!is_carried_out(&write(&mut register, from, over, &[], &[])), "{from} for {by}");
+        assert!(!is_carried_out(&write(&mut register, from, ordered(by), &[], &[])), "{from} for {by}");
     }
+    assert!(!is_carried_out(&write(&mut register, "beta", over("beta"), &[], &[])), "it is no target");
     assert!(!is_carried_out(&write(&mut register, "delta", synchronized("delta"), &[], &[])));
-    let over = |by: &str| Standing::FailedOver { by: by.into() };
+    let mut alone = register.clone();
+    assert!(is_carried_out(&write(&mut alone, "beta", ordered("beta"), &[], &[])));
+    assert!(is_carried_out(&write(&mut register, "alpha", synchronized("beta"), &["beta"], &[])));
+    follows(&mut register, "beta");
+    assert!(
+        !is_carried_out(&write(&mut register, "gamma", ordered("gamma"), &[], &[])),
+        "beta has everything"
+    );
     assert!(is_carried_out(&write(&mut register, "beta", over("beta"), &[], &[])));
-    assert!(!is_carried_out(&write(&mut register, "gamma", over("gamma"), &[], &[])));
+    assert!(!is_carried_out(&write(&mut register, "gamma", ordered("gamma"), &[], &[])));
     assert!(!is_carried_out(&write(&mut register, "alpha", synchronized("beta"), &["beta"], &[])));
 }
 

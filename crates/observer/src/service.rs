@@ -125,7 +125,12 @@ fn in_words(primary: &str, standing: &Standing) -> String {
         Standing::Synchronized { target } => {
             format!("`{target}` may take over from `{primary}`, which acknowledges only what `{target}` has")
         }
-        Standing::FailedOver { by } => format!("FAILOVER: `{by}` takes over from `{primary}`"),
+        Standing::FailedOver { by, has_all: true } => format!("FAILOVER: `{by}` takes over from `{primary}`"),
+        Standing::FailedOver { by, has_all: false } => {
+            format!(
+                "FAILOVER, ordered by an operator: `{by}` takes over from `{primary}`, which acknowledged alone"
+            )
+        }
     }
 }
 

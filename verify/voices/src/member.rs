@@ -33,8 +33,6 @@ pub struct Disk {
     pub required: Required,
     /// Destinations that have been synchronised: a restarted primary waits for them from the start.
     pub synchronised: BTreeSet<usize>,
-    /// A standby that has asked for the place of a primary that acknowledged alone, on an operator's order.
-    pub accepts_loss: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -63,6 +61,8 @@ pub struct Standby {
     pub heard: Duration,
     /// The arbiter has given it the primary's place; it opens at this time.
     pub opens_at: Option<Millis>,
+    /// It takes over with all that was acknowledged.
+    pub has_all: bool,
     /// The primary whose redo it took last, and the life of that process.
     pub source: Option<(Incarnation, u64)>,
     /// Until then an operator orders a failover to it.
@@ -107,7 +107,6 @@ impl Member {
             durable: 0,
             required: Required::default(),
             synchronised: BTreeSet::new(),
-            accepts_loss: false,
         };
         Member {
             index,
@@ -162,6 +161,7 @@ impl Member {
                 rules: TargetRules::new(self.name(), settings, Duration::ZERO),
                 heard: Duration::ZERO,
                 opens_at: None,
+                has_all: false,
                 source: None,
                 ordered_until: 0,
             })),

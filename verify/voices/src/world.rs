@@ -7,7 +7,7 @@ use crate::{MEMBERS, Millis};
 use standfast_arbitration::Settings;
 use standfast_arbitration::arbiter::{Answer, Ask};
 use standfast_arbitration::primary::Required;
-use standfast_arbitration::record::{Incarnation, Record, Standing};
+use standfast_arbitration::record::Incarnation;
 use standfast_arbitration::{primary, target};
 use standfast_testkit::Rng;
 use std::cmp::Reverse;
@@ -471,14 +471,9 @@ impl World {
         let State::Standby(standby) = &mut member.state else { return Ok(()) };
         match standby.rules.decide(clock, &view) {
             target::Order::Wait(_) => {}
-            target::Order::Ask(ask) => {
-                if matches!(ask, Ask::Replace(_)) {
-                    let is_alone = |record: &&Record| record.standing == Standing::Unsynchronized;
-                    member.disk.accepts_loss = standby.rules.record().filter(is_alone).is_some();
-                }
-                self.ask(index, ask);
-            }
-            target::Order::TakeOver => {
+            target::Order::Ask(ask) => self.ask(index, ask),
+            target::Order::TakeOver { has_all } => {
+                standby.has_all = has_all;
                 standby.opens_at = Some(self.now + self.rng.between(0, 400));
                 self.say(|| format!("{} takes over", MEMBERS[index]));
             }
@@ -488,7 +483,8 @@ impl World {
 
     fn promote(&mut self, index: usize) -> Result<(), String> {
         let member = &mut self.members[index];
-        if member.disk.accepts_loss {
+        // Else an operator has ordered it: the primary acknowledged alone.
+        if !matches!(&member.state, State::Standby(standby) if standby.has_all) {
             self.history.accept_loss(&member.disk.redo);
         }
         let number = u64::from(member.disk.incarnation.number) + 1;
@@ -499,7 +495,6 @@ impl World {
             durable: 0,
             required: Required::default(),
             synchronised: BTreeSet::new(),
-            accepts_loss: false,
         };
         member.disk.durable = member.disk.redo.len();
         member.start(self.now, self.settings, true);

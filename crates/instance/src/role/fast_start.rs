@@ -104,11 +104,11 @@ impl Running {
     }
 
     /// Asks the observer for the primary's place because an operator has ordered a failover. Nothing to do when
-    /// fast-start failover is disabled.
+    /// fast-start failover is disabled. Returns whether all that was acknowledged is certainly here.
     ///
     /// # Errors
     /// When the observer does not give it.
-    pub(crate) fn claim_primary_place(&self) -> Result<(), InstanceError> {
+    pub(crate) fn claim_primary_place(&self) -> Result<bool, InstanceError> {
         if !self.fast_start_config().is_enabled() {
             // That of an earlier incarnation: the primary's present one has not come.
             let kept = self.environment.shared_configuration.get();
@@ -122,12 +122,12 @@ impl Running {
                      there are two primaries",
                 ));
             }
-            return Ok(());
+            return Ok(false);
         }
         let fast_start = self.fast_start();
         let _ordered = Ordered::begin(fast_start);
-        if fast_start.await_shown(ANSWER, |shown| shown.has_the_place) {
-            return Ok(());
+        if let Some(place) = fast_start.await_shown(ANSWER, |shown| shown.place) {
+            return Ok(place.has_all);
         }
         let document = fast_start.document().unwrap_or_default();
         let why = match (document.observer_error.filter(|error| !error.is_empty()), document.status.as_deref()) {

@@ -134,8 +134,7 @@ impl AtPrimary {
         Shown {
             document: Some(self.document(config, &view)),
             is_alone: is_suspended && self.rules.is_alone(&view),
-            suspensions: 0,
-            has_the_place: false,
+            ..Shown::default()
         }
     }
 

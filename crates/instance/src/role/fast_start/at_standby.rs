@@ -2,7 +2,7 @@
 
 use super::at_primary::described;
 use super::observer_link::ObserverLink;
-use super::state::{Shown, incarnation_of};
+use super::state::{Place, Shown, incarnation_of};
 use crate::role::running::{Mode, Running};
 use standfast_arbitration::arbiter::Arbiter;
 use standfast_arbitration::target::{NotNow, Order, TargetRules, View};
@@ -57,7 +57,7 @@ impl AtStandby {
         clock: &dyn Fn() -> Duration,
     ) -> Shown {
         self.rules.set_settings(config.settings());
-        let mut has_the_place = false;
+        let mut place = None;
         for _ in 0..ORDERS_MAX {
             let Some(view) = self.view(running, is_ordered, clock()) else { return Shown::default() };
             match self.rules.decide(clock(), &view) {
@@ -66,10 +66,10 @@ impl AtStandby {
                     let answer = self.arbiter.ask(&ask);
                     self.rules.answered(clock(), answer);
                 }
-                Order::TakeOver => {
-                    has_the_place = true;
+                Order::TakeOver { has_all } => {
+                    place = Some(Place { has_all });
                     if !is_ordered && clock() >= self.try_at {
-                        take_over(running, clock().saturating_sub(self.heard.1));
+                        take_over(running, clock().saturating_sub(self.heard.1), has_all);
                         self.try_at = clock() + TRY_AGAIN;
                     }
                     break;
@@ -78,7 +78,7 @@ impl AtStandby {
         }
         let document =
             self.view(running, is_ordered, clock()).map(|view| self.document(config, &view, clock()));
-        Shown { document, has_the_place, ..Shown::default() }
+        Shown { document, place, ..Shown::default() }
     }
 
     fn view(&mut self, running: &Running, is_ordered: bool, now: Duration) -> Option<View> {
@@ -121,7 +121,7 @@ impl AtStandby {
             Some(NotNow::NotTarget) if target.is_empty() => "UNSYNCHRONIZED",
             Some(NotNow::NotTarget) => "BYSTANDER",
             Some(NotNow::NotAble) => "NOT READY",
-            Some(NotNow::LacksRedo { .. }) => "LACKS REDO",
+            Some(NotNow::LacksRedo) => "LACKS REDO",
             Some(NotNow::PrimaryHeard) | None => "SYNCHRONIZED",
         };
         FastStartFailover {
@@ -133,13 +133,20 @@ impl AtStandby {
 }
 
 /// Opens this standby as the primary: the observer has given it the primary's place.
-fn take_over(running: &Running, silent: Duration) {
+fn take_over(running: &Running, silent: Duration, has_all: bool) {
     let alert = &running.environment.alert;
+    let why = match has_all {
+        true => "it acknowledged only what this standby has",
+        false => "an operator has ordered the failover, and it acknowledged alone",
+    };
     alert.say(format!(
-        "FAST-START FAILOVER: the primary has been silent for {:.1} s, to this standby and to the observer; it acknowledged \
-         only what this standby has",
+        "FAST-START FAILOVER: the primary has been silent for {:.1} s, to this standby and to the observer; {why}",
         silent.as_secs_f64()
     ));
+    if !has_all {
+        // Reports what it finds.
+        running.known_complete();
+    }
     match running.promote(false, false) {
         Ok(done) => alert.say(format!("fast-start failover complete: primary from SCN {}", done.branch)),
         Err(error) => alert.say(format!(

@@ -33,8 +33,14 @@ pub(super) struct Shown {
     /// A primary: the observer has confirmed that no member may take over, in a look that began after this many suspensions.
     pub is_alone: bool,
     pub suspensions: u64,
-    /// A standby: the observer has given it the primary's place.
-    pub has_the_place: bool,
+    pub place: Option<Place>,
+}
+
+/// The observer has given this standby the primary's place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// It was the target: all that was acknowledged is here.
+    pub has_all: bool,
 }
 
 /// While it exists no member may take over from this primary.
@@ -58,7 +64,8 @@ impl Suspended<'_> {
     /// Waits until the observer has confirmed it. False: it has not in time.
     pub(super) fn is_confirmed(&self, limit: Duration) -> bool {
         let number = self.number;
-        self.fast_start.await_shown(limit, |shown| shown.is_alone && shown.suspensions >= number)
+        let is_it = |shown: &Shown| (shown.is_alone && shown.suspensions >= number).then_some(());
+        self.fast_start.await_shown(limit, is_it).is_some()
     }
 }
 
@@ -96,19 +103,19 @@ impl FastStart {
         self.changed.notify_all();
     }
 
-    /// Waits until the thread shows what is wanted. False: it does not in time.
-    pub(super) fn await_shown(&self, limit: Duration, is_it: impl Fn(&Shown) -> bool) -> bool {
+    /// Waits until the thread shows what is wanted, and returns it. `None`: it does not in time.
+    pub(super) fn await_shown<T>(&self, limit: Duration, wanted: impl Fn(&Shown) -> Option<T>) -> Option<T> {
         let until = Instant::now() + limit;
         let mut state = self.state();
-        while !is_it(&state.shown) {
+        loop {
+            let found = wanted(&state.shown);
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
+            if found.is_some() || left.is_zero() {
+                return found;
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        true
     }
 
     /// As it is shown by the status; `None`: fast-start failover is disabled.

@@ -51,11 +51,12 @@ impl Running {
     pub fn failover(&self, options: FailoverOptions) -> Result<TakenOver, InstanceError> {
         let FailoverOptions { timeout, immediate, force } = options;
         self.check_right()?;
+        let mut has_all = false;
         if !force {
             self.refuse_while_heard()?;
-            self.claim_primary_place()?;
+            has_all = self.claim_primary_place()?;
         }
-        let known = self.known_complete();
+        let known = if has_all { None } else { self.known_complete() };
         let drained = self.drain(timeout);
         let TakenOver { branch, offline, differing, .. } = self.promote(immediate, false)?;
         Ok(TakenOver { branch, drained, known, offline, differing })
