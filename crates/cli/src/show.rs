@@ -224,6 +224,8 @@ fn verification(run: Option<&VerificationRun>) {
 fn remedy(event: &str) -> &'static str {
     if event.starts_with("SYNC destination") {
         "hint: bring the destination back, or let commits continue without it: add it again with --on-timeout degrade"
+    } else if event.starts_with("fast-start failover") {
+        "hint: `standfast dg show fast_start failover` says what is missing; commits continue once it is back"
     } else if event.starts_with("full resync") {
         "hint: end the transaction that writes to the database; the alert log says what keeps the copy from beginning"
     } else if event.contains("archiving") {

@@ -1,5 +1,6 @@
 //! What all parts of an instance share.
 
+pub mod commit_hold;
 pub mod environment;
 pub mod kept;
 pub mod kept_configuration;

@@ -2,6 +2,7 @@
 
 use crate::config::error::InstanceError;
 use crate::config::settings::Config;
+use crate::context::commit_hold::CommitHold;
 use crate::context::kept_configuration::KeptConfiguration;
 use crate::context::places::Places;
 use crate::context::session_counts::CountedSessions;
@@ -19,7 +20,6 @@ use standfast_session::{DatabaseState, FileId, Marker, Segment, SegmentConfig, m
 use standfast_types::{DatabaseId, Hint, Scn};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const _: () = assert!(standfast_session::DATABASES == standfast_types::DATABASES_MAX);
@@ -63,8 +63,7 @@ pub struct Environment {
     sessions: Mutex<Option<CountedSessions>>,
     /// On a standby: the segment that shows sessions the state of a database.
     standby_segment: Mutex<Option<Segment>>,
-    /// See [`Environment::hold_commits`].
-    holds_commits: AtomicBool,
+    pub commit_hold: CommitHold,
     memory_reported: MemoryReported,
 }
 
@@ -100,18 +99,9 @@ impl Environment {
             control,
             sessions,
             standby_segment: Mutex::default(),
-            holds_commits: AtomicBool::new(false),
+            commit_hold: CommitHold::default(),
             memory_reported: MemoryReported::default(),
         }
-    }
-
-    /// While this is set no commit of a primary returns: it is not known whether another member has taken over.
-    pub fn hold_commits(&self, hold: bool) {
-        self.holds_commits.store(hold, SeqCst);
-    }
-
-    pub fn holds_commits(&self) -> bool {
-        self.holds_commits.load(SeqCst)
     }
 
     /// Records why a database is offline; `None`: it no longer is.

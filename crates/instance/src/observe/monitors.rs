@@ -44,7 +44,7 @@ impl Monitors {
             kept::look(&running.environment);
         })?;
         let mut fast_start = fast_start::Look::begin();
-        threads.spawn("fsfp", fast_start::EVERY, running, move |running| fast_start.look(running))?;
+        threads.spawn_paced("fsfp", Duration::ZERO, running, move |running| fast_start.look(running))?;
         threads.spawn("mmnl", mmnl::EVERY, running, mmnl::look)?;
         Ok(Monitors { _threads: threads })
     }

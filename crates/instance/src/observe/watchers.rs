@@ -25,15 +25,33 @@ impl Watchers {
         running: &Weak<Running>,
         mut look: impl FnMut(&Running) + Send + 'static,
     ) -> std::io::Result<()> {
+        self.spawn_paced(name, every, running, move |running| {
+            look(running);
+            every
+        })
+    }
+
+    /// Starts a thread that calls `look` after the pause `first`, and then after each pause that it returns.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn_paced(
+        &mut self,
+        name: &'static str,
+        first: Duration,
+        running: &Weak<Running>,
+        mut look: impl FnMut(&Running) -> Duration + Send + 'static,
+    ) -> std::io::Result<()> {
         let (running, stop) = (running.clone(), self.stop.clone());
         let instruments = running.upgrade().map(|running| running.environment.instruments.clone());
         let thread = Builder::new().name(name.into()).spawn(move || {
             if let Some(instruments) = instruments {
                 instruments.enter_thread(name);
             }
-            while pause(&stop, every) {
+            let mut next = first;
+            while pause(&stop, next) {
                 let Some(running) = running.upgrade() else { return };
-                look(&running);
+                next = look(&running);
             }
         })?;
         self.threads.push(thread);

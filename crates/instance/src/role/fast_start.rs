@@ -1,5 +1,5 @@
 //! Fast-start failover at a running instance: carries out what [`standfast_arbitration`] decides. The thread `fsfp` calls
-//! [`Look::look`] a few times a ping interval, in every role.
+//! [`Look::look`] in every role.
 //!
 //! - A primary makes the members durable without which no commit returns, puts that in force at their destinations, and
 //!   reports to the observer.
@@ -22,8 +22,10 @@ use standfast_transport::fetch_status;
 use standfast_transport::protection::ProtectionMode;
 use std::time::{Duration, Instant};
 
-/// How often a member looks whether there is something to do; the shortest ping interval is twice this.
-pub(crate) const EVERY: Duration = Duration::from_millis(50);
+/// How often a member looks whether fast-start failover has been enabled.
+const DISABLED: Duration = Duration::from_millis(500);
+/// How often it looks at the others at least while it is enabled, if half the ping interval is not shorter.
+const ENABLED: Duration = Duration::from_millis(100);
 /// How long a command waits for the observer.
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long a stop waits for the observer.
@@ -48,36 +50,27 @@ impl Running {
         }
     }
 
-    /// To be called before this process opens as the primary that it was: if fast-start failover is enabled, no commit
-    /// returns before the arbiter has confirmed that no failover took place, or the target has the commit.
-    pub(crate) fn hold_until_confirmed(&self) {
-        let is_enabled = self.role_change().fast_start_failover.is_enabled();
-        self.fast_start().state().has_started = is_enabled;
-        self.environment.hold_commits(is_enabled);
-    }
-
-    /// Lets commits return that everybody has who must, or none.
-    fn let_commits_return(&self, primary: &RunningPrimary, they_may: bool) {
-        if self.environment.holds_commits() == they_may {
-            self.environment.hold_commits(!they_may);
+    /// Holds commits for this reason; `None`: lets those return that everybody has who must.
+    fn hold_commits(&self, primary: &RunningPrimary, why: Option<&str>) {
+        if self.environment.commit_hold.set(why) {
             primary.threads.shared().release(Cause::Decision);
         }
     }
 
     /// Before a clean stop of a primary: no member is to take over from it. Waits a moment for the observer.
-    pub(crate) fn stop_unless_replaced(&self) {
+    pub(crate) fn suspend_for_a_stop(&self) {
         let fast_start = self.fast_start();
         let is_observed = fast_start.document().and_then(|document| document.observed) == Some(true);
         if self.primary().is_none() || !is_observed {
             return;
         }
-        // For good: this process ends.
-        let suspended = std::mem::ManuallyDrop::new(Suspended::begin(fast_start));
+        let suspended = Suspended::begin(fast_start);
         if !suspended.is_confirmed(STOP) {
             self.environment.alert.say(
                 "the observer does not confirm that no member takes over while this instance is stopped: the target may",
             );
         }
+        suspended.for_good();
     }
 
     /// Makes sure that no member takes over while a command changes the roles. Nothing to do when fast-start failover is
@@ -213,7 +206,7 @@ impl Running {
                 "`standfast protection-mode maximum-availability`",
             ));
         }
-        if at_primary::candidates_of(self, &config).is_empty() {
+        if !at_primary::has_candidate(self, &config) {
             return Err(InstanceError::refused(
                 "no member could take over without loss: that needs a destination with SYNC AFFIRM, in no group, that may become \
                  primary",
@@ -244,75 +237,57 @@ impl Running {
 /// The state of the thread.
 pub(crate) struct Look {
     begun: Instant,
-    side: Side,
+    /// At most one of the two.
+    at_primary: Option<AtPrimary>,
+    at_standby: Option<AtStandby>,
     /// What the alert log has reported last.
     reported: Option<String>,
 }
 
-enum Side {
-    Neither,
-    Primary(Box<AtPrimary>),
-    Standby(Box<AtStandby>),
-}
-
 impl Look {
     pub fn begin() -> Look {
-        Look { begun: Instant::now(), side: Side::Neither, reported: None }
+        Look { begun: Instant::now(), at_primary: None, at_standby: None, reported: None }
     }
 
-    /// Does what is due. May wait for the observer, for at most two seconds.
-    pub fn look(&mut self, running: &Running) {
+    /// Does what is due, and returns how long to pause. May wait for the observer, for at most two seconds.
+    pub fn look(&mut self, running: &Running) -> Duration {
         // The role first: the settings of a standby must not count for a primary that opens meanwhile.
         let primary = running.primary();
         let config = running.fast_start_config_of(primary.is_some());
         if !config.is_enabled() {
-            if !matches!(self.side, Side::Neither) {
-                self.side = Side::Neither;
+            if self.at_primary.is_some() || self.at_standby.is_some() {
+                (self.at_primary, self.at_standby) = (None, None);
                 running.fast_start().show(Shown::default());
             }
             if let Some(primary) = &primary {
-                running.let_commits_return(primary, true);
+                running.hold_commits(primary, None);
             }
-            return;
+            return DISABLED;
         }
-        let (is_suspended, suspensions, is_ordered) = {
-            let state = running.fast_start().state();
-            (state.suspended > 0, state.suspensions, state.is_ordered)
-        };
-        let now = self.begun.elapsed();
-        let mut shown = match primary {
+        let orders = running.fast_start().orders();
+        let begun = self.begun;
+        let clock = move || begun.elapsed();
+        let shown = match primary {
             Some(primary) => {
-                let at = match &mut self.side {
-                    Side::Primary(at) if at.is_for(&primary, &config) => at,
-                    side => {
-                        let has_started = std::mem::take(&mut running.fast_start().state().has_started);
-                        let at = AtPrimary::new(running, &primary, &config, has_started);
-                        *side = Side::Primary(Box::new(at));
-                        let Side::Primary(at) = side else { return };
-                        at
-                    }
-                };
-                at.look(running, &primary, &config, is_suspended, &|| self.begun.elapsed())
+                self.at_standby = None;
+                let kept = self.at_primary.take().filter(|at| at.is_for(&primary, &config));
+                let at = kept.unwrap_or_else(|| AtPrimary::new(running, &primary, &config));
+                self.at_primary.insert(at).look(running, &primary, &config, orders.is_suspended, &clock)
             }
             None if matches!(&*running.mode(), Mode::Standby(_)) => {
-                let at = match &mut self.side {
-                    Side::Standby(at) if at.is_for(&config) => at,
-                    side => {
-                        *side = Side::Standby(Box::new(AtStandby::new(running, &config, now)));
-                        let Side::Standby(at) = side else { return };
-                        at
-                    }
-                };
-                at.look(running, &config, is_ordered, &|| self.begun.elapsed())
+                self.at_primary = None;
+                let kept = self.at_standby.take().filter(|at| at.is_for(&config));
+                let at = kept.unwrap_or_else(|| AtStandby::new(running, &config, clock()));
+                self.at_standby.insert(at).look(running, &config, orders.is_failover, &clock)
             }
             None => {
-                self.side = Side::Neither;
+                (self.at_primary, self.at_standby) = (None, None);
                 Shown::default()
             }
         };
-        shown.suspensions = suspensions;
         self.say(running, &shown);
-        running.fast_start().show(shown);
+        running.fast_start().show(Shown { suspensions: orders.suspensions, ..shown });
+        ENABLED.min(config.settings().ping_interval / 2)
     }
 
     /// Reports a change to the alert log.

@@ -331,13 +331,7 @@ impl Running {
 
     fn reopen(&self, error: &InstanceError) -> InstanceError {
         let is_primary = self.environment.of_control(|control| control.role == Role::Primary);
-        let opened = if is_primary {
-            // It has not reported meanwhile.
-            self.hold_until_confirmed();
-            self.open_as_primary()
-        } else {
-            self.open_as_standby()
-        };
+        let opened = if is_primary { self.open_as_primary_again() } else { self.open_as_standby() };
         if let Err(second) = opened {
             return self.stuck(&second);
         }

@@ -201,7 +201,7 @@ fn serve(
     if !running.starts_again() {
         notify_service_manager("STOPPING=1");
     }
-    running.stop_unless_replaced();
+    running.suspend_for_a_stop();
     let _ = std::fs::remove_file(&paths.ready);
     let _ = std::fs::remove_file(&paths.socket);
     drop(server);

@@ -192,18 +192,18 @@ impl Shipping for Destinations {
     }
 
     fn releasable(&self, local: Scn) -> Scn {
-        if self.environment.holds_commits() {
+        if self.environment.commit_hold.is_held() {
             return Scn::ZERO;
         }
         transport::releasable_with(local, self.senders.iter().map(|sender| sender.waited_for()))
     }
 
     fn unanswered(&self, local: Scn) -> Option<String> {
+        if let Some(why) = self.environment.commit_hold.why() {
+            return Some(format!("fast-start failover ({why})"));
+        }
         let behind = self.senders.iter().filter(|at| at.is_required() && at.acknowledged() < local);
         let waits: Vec<String> = behind.filter_map(|at| wait_name(&at.status())).collect();
-        if self.environment.holds_commits() {
-            return Some("the observer, which has not confirmed that this is still the primary".into());
-        }
         (!waits.is_empty()).then(|| waits.join(", "))
     }
 

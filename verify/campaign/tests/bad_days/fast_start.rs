@@ -2,8 +2,8 @@
 
 use crate::security;
 use crate::support::{
-    A_WHILE, INSERT, Place, TIMEOUT, add_destination, assert_same_files, await_alert, await_status, must,
-    refuses, rows, start,
+    A_WHILE, Client, INSERT, Place, TIMEOUT, add_destination, assert_same_files, await_alert, await_status,
+    must, refuses, rows, start,
 };
 use crate::writers::Writers;
 use standfast_campaign::application::client::Answer;
@@ -58,6 +58,10 @@ impl Observer {
 
     fn kill(&mut self) {
         self.process.take().unwrap().kill();
+    }
+
+    fn freeze(&self, yes: bool) {
+        self.process.as_ref().unwrap().freeze(yes);
     }
 
     fn alerts(&self) -> String {
@@ -117,14 +121,41 @@ fn await_fast_start(instance: &Instance, wanted: &str) {
     await_status(instance, wanted, |status| fast_start(status) == wanted);
 }
 
-/// Fails over by command. While the primary has been heard within the threshold that is refused.
+/// Kills the primary, which acknowledged alone, fails over to the standby by command, and kills that, too. While the primary
+/// has been heard within the threshold the command is refused.
 #[track_caller]
-fn fail_over_from_one_that_was_alone(standby: &Instance) {
+fn fail_over_from_a_primary_that_was_alone(family: &mut Family) {
+    family.south.kill();
+    start(&mut family.north);
+    await_fast_start(&family.north, "UNSYNCHRONIZED");
     await_condition("the primary has been silent for the threshold", TIMEOUT, || {
-        let done = standby.run(&["failover"])?;
-        Ok(if matches!(done.code, 0 | 6) { Ok(()) } else { Err(done.stderr) })
+        let done = family.north.run(&["failover"])?;
+        Ok(if done.code == 6 { Ok(()) } else { Err(done.stderr) })
     })
     .unwrap();
+    family.north.kill();
+}
+
+/// Starts the primary: it acknowledges nothing before the observer has confirmed its place. Returns the application, which
+/// waits for its commit.
+#[track_caller]
+fn start_and_wait_for_the_observer(place: &Place, family: &mut Family) -> Client {
+    start(&mut family.south);
+    let mut application = place.application(&family.database);
+    application.send(INSERT);
+    await_status(&family.south, "commits wait for the observer", |status| {
+        status.json()["waiting_for"].as_str().is_some_and(|event| event.contains("the observer"))
+    });
+    assert!(application.answer_within(A_WHILE).is_none());
+    application
+}
+
+/// The new primary comes back, and the old one finds out that it has been replaced.
+#[track_caller]
+fn old_primary_acknowledges_nothing_more(family: &mut Family, application: &Client) {
+    start(&mut family.north);
+    await_alert(&family.south, "FENCED");
+    assert!(!matches!(application.answer(), Answer::Rows(_)));
 }
 
 fn is_open(status: &Status) -> bool {
@@ -222,33 +253,23 @@ fn primary_that_was_alone_acknowledges_nothing_after_a_start_before_the_observer
     family.north.kill();
     await_fast_start(&family.south, "UNSYNCHRONIZED");
     family.south.kill();
-    let observer = family.observer.process.as_ref().unwrap();
-    observer.freeze(true);
-    start(&mut family.south);
-    let mut application = place.application(&family.database);
-    application.send(INSERT);
-    await_status(&family.south, "commits wait for the observer", |status| {
-        status.json()["waiting_for"].as_str().is_some_and(|event| event.contains("the observer"))
-    });
-    assert!(application.answer_within(A_WHILE).is_none());
-    observer.freeze(false);
+    family.observer.freeze(true);
+    let application = start_and_wait_for_the_observer(&place, &mut family);
+    family.observer.freeze(false);
     assert!(matches!(application.answer(), Answer::Rows(_)));
     // An operator fails over to the standby while the primary is gone; back again, it finds that in the record, also
     // without the standby.
     application.close();
-    family.south.kill();
-    start(&mut family.north);
-    await_fast_start(&family.north, "UNSYNCHRONIZED");
-    fail_over_from_one_that_was_alone(&family.north);
-    family.north.kill();
+    fail_over_from_a_primary_that_was_alone(&mut family);
     start(&mut family.south);
     await_fast_start(&family.south, "REINSTATE REQUIRED");
     let mut application = place.application(&family.database);
     application.send(INSERT);
+    await_status(&family.south, "commits wait for good", |status| {
+        status.json()["waiting_for"].as_str().is_some_and(|event| event.contains("`north` takes over"))
+    });
     assert!(application.answer_within(A_WHILE).is_none());
-    start(&mut family.north);
-    await_alert(&family.south, "FENCED");
-    assert!(!matches!(application.answer(), Answer::Rows(_)));
+    old_primary_acknowledges_nothing_more(&mut family, &application);
 }
 
 #[test]
@@ -257,11 +278,7 @@ fn observer_that_has_forgotten_confirms_no_primary_before_all_that_could_have_re
     let mut family = Family::begin(&place);
     family.north.kill();
     await_fast_start(&family.south, "UNSYNCHRONIZED");
-    family.south.kill();
-    start(&mut family.north);
-    await_fast_start(&family.north, "UNSYNCHRONIZED");
-    fail_over_from_one_that_was_alone(&family.north);
-    family.north.kill();
+    fail_over_from_a_primary_that_was_alone(&mut family);
     // The observer comes back with what it had before the failover.
     family.observer.kill();
     std::fs::remove_dir_all(&family.observer.directory).unwrap();
@@ -269,16 +286,8 @@ fn observer_that_has_forgotten_confirms_no_primary_before_all_that_could_have_re
         create(&place, &family.observer.directory, "127.0.0.1:9", &family.observer.address, &[INSECURE]);
     assert!(empty.status.success(), "{}", String::from_utf8_lossy(&empty.stderr));
     family.observer.again();
-    start(&mut family.south);
-    let mut application = place.application(&family.database);
-    application.send(INSERT);
-    await_status(&family.south, "commits wait for the observer", |status| {
-        status.json()["waiting_for"].as_str().is_some_and(|event| event.contains("the observer"))
-    });
-    assert!(application.answer_within(A_WHILE).is_none());
-    start(&mut family.north);
-    await_alert(&family.south, "FENCED");
-    assert!(!matches!(application.answer(), Answer::Rows(_)));
+    let application = start_and_wait_for_the_observer(&place, &mut family);
+    old_primary_acknowledges_nothing_more(&mut family, &application);
 }
 
 #[test]
@@ -291,15 +300,14 @@ fn settings_that_were_changed_while_it_did_not_run_let_no_commit_return_without_
     let edited = before.replace("mode = \"sync-affirm\"", "mode = \"async\"");
     assert_ne!(edited, before);
     std::fs::write(&file, edited).unwrap();
-    let observer = family.observer.process.as_ref().unwrap();
-    observer.freeze(true);
+    family.observer.freeze(true);
     start(&mut family.south);
     let mut application = place.application(&family.database);
     application.send(INSERT);
     assert!(application.answer_within(A_WHILE).is_none());
     application.kill();
     family.south.kill();
-    observer.freeze(false);
+    family.observer.freeze(false);
     let other = before.replace("tokyo@", "osaka@");
     std::fs::write(&file, other).unwrap();
     start(&mut family.south);
@@ -418,12 +426,14 @@ fn failover_by_command_takes_the_place_from_the_observer() {
     // So that the command is faster.
     set(&family.south, "ObserverPingRetry", "1000");
     family.south.kill();
-    must(&family.north, &["failover"]);
-    assert!(
-        family.observer.alerts().contains("FAILOVER: `north` takes over"),
-        "{}",
-        family.observer.alerts()
-    );
+    // After a start it has heard nothing of the primary; that everything is here the observer knows.
+    family.north.kill();
+    start(&mut family.north);
+    await_fast_start(&family.north, "SYNCHRONIZED");
+    let finished = family.north.run(&["failover"]).unwrap();
+    assert_eq!((finished.code, finished.stderr.contains("NOT KNOWN")), (0, false), "{}", finished.stderr);
+    let alerts = family.observer.alerts();
+    assert!(alerts.contains("FAILOVER: `north` takes over from `south`\n"), "{alerts}");
     place.application(&family.copy()).run(INSERT);
 }
 
@@ -510,17 +520,14 @@ fn observer_is_started_stopped_and_looked_at_like_an_instance() {
     assert_eq!(observer(&["status"]).0, Some(4));
     let ended = family.observer.process.take().unwrap().wait_for_end(TIMEOUT).unwrap();
     assert!(ended.success());
-    let (code, text) = (
-        create(
-            &place,
-            &family.observer.directory,
-            &family.south.address,
-            &family.observer.address,
-            &[INSECURE],
-        ),
-        "already holds an observer",
+    let again = create(
+        &place,
+        &family.observer.directory,
+        &family.south.address,
+        &family.observer.address,
+        &[INSECURE],
     );
-    assert!(String::from_utf8_lossy(&code.stderr).contains(text));
+    assert!(String::from_utf8_lossy(&again.stderr).contains("already holds an observer"));
 }
 
 #[test]

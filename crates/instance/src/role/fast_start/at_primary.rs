@@ -1,7 +1,7 @@
 //! The primary's side.
 
 use super::observer_link::ObserverLink;
-use super::state::{Shown, incarnation_of};
+use super::state::{Shown, UNCONFIRMED, incarnation_of};
 use crate::role::running::{Running, RunningPrimary};
 use standfast_arbitration::arbiter::Arbiter;
 use standfast_arbitration::primary::{Candidate, Observed, Order, PrimaryRules, View};
@@ -33,14 +33,15 @@ pub(super) struct AtPrimary {
     unheard: BTreeMap<String, Duration>,
 }
 
-/// The members that could take over without loss, the preferred one alone if there is one.
-pub(super) fn candidates_of(running: &Running, config: &FastStartFailoverConfig) -> Vec<DestinationConfig> {
-    let is_wanted = |name: &str| config.target.is_empty() || config.target == name;
-    let mut eligible = eligible_of(running);
-    eligible.retain(|at| {
-        at.transport_mode() == TransportMode::SyncAffirm && at.group == 0 && is_wanted(&at.name)
-    });
-    eligible
+/// Whether this member could take over without loss, and is the preferred one if there is one.
+fn is_candidate(at: &DestinationConfig, config: &FastStartFailoverConfig) -> bool {
+    let is_wanted = config.target.is_empty() || config.target == at.name;
+    at.transport_mode() == TransportMode::SyncAffirm && at.group == 0 && is_wanted
+}
+
+/// Whether there is a member that could take over without loss.
+pub(super) fn has_candidate(running: &Running, config: &FastStartFailoverConfig) -> bool {
+    eligible_of(running).iter().any(|at| is_candidate(at, config))
 }
 
 /// The members that redo is shipped to and that may become primary. Over plain TCP no member is listed, and all may.
@@ -57,7 +58,6 @@ impl AtPrimary {
         running: &Running,
         primary: &Arc<RunningPrimary>,
         config: &FastStartFailoverConfig,
-        has_started: bool,
     ) -> AtPrimary {
         let end = primary.threads.shared().buffer.durable();
         let environment = &running.environment;
@@ -65,6 +65,8 @@ impl AtPrimary {
             (incarnation_of(control), control.required.clone(), control.observer.clone())
         });
         let name = &environment.config.instance.name;
+        // The opening holds them, unless this instance was promoted.
+        let has_started = environment.commit_hold.is_held();
         AtPrimary {
             rules: PrimaryRules::new(name, incarnation, config.settings(), required, end, has_started),
             arbiter: Box::new(ObserverLink::new(running, config)),
@@ -89,7 +91,7 @@ impl AtPrimary {
         clock: &dyn Fn() -> Duration,
     ) -> Shown {
         if !self.is_the_observer {
-            running.let_commits_return(primary, false);
+            running.hold_commits(primary, Some("the observer is another one than before"));
             let before = running.environment.of_control(|control| control.observer.clone());
             let error = format!(
                 "it was changed from {before} while fast-start failover was enabled: set it back in standfast.toml, or disable \
@@ -100,22 +102,28 @@ impl AtPrimary {
             return Shown { document: Some(document), ..Shown::default() };
         }
         self.rules.set_settings(config.settings());
-        for _ in 0..ORDERS_MAX {
-            let view = self.view(running, primary, config, is_suspended, clock());
-            running.let_commits_return(primary, self.may_return(primary));
+        let mut orders = 0;
+        let view = loop {
+            let destinations = primary.destinations().status();
+            let view = self.view(running, primary, config, &destinations, is_suspended, clock());
+            running.hold_commits(primary, self.why_held(&destinations).as_deref());
+            orders += 1;
+            if orders > ORDERS_MAX {
+                break view;
+            }
             match self.rules.decide(clock(), &view) {
-                Order::Wait(_) => break,
+                Order::Wait(_) => break view,
                 Order::Require(required) => {
                     // A command that changes destinations has the lock: later.
-                    let Some(_one) = running.try_one_command() else { break };
+                    let Some(_one) = running.try_one_command() else { break view };
                     // It may have disabled fast-start failover.
                     if !running.role_change().fast_start_failover.is_enabled() {
-                        break;
+                        break view;
                     }
                     if let Err(error) = running.put_in_force(&required, &config.observer) {
                         let text = error.in_one_line();
                         running.environment.alert.say(format!("fast-start failover: {text}"));
-                        break;
+                        break view;
                     }
                     self.rules.requires(required);
                 }
@@ -125,12 +133,10 @@ impl AtPrimary {
                 }
                 Order::Stop => {
                     running.stop_isolated();
-                    break;
+                    break view;
                 }
             }
-        }
-        let view = self.view(running, primary, config, is_suspended, clock());
-        running.let_commits_return(primary, self.may_return(primary));
+        };
         Shown {
             document: Some(self.document(config, &view)),
             is_alone: is_suspended && self.rules.is_alone(&view),
@@ -138,19 +144,23 @@ impl AtPrimary {
         }
     }
 
-    /// Whether commits may return that every required member has: also only while commits wait for each of them. What is
-    /// configured may have been changed while this instance did not run.
-    fn may_return(&self, primary: &RunningPrimary) -> bool {
-        let status = primary.destinations().status();
-        let is_waited_for = |name: &String| {
-            status.iter().any(|(at, _)| {
+    /// Why no commit may return; `None`: those may that every required member has. Also only while commits wait for each
+    /// of them: what is configured may have been changed while this instance did not run.
+    fn why_held(&self, destinations: &[(DestinationStatus, bool)]) -> Option<String> {
+        let is_waited_for = |name: &&String| {
+            destinations.iter().any(|(at, _)| {
                 let waits = matches!(at.standing, Standing::Required | Standing::Stalled | Standing::Fenced);
-                at.name == *name && at.mode == standfast_transport::TransportMode::SyncAffirm && waits
+                at.name == **name && at.mode == standfast_transport::TransportMode::SyncAffirm && waits
             })
         };
-        self.rules.may_acknowledge()
-            && self.is_the_observer
-            && self.rules.required().members.iter().all(is_waited_for)
+        if let Some(record) = self.rules.replaced_by() {
+            return Some(format!("`{}` takes over, or has", record.successor()));
+        }
+        if !self.rules.may_acknowledge() {
+            return Some(UNCONFIRMED.into());
+        }
+        let missing = self.rules.required().members.iter().find(|name| !is_waited_for(name))?;
+        Some(format!("commits do not wait for `{missing}`, which may take over"))
     }
 
     fn view(
@@ -158,12 +168,13 @@ impl AtPrimary {
         running: &Running,
         primary: &RunningPrimary,
         config: &FastStartFailoverConfig,
+        destinations: &[(DestinationStatus, bool)],
         is_suspended: bool,
         now: Duration,
     ) -> View {
-        let status = primary.destinations().status();
-        let candidates = candidates_of(running, config).into_iter().filter_map(|at| {
-            let (status, _) = status.iter().find(|(status, _)| status.name == at.name)?;
+        let eligible = eligible_of(running);
+        let candidates = eligible.iter().filter(|at| is_candidate(at, config)).filter_map(|at| {
+            let (status, _) = destinations.iter().find(|(status, _)| status.name == at.name)?;
             let away = match status.last_heard_us {
                 Some(heard) => {
                     self.unheard.remove(&at.name);
@@ -180,7 +191,7 @@ impl AtPrimary {
         let own = running.environment.config.instance.name.clone();
         View {
             candidates: candidates.collect(),
-            eligible: eligible_of(running).into_iter().map(|at| at.name).chain([own]).collect(),
+            eligible: eligible.iter().map(|at| at.name.clone()).chain([own]).collect(),
             acknowledged: primary.threads.shared().released(),
             suspended: is_suspended,
         }

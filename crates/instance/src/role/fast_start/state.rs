@@ -6,6 +6,9 @@ use standfast_environment::state::control::Control;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Why commits do not return of a primary that was opened again.
+pub(crate) const UNCONFIRMED: &str = "the observer has not confirmed that this is still the primary";
+
 /// What commands order, and what the thread shows them.
 #[derive(Default)]
 pub(crate) struct FastStart {
@@ -14,15 +17,13 @@ pub(crate) struct FastStart {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+struct State {
     /// Commands during which no member may take over.
-    pub suspended: usize,
+    suspended: usize,
     /// How many such commands there have been.
-    pub suspensions: u64,
-    /// This process found itself a primary and was not promoted; the first primary of its thread.
-    pub has_started: bool,
+    suspensions: u64,
     /// An operator fails over to this standby.
-    pub is_ordered: bool,
+    is_ordered: bool,
     shown: Shown,
 }
 
@@ -50,6 +51,11 @@ pub(crate) struct Suspended<'a> {
 }
 
 impl<'a> Suspended<'a> {
+    /// Never lets a member take over again: this process ends.
+    pub(super) fn for_good(self) {
+        std::mem::forget(self);
+    }
+
     pub(super) fn begin(fast_start: &'a FastStart) -> Suspended<'a> {
         let mut state = fast_start.state();
         state.suspended += 1;
@@ -93,8 +99,24 @@ impl Drop for Ordered<'_> {
     }
 }
 
+/// What commands order at the moment.
+pub(super) struct Orders {
+    pub is_suspended: bool,
+    pub suspensions: u64,
+    pub is_failover: bool,
+}
+
 impl FastStart {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn orders(&self) -> Orders {
+        let state = self.state();
+        Orders {
+            is_suspended: state.suspended > 0,
+            suspensions: state.suspensions,
+            is_failover: state.is_ordered,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Mode, Running, RunningPrimary, RunningStandby, fenced_error, late};
 use crate::role::far_sync::FarSync;
+use crate::role::fast_start::state::UNCONFIRMED;
 use crate::role::protection;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::state::control::Role;
@@ -25,10 +26,7 @@ impl Running {
     /// When anything it needs cannot be opened.
     pub fn open(&self) -> Result<(), InstanceError> {
         let opened = match self.environment.of_control(|control| control.role) {
-            Role::Primary => {
-                self.hold_until_confirmed();
-                self.open_as_primary()
-            }
+            Role::Primary => self.open_as_primary_again(),
             Role::Standby => self.open_as_standby(),
             Role::FarSync => self.open_as_far_sync(),
         };
@@ -94,6 +92,17 @@ impl Running {
         *self.mode() = Mode::FarSync(Box::new(far_sync));
         environment.alert.say("far sync opened");
         Ok(())
+    }
+
+    /// Opens the instance as the primary that it was. If fast-start failover is enabled, another member may have taken over
+    /// meanwhile: no commit returns before the arbiter has confirmed that none has, or the target has the commit.
+    ///
+    /// # Errors
+    /// Those of [`Running::open_as_primary`].
+    pub(crate) fn open_as_primary_again(&self) -> Result<(), InstanceError> {
+        let is_enabled = self.role_change().fast_start_failover.is_enabled();
+        self.environment.commit_hold.set(is_enabled.then_some(UNCONFIRMED));
+        self.open_as_primary()
     }
 
     /// Opens the instance as the primary.

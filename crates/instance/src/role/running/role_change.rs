@@ -122,6 +122,8 @@ impl Running {
         if !handed_over {
             self.continue_as_primary(kept.as_ref());
         }
+        // From when this instance was a primary before.
+        self.environment.commit_hold.set(None);
         if let Err(error) = self.open_as_primary() {
             let fenced = matches!(&*self.mode(), Mode::Fenced(_));
             return Err(if fenced { error } else { self.stuck(&error) });
