@@ -7,6 +7,7 @@ use standfast_environment::InstanceError;
 use standfast_environment::Right;
 use standfast_environment::config::settings::Config;
 use standfast_environment::context::environment::keeper_of;
+use standfast_environment::creation::Joined;
 use standfast_environment::security::{Ask, Keeper};
 use standfast_environment::state::control::Control;
 use standfast_environment::state::modes::{self, Readers};
@@ -148,6 +149,14 @@ fn no_token() -> InstanceError {
 pub fn tell(notes: &[String]) {
     for note in notes {
         eprintln!("note: {}", hint::lines(note, ""));
+    }
+}
+
+/// Tells what else there is to say of a new directory's certificate.
+pub fn tell_joined(joined: &Joined, directory: &Path) {
+    tell(&joined.notes);
+    if joined.token_unused {
+        eprintln!("the token was not used: {} has a certificate already", directory.display());
     }
 }
 

@@ -12,7 +12,7 @@ use crate::role_change;
 use command::{Command, parse};
 use members::{Shown, Standing};
 use serde_json::json;
-use standfast_documents::Status;
+use standfast_documents::{ObserverState, Status};
 use standfast_environment::InstanceError;
 use standfast_environment::config::destination_config::State as DestinationState;
 use standfast_environment::config::properties::{OF_A_MEMBER, OF_THE_CONFIGURATION, PropertyError, find};
@@ -89,7 +89,7 @@ pub fn run(directory: &Path, args: &DgArgs) -> Result<ExitCode, InstanceError> {
 }
 
 /// Returns the state of an observer as text.
-pub fn observer(state: &serde_json::Value) -> String {
+pub fn observer(state: &ObserverState) -> String {
     text::observer(state)
 }
 
@@ -251,14 +251,13 @@ impl Here<'_> {
     }
 
     fn show_observer(&self) -> Result<ExitCode, InstanceError> {
-        let state = ask(self.directory, &Request::Observer)?;
+        let state = ObserverState::of(&ask(self.directory, &Request::Observer)?);
         if self.json {
-            println!("{state:#}");
+            println!("{:#}", json!(state));
         } else {
             print!("{}", text::observer(&state));
         }
-        let votes = state["observer"]["votes"].as_bool() == Some(true);
-        Ok(if votes { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
+        Ok(if state.votes == Some(true) { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) })
     }
 
     fn property(&self, member: Option<&str>, property: &str) -> Result<String, InstanceError> {

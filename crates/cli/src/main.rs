@@ -192,10 +192,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let created =
                 create_standby(&directory, &mut config, &from, role, token.as_ref(), &mut progress())?;
             println!("{role} in {}", directory.display());
-            certificates::tell(&created.notes);
-            if created.token_unused {
-                eprintln!("the token was not used: {} has a certificate already", directory.display());
-            }
+            certificates::tell_joined(&created, &directory);
             eprintln!("next: standfast start -D {}", directory.display());
             let (name, listen) = (&config.instance.name, &config.instance.listen);
             let by = if far_sync { "the primary" } else { "the primary or the instance that is to feed it" };
@@ -208,10 +205,10 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let token = certificates::token(token_file.as_deref())?;
             let mut config = Config::default();
             apply_names(&mut config, Some(name), Some(listen), insecure);
-            let config = Config::parse(&config.to_toml(), Path::new("command line"))?;
-            let notes = observer::create(&directory, &config, &from, token.as_ref())?;
+            let mut config = Config::parse(&config.to_toml(), Path::new("command line"))?;
+            let joined = observer::create(&directory, &mut config, &from, token.as_ref())?;
             println!("observer in {}", directory.display());
-            certificates::tell(&notes);
+            certificates::tell_joined(&joined, &directory);
             let (name, listen) = (&config.instance.name, &config.instance.listen);
             eprintln!("next: standfast start -D {}", directory.display());
             eprintln!(
@@ -226,7 +223,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         }
         Command::Status { json, .. } if observer::is_observer(&directory) => {
             let state = observer::state(&directory)?;
-            if json { println!("{state:#}") } else { print!("{}", dg::observer(&state)) }
+            if json { println!("{:#}", json!(state)) } else { print!("{}", dg::observer(&state)) }
         }
         Command::Status { json, .. } => {
             let answer = control_client::ask(&directory, &Request::Status)?;

@@ -59,8 +59,10 @@ macro_rules! document {
 
 pub mod catalog;
 pub mod group;
+pub mod observer;
 pub mod status;
 pub mod verification;
 
 pub use catalog::Catalog;
+pub use observer::ObserverState;
 pub use status::Status;

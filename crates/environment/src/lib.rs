@@ -3,6 +3,7 @@
 
 pub mod config;
 pub mod context;
+pub mod creation;
 pub mod security;
 pub mod ship;
 pub mod state;

@@ -1,6 +1,7 @@
 //! The instance directory: control file, alert log, locks, permissions.
 
 pub mod alert;
+pub mod checked_file;
 pub mod control;
 pub mod control_socket;
 pub mod descriptors;

@@ -1,11 +1,13 @@
 //! Creates an observer's directory, and runs the process.
 
-use crate::file::{self, ObserverFile};
+use crate::file::ObserverFile;
 use crate::service::ObserverService;
 use standfast_arbitration::register::Register;
+use standfast_documents::ObserverState;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::Config;
 use standfast_environment::context::environment::{keeper_of, security_of};
+use standfast_environment::creation::{Joined, fill_directory, join, refuse_taken};
 use standfast_environment::state::alert::AlertLog;
 use standfast_environment::state::lock::{is_locked, lock_directory};
 use standfast_environment::state::modes;
@@ -15,7 +17,6 @@ use standfast_io::{DirectDisk, outside};
 use standfast_tls::Token;
 use standfast_transport::{Receiver, ReceiverConfig, fetch_status};
 use standfast_types::{InstanceId, hint};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,26 +26,19 @@ const RENEWAL: Duration = Duration::from_secs(60);
 const ANSWER: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Makes the directory of an observer. With `token` it gets its certificate from the instance at `from`. Returns
-/// authorities that came with the certificate and are not trusted, in words.
+/// Makes the directory of an observer. With `token` it gets its certificate from the instance at `from`.
 ///
 /// # Errors
 /// When the directory holds an instance or an observer, or has no certificate and gets none.
 pub fn create(
     directory: &Path,
-    config: &Config,
+    config: &mut Config,
     from: &str,
     token: Option<&Token>,
-) -> Result<Vec<String>, InstanceError> {
-    let existed = directory.exists();
-    let created = create_in(directory, config, from, token);
-    // A token works once: what has got its certificate is kept for another attempt.
-    let has_certificate =
-        Paths::new(directory, config).is_ok_and(|paths| keeper_of(config, &paths).has_identity());
-    if created.is_err() && !existed && !has_certificate {
-        let _ = std::fs::remove_dir_all(directory);
-    }
-    created
+) -> Result<Joined, InstanceError> {
+    fill_directory(directory, modes::PRIVATE_DIRECTORY, config, |config| {
+        create_in(directory, config, from, token)
+    })
 }
 
 fn create_in(
@@ -52,46 +46,23 @@ fn create_in(
     config: &Config,
     from: &str,
     token: Option<&Token>,
-) -> Result<Vec<String>, InstanceError> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(modes::PRIVATE_DIRECTORY)
-        .create(directory)
-        .map_err(InstanceError::io("create the directory", directory))?;
+) -> Result<Joined, InstanceError> {
     let paths = Paths::new(directory, config).map_err(InstanceError::io("find the directory", directory))?;
     let _lock = lock_directory(&paths)?;
-    let file = ObserverFile::new(Arc::new(DirectDisk), &paths.directory);
-    if file.exists() || paths.control.exists() {
-        let what = match file.exists() {
-            true => "an observer",
-            false => "an instance",
-        };
-        return Err(InstanceError::refused(
-            format!("{} already holds {what}", directory.display()),
-            "name another directory with -D, or remove this one if it is no longer needed",
-        ));
-    }
+    refuse_taken(&paths)?;
     let keeper = keeper_of(config, &paths);
-    let notes = match token.filter(|_| !keeper.has_identity()) {
-        Some(token) => keeper.join(from, token)?,
-        None => Vec::new(),
-    };
-    if !config.instance.insecure && !keeper.has_identity() {
-        let name = &config.instance.name;
-        return Err(InstanceError::refused(
-            format!("no token, and {} holds no certificate", directory.display()),
-            format!(
-                "at the primary `standfast standby token --name {name} --status-only > token`, then this again with \
-                 `--token-file token`"
-            ),
-        ));
-    }
+    let joined = join(&keeper, config, from, token, || {
+        format!(
+            "at the primary `standfast standby token --name {} --status-only > token`, then this again with `--token-file token`",
+            config.instance.name
+        )
+    })?;
     config
         .store(&DirectDisk, &paths.directory)
         .map_err(InstanceError::io("write the configuration in", &paths.directory))?;
     // Last, because it makes the directory an observer's.
-    file.store(None)?;
-    Ok(notes)
+    ObserverFile::new(Arc::new(DirectDisk), &paths).store(None)?;
+    Ok(joined)
 }
 
 /// Runs the observer in `directory` until SIGTERM or SIGINT.
@@ -108,7 +79,7 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
     alert.end_with_any_thread();
     let name = &config.instance.name;
     alert.say(format!("starting {} as observer `{name}`", env!("CARGO_PKG_VERSION")));
-    let file = ObserverFile::new(Arc::new(DirectDisk), &paths.directory);
+    let file = ObserverFile::new(Arc::new(DirectDisk), &paths);
     let record = file.load()?.unwrap_or_else(|| {
         alert.say(
             "the record is damaged: this observer continues without, and decides when the members have told it",
@@ -159,7 +130,7 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
 
 /// Whether the directory is an observer's.
 pub fn is_observer(directory: &Path) -> bool {
-    directory.join(file::NAME).is_file()
+    Paths::new(directory, &Config::default()).is_ok_and(|paths| paths.observer.is_file())
 }
 
 /// Asks the observer in `directory` to stop, and waits until it has, at most for `limit`.
@@ -198,7 +169,7 @@ pub fn stop(directory: &Path, limit: Duration) -> Result<(), InstanceError> {
 ///
 /// # Errors
 /// When it does not run, or does not answer.
-pub fn state(directory: &Path) -> Result<serde_json::Value, InstanceError> {
+pub fn state(directory: &Path) -> Result<ObserverState, InstanceError> {
     let (config, paths) = place(directory)?;
     if !is_locked(&paths) {
         return Err(InstanceError::NotRunning { directory: paths.directory });
@@ -207,7 +178,9 @@ pub fn state(directory: &Path) -> Result<serde_json::Value, InstanceError> {
     let failed = |error: String| InstanceError::Failed(format!("the observer does not answer: {error}"));
     let text = fetch_status(&config.instance.listen, &security, false, ANSWER)
         .map_err(|error| failed(error.to_string()))?;
-    serde_json::from_str(&text).map_err(|error| failed(error.to_string()))
+    ObserverState::in_observation(&text)
+        .map_err(|error| failed(error.to_string()))?
+        .ok_or_else(|| failed(format!("no observer runs at {}", config.instance.listen)))
 }
 
 fn place(directory: &Path) -> Result<(Config, Paths), InstanceError> {

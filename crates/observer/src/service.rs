@@ -1,11 +1,11 @@
 //! Answers members.
 
 use crate::file::ObserverFile;
-use serde::Serialize;
 use serde_json::{Value, json};
 use standfast_arbitration::arbiter::Ask;
-use standfast_arbitration::record::Standing;
+use standfast_arbitration::record::{Record, Standing};
 use standfast_arbitration::register::Register;
+use standfast_documents::observer::{HeardMember, ObserverRecord, ObserverState};
 use standfast_environment::config::settings::InstanceConfig;
 use standfast_environment::security::Keeper;
 use standfast_environment::state::alert::AlertLog;
@@ -32,14 +32,6 @@ pub struct ObserverService {
     /// The record could not be stored, and the file may have it nevertheless: nothing is answered before the file has the one
     /// that counts.
     is_failing: Mutex<bool>,
-}
-
-/// A member as the observer sees it.
-#[derive(Serialize)]
-struct Heard {
-    name: String,
-    /// Milliseconds since it last asked.
-    ago_ms: u64,
 }
 
 impl ObserverService {
@@ -118,6 +110,23 @@ impl ObserverService {
     }
 }
 
+fn reported(record: &Record) -> ObserverRecord {
+    let (standing, by, has_all) = match &record.standing {
+        Standing::Unsynchronized => ("unsynchronized", None, None),
+        Standing::Synchronized { .. } => ("synchronized", None, None),
+        Standing::FailedOver { by, has_all } => ("failed_over", Some(by.clone()), Some(*has_all)),
+    };
+    ObserverRecord {
+        primary: Some(record.primary.clone()),
+        incarnation: Some(record.incarnation.number.into()),
+        standing: Some(standing.into()),
+        acknowledged_scn: Some(record.acknowledged.0),
+        target: record.standing.target().map(Into::into),
+        by,
+        has_all,
+    }
+}
+
 /// Returns the line for the alert log.
 fn in_words(primary: &str, standing: &Standing) -> String {
     match standing {
@@ -163,16 +172,19 @@ impl ReceiverService for ObserverService {
 
     fn status(&self, _: bool) -> String {
         let register = locked(&self.register);
-        let heard: Vec<Heard> = locked(&self.heard)
-            .iter()
-            .map(|(name, at)| Heard { name: name.clone(), ago_ms: at.elapsed().as_millis() as u64 })
-            .collect();
+        let heard = |(name, at): (&String, &Instant)| HeardMember {
+            name: Some(name.clone()),
+            ago_ms: Some(at.elapsed().as_millis() as u64),
+        };
+        let observer = ObserverState {
+            name: Some(self.name.clone()),
+            votes: Some(register.votes()),
+            record: register.record().map(reported),
+            heard: Some(locked(&self.heard).iter().map(heard).collect()),
+        };
         let state = if register.votes() { "observing" } else { "not deciding yet" };
-        json!({
-            "status": { "name": self.name, "role": "observer", "state": state },
-            "observer": { "votes": register.votes(), "record": register.record(), "heard": heard },
-        })
-        .to_string()
+        let status = json!({ "name": self.name, "role": "observer", "state": state });
+        json!({ "status": status, "observer": observer }).to_string()
     }
 
     fn event(&self, event: &ReceiverEvent) {

@@ -175,6 +175,7 @@ pub fn paths() -> Paths {
     Paths {
         shared_memory: None,
         control: directory.join("control"),
+        observer: directory.join("observer"),
         lock: directory.join("lock"),
         socket: directory.join("control.sock"),
         ready: directory.join("ready"),

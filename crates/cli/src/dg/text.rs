@@ -1,6 +1,7 @@
 //! What `standfast dg` prints, in the layout of DGMGRL.
 
 use super::members::{FAR_SYNC, Member, PRIMARY, Shown, Standing};
+use standfast_documents::ObserverState;
 use standfast_documents::status::FastStartFailover;
 use standfast_environment::config::properties::{OF_A_MEMBER, OF_THE_CONFIGURATION, Property};
 use standfast_environment::config::shared_configuration::SharedConfiguration;
@@ -148,26 +149,34 @@ pub fn fast_start(shown: Option<&FastStartFailover>, kept: Option<&SharedConfigu
 }
 
 /// `show observer`, from what the observer reports.
-pub fn observer(state: &serde_json::Value) -> String {
-    let text = |of: &serde_json::Value| of.as_str().map_or_else(|| "(unknown)".into(), name);
-    let (status, observer) = (&state["status"], &state["observer"]);
-    let mut out = format!("\nObserver {} - {}\n\n", text(&status["name"]), text(&status["state"]));
-    let record = &observer["record"];
-    if record.is_null() {
-        out += "  no primary has reported to it\n";
-    } else {
-        let standing = match record["standing"].as_str() {
-            Some("synchronized") => format!("`{}` may take over", text(&record["target"])),
+pub fn observer(state: &ObserverState) -> String {
+    let text = |of: &Option<String>| of.as_deref().map_or_else(|| "(unknown)".into(), name);
+    let decides = match state.votes {
+        Some(true) => "observing",
+        Some(false) => "decides nothing before primary and target have reported where they stand",
+        None => "(unknown)",
+    };
+    let mut out = format!("\nObserver {} - {decides}\n\n", text(&state.name));
+    if let Some(record) = &state.record {
+        let standing = match record.standing.as_deref() {
+            Some("synchronized") => format!("`{}` may take over", text(&record.target)),
             Some("unsynchronized") => "no member may take over".into(),
-            Some("failed_over") => format!("`{}` takes over, or has", text(&record["by"])),
+            Some("failed_over") if record.has_all == Some(true) => {
+                format!("`{}` takes over, or has", text(&record.by))
+            }
+            Some("failed_over") => {
+                format!("`{}` takes over, or has, ordered by an operator", text(&record.by))
+            }
             _ => "(unknown)".into(),
         };
-        let _ = writeln!(out, "  Primary:            {}", text(&record["primary"]));
+        let _ = writeln!(out, "  Primary:            {}", text(&record.primary));
         let _ = writeln!(out, "  Standing:           {standing}");
+    } else {
+        out += "  no primary has reported to it\n";
     }
-    for heard in observer["heard"].as_array().into_iter().flatten() {
-        let ago = heard["ago_ms"].as_u64().map(|ms| ms as f64 / 1000.0);
-        let _ = writeln!(out, "  Heard:              {}, {} ago", text(&heard["name"]), seconds(ago));
+    for heard in state.heard.iter().flatten() {
+        let ago = heard.ago_ms.map(|ms| ms as f64 / 1000.0);
+        let _ = writeln!(out, "  Heard:              {}, {} ago", text(&heard.name), seconds(ago));
     }
     out
 }

@@ -10,6 +10,8 @@ pub struct Paths {
     pub directory: PathBuf,
     /// Control file: identity, role and databases.
     pub control: PathBuf,
+    /// The record of an observer. A directory that has it is an observer's.
+    pub observer: PathBuf,
     pub lock: PathBuf,
     pub socket: PathBuf,
     pub ready: PathBuf,
@@ -56,6 +58,7 @@ impl Paths {
         let directory = directory.canonicalize()?;
         Ok(Paths {
             control: directory.join("control"),
+            observer: directory.join("observer"),
             lock: directory.join("lock"),
             socket: directory.join("control.sock"),
             ready: directory.join("ready"),

@@ -4,6 +4,7 @@ use standfast_documents::Status;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::Config;
 use standfast_environment::context::environment::{keeper_of, security_of};
+use standfast_environment::creation::{Joined, fill_directory, join, make_directory, refuse_taken};
 use standfast_environment::state::control::{
     Control, DatabaseRecord, FileStamp, Incarnation, RestingFile, Role,
 };
@@ -23,9 +24,8 @@ use standfast_transport::{
     SnapshotStart, StageError, TransportError, fetch_snapshot, fetch_status,
 };
 use standfast_types::{DatabaseId, IncarnationId, InstanceId, PageNo, Scn};
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,14 +44,6 @@ fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
     }
 }
 
-pub(crate) fn make_directory(path: &Path, mode: u32) -> Result<(), InstanceError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(mode)
-        .create(path)
-        .map_err(InstanceError::io("create the directory", path))
-}
-
 /// A directory in which an instance is being created.
 struct Site {
     paths: Paths,
@@ -67,12 +59,7 @@ fn prepare(directory: &Path, config: &Config) -> Result<Site, InstanceError> {
     let paths =
         Paths::new(directory, config).map_err(InstanceError::io("find the instance directory", directory))?;
     let lock = lock_directory(&paths);
-    if paths.control.exists() {
-        return Err(InstanceError::refused(
-            format!("{} already holds an instance", directory.display()),
-            "name another directory with -D, or remove this one if it is no longer needed",
-        ));
-    }
+    refuse_taken(&paths)?;
     let lock = lock?;
     let unfinished = Unfinished::begin(&paths)?;
     let folders =
@@ -219,15 +206,6 @@ impl SnapshotSink for Copy<'_> {
     }
 }
 
-/// What else [`create_standby`] has to report.
-#[derive(Clone, Debug)]
-pub struct Created {
-    /// This host already had its certificate: the token was not needed and is still good.
-    pub token_unused: bool,
-    /// Authorities that came with the certificate and are not trusted, in words.
-    pub notes: Vec<String>,
-}
-
 /// Creates a standby in `directory` as a copy of the primary at `from`, which keeps running, or, when `role` says so, a
 /// far sync without databases. With `token` this host gets its certificate, if it has none. `progress` gets the
 /// database and the bytes copied so far.
@@ -242,17 +220,10 @@ pub fn create_standby(
     role: Role,
     token: Option<&Token>,
     progress: &mut dyn FnMut(&str, u64),
-) -> Result<Created, InstanceError> {
-    let existed = directory.exists();
-    make_directory(directory, modes::DIRECTORY)?;
-    let result = create_in(directory, config, from, role, token, progress);
-    let paths = Paths::new(directory, config);
-    // A token works once. A later attempt uses the certificate that the first one got.
-    let has_certificate = paths.is_ok_and(|paths| keeper_of(config, &paths).has_identity());
-    if result.is_err() && !existed && !has_certificate {
-        let _ = std::fs::remove_dir_all(directory);
-    }
-    result
+) -> Result<Joined, InstanceError> {
+    fill_directory(directory, modes::DIRECTORY, config, |config| {
+        create_in(directory, config, from, role, token, progress)
+    })
 }
 
 fn create_in(
@@ -262,26 +233,17 @@ fn create_in(
     role: Role,
     token: Option<&Token>,
     progress: &mut dyn FnMut(&str, u64),
-) -> Result<Created, InstanceError> {
+) -> Result<Joined, InstanceError> {
     let paths =
         Paths::new(directory, config).map_err(InstanceError::io("find the instance directory", directory))?;
     let keeper = keeper_of(config, &paths);
-    let token_unused = token.is_some() && keeper.has_identity();
-    let notes = match token.filter(|_| !token_unused) {
-        Some(token) => keeper.join(from, token)?,
-        None => Vec::new(),
-    };
-    if !config.instance.insecure && !keeper.has_identity() {
-        return Err(InstanceError::refused(
-            format!("no token, and {} holds no certificate", directory.display()),
-            format!(
-                "at the primary `standfast standby token --name {} > token`, then this again with `--token-file token`; or, \
-                 where everybody who reaches the ports is trusted, plain TCP: `--insecure` here, and `insecure = true` in \
-                 [instance] there",
-                config.instance.name
-            ),
-        ));
-    }
+    let joined = join(&keeper, config, from, token, || {
+        format!(
+            "at the primary `standfast standby token --name {} > token`, then this again with `--token-file token`; or, where \
+             everybody who reaches the ports is trusted, plain TCP: `--insecure` here, and `insecure = true` in [instance] there",
+            config.instance.name
+        )
+    })?;
     // The copy is the new standby's whole content: it is taken only from a member that may be the primary, and from no
     // other member that answers at the address.
     let own = &config.instance.name;
@@ -310,7 +272,7 @@ fn create_in(
         )
     })?;
     copy_into(directory, config, &security, from, role, progress, &failed)?;
-    Ok(Created { token_unused, notes })
+    Ok(joined)
 }
 
 /// Makes the standby redo logs follow the rule: as large as the primary's online logs and one group more, with the same

@@ -15,6 +15,7 @@ use self::at_standby::AtStandby;
 use self::state::{Ordered, Shown, Suspended};
 use crate::role::running::{Mode, Running, RunningPrimary};
 use standfast_arbitration::primary::Required;
+use standfast_documents::ObserverState;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::fast_start_failover_config::{FastStartFailoverConfig, FastStartMode};
 use standfast_instruments::Cause;
@@ -173,7 +174,7 @@ impl Running {
     ///
     /// # Errors
     /// When there is none, or it does not answer.
-    pub(crate) fn ask_the_observer(&self) -> Result<serde_json::Value, InstanceError> {
+    pub(crate) fn ask_the_observer(&self) -> Result<ObserverState, InstanceError> {
         let config = self.fast_start_config();
         let Some((name, address)) = config.observer() else {
             return Err(InstanceError::refused("no observer is configured", OBSERVER));
@@ -185,12 +186,9 @@ impl Running {
                 "look whether it runs: `standfast start` on its host",
             )
         })?;
-        let state: serde_json::Value =
-            serde_json::from_str(&text).map_err(|error| InstanceError::Failed(error.to_string()))?;
-        match state["observer"].is_object() {
-            true => Ok(state),
-            false => Err(InstanceError::refused(format!("`{name}` is no observer"), OBSERVER)),
-        }
+        ObserverState::in_observation(&text)
+            .map_err(|error| InstanceError::Failed(error.to_string()))?
+            .ok_or_else(|| InstanceError::refused(format!("`{name}` is no observer"), OBSERVER))
     }
 
     fn can_be_enabled(&self) -> Result<(), InstanceError> {

@@ -17,7 +17,7 @@ mod copy;
 mod lost_branch;
 mod source;
 
-use crate::role::create::{begin_standby_log, make_directory};
+use crate::role::create::begin_standby_log;
 use crate::role::fence;
 use crate::role::step_down;
 use copy::Differences;
@@ -28,6 +28,7 @@ use standfast_environment::config::address::own_address;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::settings::{Config, DestinationConfig};
 use standfast_environment::context::environment::Environment;
+use standfast_environment::creation::make_directory;
 use standfast_environment::ship::members::note_members;
 use standfast_environment::ship::sender_settings::transport_mode;
 use standfast_environment::state::alert::AlertLog;

@@ -126,7 +126,7 @@ impl Instance {
                 running.set_fast_start(mode, force)?;
                 json!(running.environment.shared_configuration.get())
             }
-            Request::Observer => running.ask_the_observer()?,
+            Request::Observer => json!(running.ask_the_observer()?),
             Request::ReadyToTakeOver { name } => {
                 running.check_switchover(&name)?;
                 json!("ready")

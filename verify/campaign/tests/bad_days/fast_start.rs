@@ -528,6 +528,9 @@ fn observer_is_started_stopped_and_looked_at_like_an_instance() {
         &[INSECURE],
     );
     assert!(String::from_utf8_lossy(&again.stderr).contains("already holds an observer"));
+    let (code, text) = observer(&["init", "--insecure"]);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("already holds an observer"), "{text}");
 }
 
 #[test]

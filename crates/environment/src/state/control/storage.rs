@@ -1,14 +1,14 @@
-//! The control file itself: one line with a checksum, then JSON; replaced atomically and durably on every change.
+//! The control file itself; replaced atomically and durably on every change.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 use super::{Control, KeptFile};
 use crate::config::error::InstanceError;
-use standfast_format::crc32c;
+use crate::state::checked_file;
 use standfast_io::Disk;
 use std::path::Path;
 
-const FIRST_LINE: &str = "standfast-control 1 ";
+const WHAT: &str = "standfast-control 1";
 
 impl Control {
     /// Reads the control file at `path`.
@@ -17,7 +17,7 @@ impl Control {
     /// When it is missing, damaged, or of another version.
     pub fn load(disk: &dyn Disk, path: &Path) -> Result<Control, InstanceError> {
         let bytes = disk.read(path).map_err(InstanceError::io("read the control file", path))?;
-        let decoded = Control::decode(&bytes).map(|mut control| {
+        let decoded = checked_file::decode(WHAT, &bytes).map(|mut control: Control| {
             if let Some(directory) = path.parent() {
                 control.databases.iter_mut().for_each(|record| record.path = directory.join(&record.path));
                 control.kept_mut().for_each(|kept| kept.path = directory.join(&kept.path));
@@ -30,13 +30,6 @@ impl Control {
                 "restore the instance directory from a backup, or create the standby again",
             )
         })
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Control> {
-        let text = std::str::from_utf8(bytes).ok()?;
-        let (first, body) = text.split_once('\n')?;
-        let crc = u32::from_str_radix(first.strip_prefix(FIRST_LINE)?, 16).ok()?;
-        (crc32c(body.as_bytes()) == crc).then(|| serde_json::from_str(body).ok())?
     }
 
     /// Returns every file that is kept, or about to be.
@@ -55,10 +48,9 @@ impl Control {
             stored.databases.iter_mut().for_each(|record| record.path = relative(&record.path));
             stored.kept_mut().for_each(|kept| kept.path = relative(&kept.path));
         }
-        let body = serde_json::to_string_pretty(&stored)
-            .map_err(|error| InstanceError::Failed(error.to_string()))?;
-        let text = format!("{FIRST_LINE}{:08x}\n{body}", crc32c(body.as_bytes()));
-        disk.replace(path, text.as_bytes()).map_err(InstanceError::io("write the control file", path))
+        let bytes =
+            checked_file::encode(WHAT, &stored).map_err(|error| InstanceError::Failed(error.to_string()))?;
+        disk.replace(path, &bytes).map_err(InstanceError::io("write the control file", path))
     }
 }
 

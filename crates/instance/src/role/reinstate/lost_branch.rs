@@ -1,9 +1,9 @@
 //! What only this instance has: redo beyond the position where the histories part.
 
 use super::branch::is_lost;
-use crate::role::create::make_directory;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
+use standfast_environment::creation::make_directory;
 use standfast_environment::ship::archiving::archive_at_once;
 use standfast_environment::state::control::Role;
 use standfast_environment::state::modes;
