@@ -11,7 +11,7 @@ use standfast_arbitration::record::Incarnation;
 use standfast_arbitration::{primary, target};
 use standfast_testkit::Rng;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -90,6 +90,8 @@ pub struct World {
     open: [[bool; NODES]; NODES],
     /// When the last message of a link arrives: a link keeps the order.
     last: [[Millis; NODES]; NODES],
+    /// What arrived at each member while its host was frozen: sender, life of the receiver, message.
+    held: [VecDeque<(usize, u64, Message)>; MEMBERS.len()],
     is_slow: bool,
     history: History,
     next_commit: Commit,
@@ -135,6 +137,7 @@ impl World {
             arbiter_life: 0,
             open: [[true; NODES]; NODES],
             last: [[0; NODES]; NODES],
+            held: std::array::from_fn(|_| VecDeque::new()),
             is_slow: false,
             history: History::default(),
             next_commit: 0,
@@ -200,6 +203,7 @@ impl World {
                 if self.members[index].frozen_until > self.now {
                     return Ok(());
                 }
+                self.takes_what_was_held(index)?;
                 self.tick(index)
             }
             Event::Arrives { to, from, life, message } => self.arrives(to, from, life, *message),
@@ -269,12 +273,24 @@ impl World {
             }
             return Ok(());
         }
-        if !self.members[to].is_up() {
+        if self.members[to].frozen_until > self.now {
+            self.held[to].push_back((from, life, message));
             return Ok(());
         }
-        if self.members[to].frozen_until > self.now {
-            let after = self.members[to].frozen_until - self.now;
-            self.schedule(after, Event::Arrives { to, from, life, message: Box::new(message) });
+        self.takes_what_was_held(to)?;
+        self.takes(to, from, life, message)
+    }
+
+    /// A link keeps the order, also over a time in which the host was frozen.
+    fn takes_what_was_held(&mut self, to: usize) -> Result<(), String> {
+        while let Some((from, life, message)) = self.held[to].pop_front() {
+            self.takes(to, from, life, message)?;
+        }
+        Ok(())
+    }
+
+    fn takes(&mut self, to: usize, from: usize, life: u64, message: Message) -> Result<(), String> {
+        if life != self.life(to) || !self.members[to].is_up() {
             return Ok(());
         }
         match message {
@@ -316,11 +332,9 @@ impl World {
             return Ok(());
         }
         standby.heard = clock;
-        // A message that was held up while the host was frozen: one process only adds to its redo.
-        let is_late = standby.source.replace((incarnation, life)) == Some((incarnation, life))
-            && redo.len() < self.members[to].disk.redo.len();
-        if is_late {
-            return Ok(());
+        let is_same = standby.source.replace((incarnation, life)) == Some((incarnation, life));
+        if is_same && redo.len() < self.members[to].disk.redo.len() {
+            return Err(format!("{} gets less redo of one process than before", MEMBERS[to]));
         }
         self.members[to].harden(incarnation, redo);
         let end = redo.len();
