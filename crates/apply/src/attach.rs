@@ -249,10 +249,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::{ApplyConfig, Limits};
-    use standfast_io::DirectDisk;
-    use standfast_testkit::TempDir;
-    use std::sync::Arc;
+    use crate::scene;
 
     #[test]
     fn databases_share_the_page_cache_down_to_a_minimum() {
@@ -263,20 +260,9 @@ mod tests {
 
     #[test]
     fn page_cache_is_redivided_when_databases_come_and_go() {
-        let directory = TempDir::new("cache-share").unwrap();
-        let config = ApplyConfig {
-            directory: directory.path().to_owned(),
-            journal: directory.join("journal"),
-            disk: Arc::new(DirectDisk),
-            vfs_base: None,
-            workers: 0,
-            limits: Limits::default(),
-        };
-        let mut apply = Apply::open(config, Box::new(|_| Ok(()))).unwrap();
-        let start = StartPoint { scn: Scn::START, redo_from: Scn::START, empty: true };
+        let (_directory, mut apply) = scene::standby("cache-share");
         let attach = |apply: &mut Apply, number: u16| {
-            let page_size = PageSize::new(4096).unwrap();
-            apply.attach_existing(DatabaseId(number), &format!("{number}.db"), page_size, start).unwrap();
+            scene::attach_empty(apply, number, Scn::START);
             apply.databases.values().map(|database| database.file.cache_kib()).collect::<Vec<_>>()
         };
         assert_eq!(attach(&mut apply, 1), [8192]);

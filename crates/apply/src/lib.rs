@@ -28,6 +28,9 @@ mod page_update;
 mod pending;
 mod recover;
 mod replay;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod scene;
 mod standby_file;
 mod standby_log;
 mod upkeep;

@@ -196,29 +196,16 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::{ApplyConfig, Limits, StartPoint};
-    use standfast_io::DirectDisk;
+    use crate::scene;
     use standfast_testkit::TempDir;
-    use standfast_types::{DatabaseId, PageSize};
-    use std::sync::Arc;
+    use standfast_types::DatabaseId;
 
     /// A standby with empty databases that wait for recovery, by resume SCN and durable SCN.
     fn standby(databases: &[(u64, u64)]) -> (TempDir, Apply) {
-        let directory = TempDir::new("recover").unwrap();
-        let config = ApplyConfig {
-            directory: directory.path().to_owned(),
-            journal: directory.join("journal"),
-            disk: Arc::new(DirectDisk),
-            vfs_base: None,
-            workers: 0,
-            limits: Limits::default(),
-        };
-        let mut apply = Apply::open(config, Box::new(|_| Ok(()))).unwrap();
-        let start = StartPoint { scn: Scn(100), redo_from: Scn(100), empty: true };
+        let (directory, mut apply) = scene::standby("recover");
         for (number, (resume, durable)) in (1..).zip(databases) {
-            let (id, page_size) = (DatabaseId(number), PageSize::new(4096).unwrap());
-            apply.attach_existing(id, &format!("{number}.db"), page_size, start).unwrap();
-            let database = apply.databases.get_mut(&id).unwrap();
+            scene::attach_empty(&mut apply, number, Scn(100));
+            let database = database(&mut apply, number);
             (database.resume_scn, database.state, database.read) = (Scn(*resume), Scn(*resume), Scn(*resume));
             database.durable_scn = Scn(*durable);
         }
