@@ -6,16 +6,12 @@
 use standfast_environment::state::control::{GapRecord, Incarnation};
 use standfast_io::Disk;
 use standfast_log::{ArchivedLog, verify_archived};
-use standfast_primary::commit::primary::NoShipping;
-use standfast_simulation::primary::PrimaryHost;
-use standfast_simulation::rig::{commit, next_redo, rows, small_primary};
-use standfast_simulation::site::{Geometry, SegmentFile, paths};
-use standfast_simulation::standby::{StandbyHost, create};
+use standfast_simulation::rig::Pair;
+use standfast_simulation::site::paths;
+use standfast_simulation::standby::StandbyHost;
 use standfast_standby::received_log::ReceivedLog;
-use standfast_testkit::{Loss, Rng, SimMachine};
 use standfast_transport::{ArchivedLogInfo, Gap, GivenUp, LogSwitch, OpenedGap, RedoSource, StandbyLog};
-use standfast_types::{DatabaseId, IncarnationId, Scn};
-use std::path::PathBuf;
+use standfast_types::{IncarnationId, Scn};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,49 +23,26 @@ const ROWS: u32 = ROWS_PER_LOG * LOGS as u32 + 1;
 
 /// A primary with three commits in each archived log and one in the current log, and a standby created before them.
 struct Rig {
-    primary: PrimaryHost,
-    machine: Arc<SimMachine>,
-    segment: SegmentFile,
-    geometry: Geometry,
-    /// SCN at the end of each commit.
-    ends: Vec<Scn>,
+    pair: Pair,
     /// Where the second log and each later one begins.
     switches: Vec<LogSwitch>,
-    _segment: SegmentFile,
 }
 
 impl Rig {
     fn new() -> Rig {
-        let (primary_machine, geometry, segment, mut primary) = small_primary();
-        primary.shared.ship_through(Arc::new(NoShipping));
-        let machine = SimMachine::new(2);
-        create(&machine, &geometry, &primary, 2).unwrap();
-        let start = primary.source.durable();
-        let mut ends = Vec::new();
+        let mut pair = Pair::new(0);
+        let start = pair.primary.source.durable();
         for row in 1..=ROWS {
-            commit(&primary_machine, &primary, DatabaseId(1));
-            primary.drain().unwrap();
-            ends.push(primary.source.durable());
+            pair.commit();
             if row % ROWS_PER_LOG == 0 {
-                primary.switch_log().unwrap();
-                primary.checkpoint().unwrap();
-                primary.archive().unwrap();
+                pair.primary.switch_log().unwrap();
+                pair.primary.checkpoint().unwrap();
+                pair.primary.archive().unwrap();
             }
         }
-        let switches = primary.source.switches(start, Scn(u64::MAX));
+        let switches = pair.primary.source.switches(start, Scn(u64::MAX));
         assert_eq!(switches.len(), LOGS);
-        Rig { primary, machine, segment: SegmentFile::unique(), geometry, ends, switches, _segment: segment }
-    }
-
-    fn open(&self) -> StandbyHost {
-        StandbyHost::open(&self.machine, &self.geometry, &self.segment).unwrap()
-    }
-
-    fn lose_power_and_open(&self, standby: StandbyHost) -> StandbyHost {
-        drop(standby);
-        self.machine.power_loss(Loss::DropUnsynced, &mut Rng::new(1));
-        self.segment.lose();
-        self.open()
+        Rig { pair, switches }
     }
 
     /// Where log `number` begins, counted from 1.
@@ -78,7 +51,7 @@ impl Rig {
     }
 
     fn end(&self) -> Scn {
-        self.ends[ROWS as usize - 1]
+        self.pair.ends[ROWS as usize - 1]
     }
 
     /// Hands over the redo from the end of the log on, up to `upto`, without confirming it.
@@ -89,18 +62,16 @@ impl Rig {
                 log.switch(switch).unwrap();
             }
             let later = self.switches.iter().map(|switch| switch.first_scn).filter(|first| *first > at);
-            let redo = next_redo(&self.primary.source, at, later.min().unwrap_or(upto).min(upto), 1 << 20);
-            let confirmed = log.confirmed();
-            log.append(&[&redo.unwrap()], confirmed).unwrap();
+            self.pair.send(log, later.min().unwrap_or(upto).min(upto)).unwrap();
         }
     }
 
     /// The gap from `from` to the log `number`.
     fn gap(&self, from: Scn, number: usize) -> Gap {
-        let (mut logs, _) = self.primary.source.archived_from(from).unwrap().unwrap();
+        let (mut logs, _) = self.pair.primary.source.archived_from(from).unwrap().unwrap();
         let to = self.log(number).first_scn;
         logs.retain(|log| log.next_scn > from && log.next_scn <= to);
-        let crc = self.primary.source.stream_crc(to).unwrap().unwrap().0;
+        let crc = self.pair.primary.source.stream_crc(to).unwrap().unwrap().0;
         Gap { from, to, crc, logs, unit_bytes: 1 << 20, per_log: 1, connections: 2 }
     }
 
@@ -112,9 +83,9 @@ impl Rig {
     }
 
     fn archived(&self, info: &ArchivedLogInfo) -> Vec<u8> {
-        let log = self.primary.source.redo_log();
+        let log = self.pair.primary.source.redo_log();
         let path = log.archive_path(info.incarnation, info.incarnation_id, info.sequence);
-        self.primary.machine.disk().read(&path).unwrap()
+        self.pair.primary.machine.disk().read(&path).unwrap()
     }
 
     /// Transfers an archived log of the gap.
@@ -127,41 +98,28 @@ impl Rig {
     /// Puts archived logs of the primary into the archive of the standby, without its knowledge.
     fn put_into_archive(&self, logs: &[ArchivedLogInfo]) {
         for info in logs {
-            let log = self.primary.source.redo_log();
+            let log = self.pair.primary.source.redo_log();
             let path = log.archive_path(info.incarnation, info.incarnation_id, info.sequence);
             let path = paths().archive.join(path.file_name().unwrap());
-            self.machine.disk().replace(&path, &self.archived(info)).unwrap();
+            self.pair.machine.disk().replace(&path, &self.archived(info)).unwrap();
         }
     }
 
     /// The standby takes everything that is left, applies it, and holds it after a power loss.
     fn complete(&self, standby: StandbyHost) {
-        for end in &self.ends {
+        for end in &self.pair.ends {
             let mut log = standby.log();
             self.receive(&mut log, *end);
             let confirmed = log.received_end();
             log.confirm(confirmed).unwrap();
         }
-        self.check_complete(&standby);
-        let standby = self.lose_power_and_open(standby);
+        assert_eq!(self.pair.applied_rows(&standby), ROWS);
+        let standby = self.pair.lose_power_and_open(standby);
         let log = standby.log();
         assert_eq!((log.received_end(), log.shared().confirmed()), (self.end(), self.end()));
         drop(log);
-        self.check_complete(&standby);
+        assert_eq!(self.pair.applied_rows(&standby), ROWS);
     }
-
-    fn check_complete(&self, standby: &StandbyHost) {
-        assert_eq!(applied_rows(standby, &self.machine), ROWS);
-    }
-}
-
-fn applied_rows(standby: &StandbyHost, machine: &Arc<SimMachine>) -> u32 {
-    while standby.apply().unwrap() {}
-    rows(machine, &copy())
-}
-
-fn copy() -> PathBuf {
-    paths().databases.join("d1.db")
 }
 
 /// Sequences of the archived logs that the standby knows.
@@ -173,9 +131,9 @@ fn sequences(log: &ReceivedLog) -> Vec<u64> {
 fn redo_beyond_a_gap_counts_once_archived_logs_fill_it() {
     for confirmed_beyond in [false, true] {
         let rig = Rig::new();
-        let standby = rig.open();
+        let standby = rig.pair.open();
         let mut log = standby.log();
-        let from = rig.ends[0];
+        let from = rig.pair.ends[0];
         rig.receive(&mut log, from);
         assert!(log.shared().confirmed() < from);
         let (gap, opened) = rig.open_gap(&mut log, 4);
@@ -188,12 +146,12 @@ fn redo_beyond_a_gap_counts_once_archived_logs_fill_it() {
         assert_eq!(standby.environment.control().gap, Some(record));
         rig.receive(&mut log, rig.end());
         if confirmed_beyond {
-            log.confirm(rig.ends[9]).unwrap();
+            log.confirm(rig.pair.ends[9]).unwrap();
         }
         let shared = log.shared().clone();
         assert_eq!((shared.hardened(), shared.confirmed()), (from, from), "nothing beyond counts");
         drop(log);
-        assert_eq!(applied_rows(&standby, &rig.machine), 1);
+        assert_eq!(rig.pair.applied_rows(&standby), 1);
         let mut log = standby.log();
         for info in &gap.logs {
             rig.fetch(&opened, info);
@@ -201,7 +159,7 @@ fn redo_beyond_a_gap_counts_once_archived_logs_fill_it() {
         }
         log.fill_gap().unwrap();
         assert_eq!(standby.environment.control().gap, None);
-        let confirmed = if confirmed_beyond { rig.ends[9] } else { to };
+        let confirmed = if confirmed_beyond { rig.pair.ends[9] } else { to };
         assert_eq!((shared.hardened(), shared.confirmed()), (rig.end(), confirmed));
         drop((log, shared));
         rig.complete(standby);
@@ -211,14 +169,14 @@ fn redo_beyond_a_gap_counts_once_archived_logs_fill_it() {
 #[test]
 fn gap_that_is_not_filled_leaves_the_redo_before_it() {
     let rig = Rig::new();
-    let standby = rig.open();
+    let standby = rig.pair.open();
     let mut log = standby.log();
-    let from = rig.ends[0];
+    let from = rig.pair.ends[0];
     rig.receive(&mut log, from);
     assert_eq!(log.give_up_gap().unwrap(), None, "no gap is open");
     let (gap, opened) = rig.open_gap(&mut log, 3);
     rig.fetch(&opened, &gap.logs[1]);
-    let received = rig.ends[9];
+    let received = rig.pair.ends[9];
     rig.receive(&mut log, received);
     log.confirm(rig.log(4).first_scn).unwrap();
     drop(log);
@@ -231,16 +189,16 @@ fn gap_that_is_not_filled_leaves_the_redo_before_it() {
     assert_eq!(sequences(&log), [2], "what lay beyond is sent again");
     assert_eq!(standby.environment.control().gap, None);
     drop(log);
-    assert_eq!(applied_rows(&standby, &rig.machine), 1);
+    assert_eq!(rig.pair.applied_rows(&standby), 1);
     rig.complete(standby);
 }
 
 #[test]
 fn logs_that_arrived_before_the_gap_was_given_up_are_taken_over() {
     let rig = Rig::new();
-    let standby = rig.open();
+    let standby = rig.pair.open();
     let mut log = standby.log();
-    rig.receive(&mut log, rig.ends[0]);
+    rig.receive(&mut log, rig.pair.ends[0]);
     let (gap, opened) = rig.open_gap(&mut log, 4);
     rig.receive(&mut log, rig.end());
     rig.fetch(&opened, &gap.logs[0]);
@@ -253,14 +211,14 @@ fn logs_that_arrived_before_the_gap_was_given_up_are_taken_over() {
     let writer = log.writer();
     assert_eq!((writer.sequence(), writer.first_record()), (next.sequence, 0));
     drop((log, shared));
-    assert_eq!(applied_rows(&standby, &rig.machine), 6);
+    assert_eq!(rig.pair.applied_rows(&standby), 6);
     rig.complete(standby);
 }
 
 #[test]
 fn only_complete_logs_of_the_gap_are_kept_beyond_the_end() {
     let rig = Rig::new();
-    let standby = rig.open();
+    let standby = rig.pair.open();
     let mut log = standby.log();
     // The first log ends where the gap begins, and is archived here.
     let from = rig.log(2).first_scn;
@@ -284,9 +242,9 @@ fn only_complete_logs_of_the_gap_are_kept_beyond_the_end() {
     log.give_up_gap().unwrap();
     let redo = log.shared().log.clone();
     let third = redo.archived().pop().unwrap();
-    let mut bytes = rig.machine.disk().read(&third.path).unwrap();
+    let mut bytes = rig.pair.machine.disk().read(&third.path).unwrap();
     bytes[512..612].fill(0xEE);
-    rig.machine.disk().replace(&third.path, &bytes).unwrap();
+    rig.pair.machine.disk().replace(&third.path, &bytes).unwrap();
     let (gap, opened) = rig.open_gap(&mut log, 4);
     assert_eq!(opened.held, [false, false], "it is damaged");
     assert_eq!(sequences(&log), [1]);
@@ -299,14 +257,14 @@ fn only_complete_logs_of_the_gap_are_kept_beyond_the_end() {
 #[test]
 fn gap_with_a_log_of_another_branch_is_refused() {
     let rig = Rig::new();
-    let standby = rig.open();
+    let standby = rig.pair.open();
     let mut log = standby.log();
-    rig.receive(&mut log, rig.ends[0]);
-    let mut gap = rig.gap(rig.ends[0], 4);
+    rig.receive(&mut log, rig.pair.ends[0]);
+    let mut gap = rig.gap(rig.pair.ends[0], 4);
     gap.logs[1].incarnation_id = IncarnationId([2; 8]);
     let Err(error) = log.open_gap(&gap, &rig.log(4)) else { panic!("it was opened") };
     assert!(error.to_string().contains("log 2 of the gap is not of this stream"), "{error}");
-    assert_eq!((log.received_end(), standby.environment.control().gap), (rig.ends[0], None));
+    assert_eq!((log.received_end(), standby.environment.control().gap), (rig.pair.ends[0], None));
     drop(log);
     rig.complete(standby);
 }
@@ -316,15 +274,15 @@ fn gap_with_a_log_of_another_branch_is_refused() {
 fn beginning_that_the_fetched_log_lacks_is_archived_here() {
     for (first_fetched, checkpoint, is_kept) in [(0, false, true), (0, true, false), (1, false, true)] {
         let rig = Rig::new();
-        let standby = rig.open();
+        let standby = rig.pair.open();
         let mut log = standby.log();
-        let (from, first) = (rig.ends[1], log.shared().log.current_first());
+        let (from, first) = (rig.pair.ends[1], log.shared().log.current_first());
         rig.receive(&mut log, from);
         if checkpoint {
-            log.shared().log.set_checkpoint(rig.ends[first_fetched]);
+            log.shared().log.set_checkpoint(rig.pair.ends[first_fetched]);
         }
         let mut gap = rig.gap(from, 4);
-        gap.logs[0].first_scn = rig.ends[first_fetched];
+        gap.logs[0].first_scn = rig.pair.ends[first_fetched];
         log.open_gap(&gap, &rig.log(4)).unwrap();
         let archived = log.shared().log.archived();
         let kept: Vec<_> = archived.iter().map(|log| (log.header.first_scn, log.header.next_scn)).collect();
@@ -340,7 +298,7 @@ fn beginning_that_the_fetched_log_lacks_is_archived_here() {
 fn log_that_ends_where_a_gap_begins_is_archived_here() {
     for is_switched in [false, true] {
         let rig = Rig::new();
-        let standby = rig.open();
+        let standby = rig.pair.open();
         let mut log = standby.log();
         rig.receive(&mut log, rig.log(2).first_scn);
         if is_switched {
@@ -353,9 +311,9 @@ fn log_that_ends_where_a_gap_begins_is_archived_here() {
         gap.logs.iter().for_each(|info| rig.fetch(&opened, info));
         log.fill_gap().unwrap();
         drop(log);
-        let standby = rig.lose_power_and_open(standby);
+        let standby = rig.pair.lose_power_and_open(standby);
         assert_eq!(standby.log().received_end(), gap.to);
-        assert_eq!(applied_rows(&standby, &rig.machine), 9);
+        assert_eq!(rig.pair.applied_rows(&standby), 9);
         rig.complete(standby);
     }
 }
@@ -363,12 +321,12 @@ fn log_that_ends_where_a_gap_begins_is_archived_here() {
 #[test]
 fn gap_waits_for_the_archiver_and_ends_with_the_standby() {
     let rig = Rig::new();
-    let standby = rig.open();
+    let standby = rig.pair.open();
     let mut log = standby.log();
-    rig.receive(&mut log, rig.ends[3]);
+    rig.receive(&mut log, rig.pair.ends[3]);
     let shared = log.shared().clone();
     log.when_full(Arc::new(move || shared.stop()));
-    let gap = rig.gap(rig.ends[3], 4);
+    let gap = rig.gap(rig.pair.ends[3], 4);
     let begun = Instant::now();
     let Err(error) = log.open_gap(&gap, &rig.log(4)) else { panic!("log 1 is not archived") };
     assert!(error.to_string().contains("the logs before the gap are not archived"), "{error}");
@@ -379,14 +337,14 @@ fn gap_waits_for_the_archiver_and_ends_with_the_standby() {
 #[test]
 fn start_continues_at_the_end_of_the_archived_logs_that_lead_on() {
     let rig = Rig::new();
-    let standby = rig.open();
+    let standby = rig.pair.open();
     let mut log = standby.log();
     // Log 1 is full and not archived yet.
-    rig.receive(&mut log, rig.ends[3]);
-    let gap = rig.gap(rig.ends[3], 4);
+    rig.receive(&mut log, rig.pair.ends[3]);
+    let gap = rig.gap(rig.pair.ends[3], 4);
     drop(log);
     rig.put_into_archive(&gap.logs);
-    let standby = rig.lose_power_and_open(standby);
+    let standby = rig.pair.lose_power_and_open(standby);
     let mut log = standby.log();
     assert_eq!((log.received_end(), log.shared().confirmed()), (gap.to, gap.to));
     assert_eq!(sequences(&log), [1, 2, 3]);
@@ -394,14 +352,14 @@ fn start_continues_at_the_end_of_the_archived_logs_that_lead_on() {
     assert_eq!((writer.sequence(), writer.first_record()), (4, 0));
     assert_eq!(log.lead_on().unwrap(), 0, "there are no more");
     drop(log);
-    assert_eq!(applied_rows(&standby, &rig.machine), 9);
+    assert_eq!(rig.pair.applied_rows(&standby), 9);
     rig.complete(standby);
 }
 
 #[test]
 fn logs_of_an_abandoned_branch_do_not_lead_on() {
     let rig = Rig::new();
-    let standby = rig.open();
+    let standby = rig.pair.open();
     let mut log = standby.log();
     let end = rig.log(3).first_scn;
     rig.receive(&mut log, end);
@@ -419,15 +377,15 @@ fn logs_of_an_abandoned_branch_do_not_lead_on() {
     let redo = log.shared().log.clone();
     for info in &gap.logs {
         let path = redo.archive_path(info.incarnation, info.incarnation_id, info.sequence);
-        let header = verify_archived(&rig.machine.disk(), &path, end).unwrap().header;
+        let header = verify_archived(&rig.pair.machine.disk(), &path, end).unwrap().header;
         redo.add_archived(ArchivedLog { path, header, bytes: header.file_bytes });
     }
     assert_eq!((log.lead_on().unwrap(), log.received_end()), (0, end));
     drop((log, redo));
-    let standby = rig.lose_power_and_open(standby);
+    let standby = rig.pair.lose_power_and_open(standby);
     let log = standby.log();
     assert_eq!(log.received_end(), end);
     assert_eq!(sequences(&log), [1, 2]);
-    let files = rig.machine.disk().list(&paths().archive).unwrap();
+    let files = rig.pair.machine.disk().list(&paths().archive).unwrap();
     assert_eq!(files.len(), 2, "{files:?}");
 }
