@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("crates", "tools", "verify")
 # Lowest first: a crate may depend on those before it.
 PRODUCT = (
-    "types arbitration documents io session instruments format views sqlite-vfs sqlite-ext preload sqlite-wal log tls transport apply live page "
+    "types documents arbitration stores io session instruments format views sqlite-vfs sqlite-ext preload sqlite-wal log tls transport apply live page "
     "reports environment primary standby observer instance"
 ).split()
 # `bench` is below the binary, which contains `standfast bench`.
@@ -175,7 +175,7 @@ ONLY = {
     "preload": {"libc", "sqlite-vfs"},
 }
 
-INSTANCE = "types documents io instruments format sqlite-wal log tls transport apply live reports environment primary standby instance".split()
+INSTANCE = "types documents stores io instruments format sqlite-wal log tls transport apply live reports environment primary standby instance".split()
 MACHINES = (
     "destination destination_config destination_set event gap gap/pace gap/units identity packing protection receiver/agreement "
     "receiver/claims receiver/fetch_stream receiver/outgoing receiver/stream redo release resolve rights selection "

@@ -7,6 +7,7 @@
 The binary is taken from STANDFAST_BIN, else from target/release.
 """
 
+import functools
 import json
 import os
 import re
@@ -78,7 +79,7 @@ def kebab(name):
 
 def configuration():
     # Some sections have a file of their own.
-    files = [CONFIG, *(CONFIG.with_name(f"{name}_config.rs") for name in ["alert", "role_change"])]
+    files = [CONFIG, *(CONFIG.with_name(f"{name}_config.rs") for name in ["alert", "role_change", "fast_start_failover", "arbiter"])]
     source = "".join(file.read_text() for file in files)
     destinations = CONFIG.with_name("destination_config.rs").read_text()
     defaults = tomllib.loads(printed("config", "--defaults"))
@@ -87,9 +88,13 @@ def configuration():
         "that is unknown is\nan error. `standfast config -D DIR` prints the settings in force. Changes count from the next "
         "start.\n"
     )
-    for section, structure in re.findall(r"^/// `\[(\w+)\]`\n(?:#.*\n)*pub struct (\w+)", source, re.M):
+    for section, structure in re.findall(r"^/// `\[([\w.]+)\]`\n(?:#.*\n)*pub struct (\w+)", source, re.M):
+        values = functools.reduce(dict.__getitem__, section.split("."), defaults)
+        # A section in a section has a table of its own.
+        is_section = {name: isinstance(value, dict) and value != {} for name, value in values.items()}
+        rows = [(name, words) for name, words in settings(source, structure) if not is_section[name]]
         yield f"## `[{section}]`\n\n| setting | default | |\n|---|---|---|\n" + "".join(
-            f"| `{name}` | `{shown(defaults[section][name])}` | {words} |\n" for name, words in settings(source, structure)
+            f"| `{name}` | `{shown(values[name])}` | {words} |\n" for name, words in rows
         )
     yield "## `[[destination]]`\n\n| setting | default | |\n|---|---|---|\n" + "".join(
         f"| `{name}` | {default_in_words(destinations, name)} | {words} |\n"

@@ -29,6 +29,31 @@ browser() {
   wants like chromium-driver has chromedriver
 }
 
+# For tests, a server of etcd that no service manager starts: unpacked, not installed.
+unpack_etcd() {
+  local to=${CARGO_TARGET_DIR:-$(dirname "$0")/../target}/etcd
+  if has etcd >/dev/null || [ -x "$to/usr/bin/etcd" ] || ! has apt-get >/dev/null; then
+    return
+  fi
+  local from
+  from=$(mktemp -d)
+  chmod 755 "$from"
+  if (cd "$from" && { apt-get download -qq etcd-server || { may_install && "${as_root[@]}" apt-get update -qq && apt-get download -qq etcd-server; }; }) \
+    >/dev/null 2>&1 </dev/null; then
+    mkdir -p "$to"
+    dpkg-deb -x "$from"/etcd-server_*.deb "$to"
+  else
+    echo "setup: going on without etcd-server; tests of etcd are skipped" >&2
+  fi
+  rm -rf "$from"
+}
+
+as_root=()
+[ "$(id -u)" = 0 ] || as_root=(sudo -n)
+may_install() {
+  has apt-get >/dev/null && { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
+}
+
 case "${1:?build, demo, test, bench or foreign}" in
   build) build ;;
   demo)
@@ -47,6 +72,7 @@ case "${1:?build, demo, test, bench or foreign}" in
     wants like npm has npm
     wants like libnode-dev test -d /usr/include/node
     browser
+    unpack_etcd
     ;;
   foreign)
     build
@@ -85,13 +111,8 @@ if [ ${#need[@]} = 0 ] && [ ${#like[@]} = 0 ]; then
   exit 0
 fi
 
-as_root=()
-[ "$(id -u)" = 0 ] || as_root=(sudo -n)
 install_packages() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >/dev/null </dev/null
-}
-may_install() {
-  has apt-get >/dev/null && { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
 }
 
 if ! may_install; then

@@ -23,6 +23,7 @@ pub mod arbiter;
 pub mod primary;
 pub mod record;
 pub mod register;
+pub mod seen;
 pub mod target;
 
 use serde::{Deserialize, Serialize};

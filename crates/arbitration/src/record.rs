@@ -1,6 +1,7 @@
 //! What the arbiter keeps.
 
 use serde::{Deserialize, Serialize};
+use standfast_documents::observer::ObserverRecord;
 use standfast_types::{IncarnationId, IncarnationNo, Scn};
 
 /// An incarnation of the redo; the identity tells apart two with the same number.
@@ -55,6 +56,24 @@ pub struct Record {
 }
 
 impl Record {
+    /// The record, for people.
+    pub fn document(&self) -> ObserverRecord {
+        let (standing, by, has_all) = match &self.standing {
+            Standing::Unsynchronized => ("unsynchronized", None, None),
+            Standing::Synchronized { .. } => ("synchronized", None, None),
+            Standing::FailedOver { by, has_all } => ("failed_over", Some(by.clone()), Some(*has_all)),
+        };
+        ObserverRecord {
+            primary: Some(self.primary.clone()),
+            incarnation: Some(self.incarnation.number.into()),
+            standing: Some(standing.into()),
+            acknowledged_scn: Some(self.acknowledged.0),
+            target: self.standing.target().map(Into::into),
+            by,
+            has_all,
+        }
+    }
+
     /// The member that is primary, or takes over.
     pub fn successor(&self) -> &str {
         match &self.standing {

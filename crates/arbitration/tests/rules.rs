@@ -5,6 +5,7 @@ use standfast_arbitration::arbiter::{Answer, Ask, Replace};
 use standfast_arbitration::primary::{Candidate, Observed, Order, PrimaryRules, Required, View};
 use standfast_arbitration::record::{Incarnation, Kept, Record, Standing, Version};
 use standfast_arbitration::register::Register;
+use standfast_arbitration::seen::{GoneBack, Seen};
 use standfast_arbitration::target::{self, NotNow, TargetRules};
 use standfast_types::{IncarnationId, Scn};
 use std::time::Duration;
@@ -522,4 +523,23 @@ fn reports_that_change_nothing_are_not_stored() {
     let replace =
         Replace { expected: version, record: fewer, required: vec![], gives_up: vec![], confirms: false };
     assert!(register.answer("alpha", &Ask::Replace(replace)).store, "who may take over must last");
+}
+
+#[test]
+fn store_that_has_gone_back_is_trusted_no_more() {
+    let at = |serial: u64, standing: Standing| Record { serial, ..record(standing) };
+    let target = synchronized("beta");
+    let mut seen = Seen::new(0);
+    assert_eq!(seen.take(None), Ok(None), "nothing yet");
+    assert_eq!(seen.take(Some(&at(1, target.clone()))), Ok(Some(1)), "durable before it counts");
+    assert_eq!(seen.take(Some(&at(2, target.clone()))), Ok(None), "says the same");
+    assert_eq!(seen.take(Some(&at(2, target.clone()))), Ok(None));
+    assert_eq!(seen.take(Some(&at(3, Standing::Unsynchronized))), Ok(Some(3)));
+    assert_eq!(seen.take(Some(&at(2, target.clone()))), Err(GoneBack { to: 2, seen: 3 }));
+    assert_eq!(seen.take(None), Err(GoneBack { to: 0, seen: 3 }));
+    assert_eq!(seen.take(Some(&at(4, Standing::Unsynchronized))), Ok(None), "it has gone on");
+    // After a start only what is durable is known.
+    let mut again = Seen::new(3);
+    assert_eq!(again.take(Some(&at(2, target.clone()))), Err(GoneBack { to: 2, seen: 3 }));
+    assert_eq!(again.take(Some(&at(5, target))), Ok(Some(5)));
 }

@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod alert_config;
+pub mod arbiter_config;
 pub mod attribute_text;
 pub mod destination_config;
 pub mod error;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use standfast_arbitration::arbiter::Ask;
 use standfast_arbitration::record::{Record, Standing};
 use standfast_arbitration::register::Register;
-use standfast_documents::observer::{HeardMember, ObserverRecord, ObserverState};
+use standfast_documents::observer::{HeardMember, ObserverState};
 use standfast_environment::config::settings::InstanceConfig;
 use standfast_environment::security::Keeper;
 use standfast_environment::state::alert::AlertLog;
@@ -110,23 +110,6 @@ impl ObserverService {
     }
 }
 
-fn reported(record: &Record) -> ObserverRecord {
-    let (standing, by, has_all) = match &record.standing {
-        Standing::Unsynchronized => ("unsynchronized", None, None),
-        Standing::Synchronized { .. } => ("synchronized", None, None),
-        Standing::FailedOver { by, has_all } => ("failed_over", Some(by.clone()), Some(*has_all)),
-    };
-    ObserverRecord {
-        primary: Some(record.primary.clone()),
-        incarnation: Some(record.incarnation.number.into()),
-        standing: Some(standing.into()),
-        acknowledged_scn: Some(record.acknowledged.0),
-        target: record.standing.target().map(Into::into),
-        by,
-        has_all,
-    }
-}
-
 /// Returns the line for the alert log.
 fn in_words(primary: &str, standing: &Standing) -> String {
     match standing {
@@ -179,7 +162,7 @@ impl ReceiverService for ObserverService {
         let observer = ObserverState {
             name: Some(self.name.clone()),
             votes: Some(register.votes()),
-            record: register.record().map(reported),
+            record: register.record().map(Record::document),
             heard: Some(locked(&self.heard).iter().map(heard).collect()),
         };
         let state = if register.votes() { "observing" } else { "not deciding yet" };

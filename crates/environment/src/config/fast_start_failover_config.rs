@@ -1,6 +1,7 @@
 //! `[role_change.fast_start_failover]`: whether and when the target takes over by itself.
 
-use crate::config::address::{is_address, is_name};
+use crate::config::address::is_name;
+use crate::config::arbiter_config::{ARBITER_RULE, ArbiterAddress};
 use serde::{Deserialize, Serialize};
 use standfast_arbitration::Settings;
 use std::time::Duration;
@@ -17,8 +18,9 @@ pub enum FastStartMode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FastStartFailoverConfig {
+    /// `disabled` or `enabled`; `standfast dg enable fast_start failover` checks first whether it can protect anything.
     pub mode: FastStartMode,
-    /// The observer, NAME@HOST:PORT.
+    /// The third voice: an observer, NAME@HOST:PORT, or etcd, etcd:https://HOST:PORT,https://HOST:PORT.
     pub observer: String,
     /// The member that is to take over (FastStartFailoverTarget); empty: whichever is synchronised.
     pub target: String,
@@ -28,7 +30,7 @@ pub struct FastStartFailoverConfig {
     pub ping_interval_ms: u64,
     /// With this many looks without success the target takes over, whatever the threshold: 10 to 1000 (ObserverPingRetry). 0: the
     /// threshold counts.
-    pub ping_retry: u64,
+    pub ping_retry: u32,
     /// Whether the observer's view suffices: the target takes over although it still hears the primary
     /// (ObserverOverride).
     pub observer_override: bool,
@@ -60,21 +62,17 @@ impl FastStartFailoverConfig {
         self.mode == FastStartMode::Enabled
     }
 
-    /// Name and address of the observer.
-    pub fn observer(&self) -> Option<(&str, &str)> {
-        self.observer.split_once('@')
-    }
-
-    pub fn is_observer(text: &str) -> bool {
-        text.is_empty() || text.split_once('@').is_some_and(|(name, at)| is_name(name) && is_address(at))
+    /// The third voice; `None`: none is configured.
+    pub fn arbiter(&self) -> Option<ArbiterAddress> {
+        ArbiterAddress::parse(&self.observer)
     }
 
     /// The settings of the decisions.
     pub fn settings(&self) -> Settings {
         let ping_interval = Duration::from_millis(self.ping_interval_ms);
-        let threshold = match u32::try_from(self.ping_retry) {
-            Ok(0) | Err(_) => Duration::from_secs(self.threshold_s),
-            Ok(retries) => ping_interval * retries,
+        let threshold = match self.ping_retry {
+            0 => Duration::from_secs(self.threshold_s),
+            retries => ping_interval * retries,
         };
         // Heartbeats and looks must fit into it, or a primary that is well looks silent.
         let threshold = threshold.max(ping_interval * 3).max(SHORTEST_THRESHOLD);
@@ -88,49 +86,50 @@ impl FastStartFailoverConfig {
 
     /// Returns the first setting that breaks its rule: its name, its value and the rule.
     pub fn first_fault(&self) -> Option<(&'static str, String, &'static str)> {
-        let number = |value: u64| value.to_string();
-        if !FastStartFailoverConfig::is_observer(&self.observer) {
-            return Some((
+        let is_named = self.target.is_empty() || is_name(&self.target);
+        let is_observed = self.mode == FastStartMode::Disabled || !self.observer.is_empty();
+        let is_retry = self.ping_retry == 0 || (10..=1_000).contains(&self.ping_retry);
+        let is_threshold = (1..=3_600).contains(&self.threshold_s);
+        let is_interval = (100..=60_000).contains(&self.ping_interval_ms);
+        let rules = [
+            (
+                self.observer.is_empty() || self.arbiter().is_some(),
                 "role_change.fast_start_failover.observer",
                 self.observer.clone(),
-                "NAME@HOST:PORT",
-            ));
-        }
-        if !self.target.is_empty() && !is_name(&self.target) {
-            return Some((
+                ARBITER_RULE,
+            ),
+            (
+                is_named,
                 "role_change.fast_start_failover.target",
                 self.target.clone(),
                 "the name of a member, or nothing",
-            ));
-        }
-        if !(1..=3_600).contains(&self.threshold_s) {
-            return Some((
+            ),
+            (
+                is_threshold,
                 "role_change.fast_start_failover.threshold_s",
-                number(self.threshold_s),
+                self.threshold_s.to_string(),
                 "1 to 3600 seconds",
-            ));
-        }
-        if !(100..=60_000).contains(&self.ping_interval_ms) {
-            return Some((
+            ),
+            (
+                is_interval,
                 "role_change.fast_start_failover.ping_interval_ms",
-                number(self.ping_interval_ms),
+                self.ping_interval_ms.to_string(),
                 "100 to 60000 milliseconds",
-            ));
-        }
-        if self.ping_retry != 0 && !(10..=1_000).contains(&self.ping_retry) {
-            return Some((
+            ),
+            (
+                is_retry,
                 "role_change.fast_start_failover.ping_retry",
-                number(self.ping_retry),
+                self.ping_retry.to_string(),
                 "10 to 1000, or 0",
-            ));
-        }
-        if self.mode != FastStartMode::Disabled && self.observer.is_empty() {
-            return Some((
+            ),
+            (
+                is_observed,
                 "role_change.fast_start_failover.observer",
-                String::new(),
-                "NAME@HOST:PORT while fast-start failover is not disabled",
-            ));
-        }
-        None
+                self.observer.clone(),
+                "not empty while fast-start failover is not disabled",
+            ),
+        ];
+        let fault = rules.into_iter().find(|(is_kept, ..)| !is_kept)?;
+        Some((fault.1, fault.2, fault.3))
     }
 }

@@ -198,8 +198,8 @@ pub static OF_THE_CONFIGURATION: [Property<RoleChangeConfig>; 9] = [
     },
     Property {
         name: "FastStartFailoverObserver",
-        values: "NAME@HOST:PORT, or nothing",
-        meaning: "the observer, and where it listens",
+        values: "NAME@HOST:PORT, etcd:https://HOST:PORT,..., or nothing",
+        meaning: "the observer, and where it listens; or etcd in its place",
         show: |of| of.fast_start_failover.observer.clone(),
         set: |of, value| text(value, &mut of.fast_start_failover.observer),
     },

@@ -6,6 +6,7 @@
 mod check;
 
 use crate::config::alert_config::AlertConfig;
+use crate::config::arbiter_config::ArbiterConfig;
 use crate::config::destination_config::{self, BrokenRule};
 use crate::config::role_change_config::RoleChangeConfig;
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,8 @@ pub struct Config {
     pub verify: VerifyConfig,
     /// What holds for changes of role.
     pub role_change: RoleChangeConfig,
+    /// How this instance asks a store that arbitrates fast-start failover.
+    pub arbiter: ArbiterConfig,
     /// What is kept of a database when other content replaces it.
     pub kept: KeptConfig,
     pub http: HttpConfig,

@@ -79,6 +79,15 @@ pub struct DifferingPage {
     pub difference: transport::PageDifference,
 }
 
+/// How far a store had come that arbitrates fast-start failover.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreSeen {
+    /// The setting that names it.
+    pub observer: String,
+    /// Serial number of its record when that last stated something new.
+    pub serial: u64,
+}
+
 /// The content of the control file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
@@ -153,6 +162,9 @@ pub struct Control {
     /// On a primary: the observer that has been asked since fast-start failover was enabled, NAME@HOST:PORT.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub observer: String,
+    /// How far a store that arbitrates had come: an older record there is not trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_seen: Option<StoreSeen>,
     /// On a standby: redo that is missing although later redo is there. Written before anything beyond the gap; removed
     /// when the gap is filled or what lay beyond it is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -229,6 +241,7 @@ impl Control {
             synchronised: Some(Default::default()),
             required: Default::default(),
             observer: Default::default(),
+            store_seen: None,
             gap: None,
             lost: None,
             reinstating: None,
@@ -511,6 +524,7 @@ mod tests {
             synchronised: Some(["oslo".to_owned()].into()),
             required: Required { members: ["oslo".to_owned()].into(), is_named: true },
             observer: "tokyo@tokyo:7413".into(),
+            store_seen: Some(StoreSeen { observer: "etcd:https://tokyo:2379".into(), serial: 7 }),
             gap: None,
             lost: None,
             reinstating: None,

@@ -5,22 +5,26 @@
 //!   reports to the observer.
 //! - A standby looks at the observer's record, and becomes primary once the observer has given it the primary's place.
 
+mod arbiter;
 mod at_primary;
 mod at_standby;
-mod observer_link;
 pub(crate) mod state;
 
+use self::arbiter::etcd_of;
 use self::at_primary::AtPrimary;
 use self::at_standby::AtStandby;
 use self::state::{Ordered, Shown, Suspended};
 use crate::role::running::{Mode, Running, RunningPrimary};
 use standfast_arbitration::primary::Required;
 use standfast_documents::ObserverState;
+use standfast_environment::config::arbiter_config::ArbiterAddress;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::fast_start_failover_config::{FastStartFailoverConfig, FastStartMode};
 use standfast_instruments::Cause;
+use standfast_stores::Store;
 use standfast_transport::fetch_status;
 use standfast_transport::protection::ProtectionMode;
+use standfast_types::Hint;
 use std::time::{Duration, Instant};
 
 /// How often a member looks whether fast-start failover has been enabled.
@@ -176,11 +180,13 @@ impl Running {
     /// When there is none, or it does not answer.
     pub(crate) fn ask_the_observer(&self) -> Result<ObserverState, InstanceError> {
         let config = self.fast_start_config();
-        let Some((name, address)) = config.observer() else {
-            return Err(InstanceError::refused("no observer is configured", OBSERVER));
+        let (name, address) = match config.arbiter() {
+            None => return Err(InstanceError::refused("no observer is configured", OBSERVER)),
+            Some(ArbiterAddress::Etcd { endpoints }) => return self.ask_etcd(endpoints),
+            Some(ArbiterAddress::Observer { name, address }) => (name, address),
         };
-        let security = self.environment.security().only([name.to_owned()]);
-        let text = fetch_status(address, &security, false, ANSWER).map_err(|error| {
+        let security = self.environment.security().only([name.clone()]);
+        let text = fetch_status(&address, &security, false, ANSWER).map_err(|error| {
             InstanceError::refused(
                 format!("the observer {} does not answer: {error}", config.observer),
                 "look whether it runs: `standfast start` on its host",
@@ -191,9 +197,24 @@ impl Running {
             .ok_or_else(|| InstanceError::refused(format!("`{name}` is no observer"), OBSERVER))
     }
 
+    fn ask_etcd(&self, endpoints: Vec<String>) -> Result<ObserverState, InstanceError> {
+        let kept = etcd_of(&self.environment, endpoints, ANSWER).read().map_err(|error| {
+            InstanceError::refused(
+                format!("etcd cannot be asked: {error}"),
+                "look whether it runs, and at [arbiter] in standfast.toml: what this instance proves itself with there",
+            )
+        })?;
+        Ok(ObserverState {
+            name: Some("etcd".into()),
+            votes: Some(true),
+            record: kept.map(|kept| kept.record.document()),
+            heard: Some(Vec::new()),
+        })
+    }
+
     fn can_be_enabled(&self) -> Result<(), InstanceError> {
         let config = self.role_change().fast_start_failover;
-        if config.observer().is_none() {
+        if config.arbiter().is_none() {
             return Err(InstanceError::refused("fast-start failover needs an observer", OBSERVER));
         }
         self.ask_the_observer()?;
@@ -222,6 +243,18 @@ impl Running {
         })?;
         self.set_policies();
         Ok(())
+    }
+
+    /// While fast-start failover is disabled a store may be emptied. A standby that does not have the primary's present
+    /// settings does not know.
+    fn forget_the_store(&self, is_primary: bool) {
+        let is_known = is_primary || self.current_configuration().is_some();
+        if !is_known || self.environment.of_control(|control| control.store_seen.is_none()) {
+            return;
+        }
+        if let Err(error) = self.environment.update_control(|control| control.store_seen = None) {
+            self.environment.alert.say(format!("fast-start failover: {}", error.in_one_line()));
+        }
     }
 
     fn set_policies(&self) {
@@ -260,6 +293,7 @@ impl Look {
             if let Some(primary) = &primary {
                 running.hold_commits(primary, None);
             }
+            running.forget_the_store(primary.is_some());
             return DISABLED;
         }
         let orders = running.fast_start().orders();

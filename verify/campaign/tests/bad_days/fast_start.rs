@@ -13,9 +13,9 @@ use standfast_campaign::status::Status;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const SYNC: [&str; 4] = ["--mode", "sync-affirm", "--net-timeout-ms", "1500"];
+pub const SYNC: [&str; 4] = ["--mode", "sync-affirm", "--net-timeout-ms", "1500"];
 /// Six seconds: long enough for a busy machine.
-const FAST: [(&str, &str); 2] = [("ObserverPingInterval", "200"), ("ObserverPingRetry", "30")];
+pub const FAST: [(&str, &str); 2] = [("ObserverPingInterval", "200"), ("ObserverPingRetry", "30")];
 
 /// An observer's directory and, while it runs, its process.
 struct Observer {
@@ -108,7 +108,7 @@ impl Family {
     }
 }
 
-fn set(primary: &Instance, property: &str, value: &str) {
+pub fn set(primary: &Instance, property: &str, value: &str) {
     must(primary, &["dg", "edit", "configuration", "set", "property", property, "=", value]);
 }
 
@@ -117,7 +117,7 @@ fn fast_start(status: &Status) -> String {
 }
 
 #[track_caller]
-fn await_fast_start(instance: &Instance, wanted: &str) {
+pub fn await_fast_start(instance: &Instance, wanted: &str) {
     await_status(instance, wanted, |status| fast_start(status) == wanted);
 }
 
@@ -158,7 +158,7 @@ fn old_primary_acknowledges_nothing_more(family: &mut Family, application: &Clie
     assert!(!matches!(application.answer(), Answer::Rows(_)));
 }
 
-fn is_open(status: &Status) -> bool {
+pub fn is_open(status: &Status) -> bool {
     status.json()["role"] == "primary" && status.json()["state"] == "open"
 }
 

@@ -26,6 +26,7 @@ mod exec;
 mod failed_sync;
 mod far_sync;
 mod fast_start;
+mod fast_start_etcd;
 mod foreign;
 mod foreign_down;
 mod foreign_writers;

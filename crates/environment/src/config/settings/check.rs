@@ -152,6 +152,9 @@ impl Config {
         if let Some((setting, value, rule)) = self.role_change.fast_start_failover.first_fault() {
             return fail(setting, value, rule);
         }
+        if let Some((setting, value, rule)) = self.arbiter.first_fault() {
+            return fail(setting, value, rule);
+        }
         if !(1..=3650).contains(&self.kept.days) {
             return fail("kept.days", self.kept.days.to_string(), "1 to 3650 days");
         }

@@ -1,6 +1,6 @@
 //! The primary's side.
 
-use super::observer_link::ObserverLink;
+use super::arbiter::arbiter_of;
 use super::state::{Shown, UNCONFIRMED, incarnation_of};
 use crate::role::running::{Running, RunningPrimary};
 use standfast_arbitration::arbiter::Arbiter;
@@ -69,7 +69,7 @@ impl AtPrimary {
         let has_started = environment.commit_hold.is_held();
         AtPrimary {
             rules: PrimaryRules::new(name, incarnation, config.settings(), required, end, has_started),
-            arbiter: Box::new(ObserverLink::new(running, config)),
+            arbiter: arbiter_of(running, config),
             primary: Arc::downgrade(primary),
             observer: config.observer.clone(),
             is_the_observer: observer.is_empty() || observer == config.observer,

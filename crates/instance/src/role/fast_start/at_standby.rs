@@ -1,7 +1,7 @@
 //! The standby's side.
 
+use super::arbiter::arbiter_of;
 use super::at_primary::described;
-use super::observer_link::ObserverLink;
 use super::state::{Place, Shown, incarnation_of};
 use crate::role::running::{Mode, Running};
 use standfast_arbitration::arbiter::Arbiter;
@@ -36,7 +36,7 @@ impl AtStandby {
         let name = &running.environment.config.instance.name;
         AtStandby {
             rules: TargetRules::new(name, config.settings(), now),
-            arbiter: Box::new(ObserverLink::new(running, config)),
+            arbiter: arbiter_of(running, config),
             observer: config.observer.clone(),
             heard: (0, now),
             streams_since: None,
@@ -117,12 +117,13 @@ impl AtStandby {
         let not_now = self.rules.takes_over(now, view).err();
         let is_observed = self.arbiter.error().is_none() && not_now != Some(NotNow::NoArbiter);
         let status = match &not_now {
-            Some(NotNow::NoArbiter) => "UNOBSERVED",
+            // The record that was seen last may have been replaced.
+            _ if !is_observed => "UNOBSERVED",
             Some(NotNow::NotTarget) if target.is_empty() => "UNSYNCHRONIZED",
             Some(NotNow::NotTarget) => "BYSTANDER",
             Some(NotNow::NotAble) => "NOT READY",
             Some(NotNow::LacksRedo) => "LACKS REDO",
-            Some(NotNow::PrimaryHeard) | None => "SYNCHRONIZED",
+            Some(NotNow::NoArbiter | NotNow::PrimaryHeard) | None => "SYNCHRONIZED",
         };
         FastStartFailover {
             status: Some(status.into()),

@@ -1,0 +1,52 @@
+//! Notices a store that has gone back to an older record: it was restored from a backup, or was emptied.
+//!
+//! Members trust a store, because it compares and sets. One that comes back older could name a target that lacks what has
+//! been acknowledged since. So each member remembers how far the store had come, durably where it matters: when
+//! what the record states changes. A store that falls behind that is trusted no more.
+
+use crate::record::{Incarnation, Record, Standing};
+
+/// What a record states, but for how far the primary has come.
+type Stated = (String, Incarnation, Standing, Vec<String>);
+
+/// How far a store had come.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Serial number of the newest record that was seen; 0: none.
+    serial: u64,
+    stated: Option<Stated>,
+}
+
+/// The store has an older record than before, or none any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoneBack {
+    /// 0: none.
+    pub to: u64,
+    pub seen: u64,
+}
+
+impl Seen {
+    /// `durable`: the serial number that was made durable last; 0: none.
+    pub fn new(durable: u64) -> Seen {
+        Seen { serial: durable, stated: None }
+    }
+
+    /// Takes the record that the store has. Returns a serial number that has to be durable before the record counts.
+    ///
+    /// # Errors
+    /// When the store has gone back.
+    pub fn take(&mut self, record: Option<&Record>) -> Result<Option<u64>, GoneBack> {
+        let serial = record.map_or(0, |record| record.serial);
+        if serial < self.serial {
+            return Err(GoneBack { to: serial, seen: self.serial });
+        }
+        self.serial = serial;
+        let stated =
+            record.map(|at| (at.primary.clone(), at.incarnation, at.standing.clone(), at.candidates.clone()));
+        if stated == self.stated {
+            return Ok(None);
+        }
+        self.stated = stated;
+        Ok(Some(serial))
+    }
+}

@@ -1,0 +1,133 @@
+//! The record in etcd, through the JSON form of its version 3 API, which each etcd since 3.4 serves on its client port
+//! (etcd documentation, "gRPC gateway"). The version of the record is the `mod_revision` of its key.
+//!
+//! Reads are linearizable, as etcd's are unless asked otherwise. A record is replaced by a transaction that compares the
+//! revision of the key; 0 is that of a key that does not exist.
+
+use crate::client::{Access, Client, contents};
+use crate::{Replaced, Store, StoreError};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use standfast_arbitration::record::{Kept, Record, Version};
+
+/// etcd answers this when it wants a token, a new one, or another user.
+const UNAUTHENTICATED: u16 = 401;
+
+pub struct Etcd {
+    client: Client,
+    key: String,
+    /// Of the user that is logged in.
+    token: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct KeyValue {
+    /// A number of 64 bits, which JSON writes as text.
+    mod_revision: String,
+    value: String,
+}
+
+/// A part that has its default value is omitted.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Range {
+    kvs: Vec<KeyValue>,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    revision: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TxnPart {
+    response_range: Range,
+}
+
+#[derive(Deserialize)]
+struct Txn {
+    header: Header,
+    #[serde(default)]
+    succeeded: bool,
+    #[serde(default)]
+    responses: Vec<TxnPart>,
+}
+
+#[derive(Deserialize)]
+struct LoggedIn {
+    token: String,
+}
+
+impl Etcd {
+    /// `key`: the record's.
+    pub fn new(access: Access, key: &str) -> Etcd {
+        Etcd { client: Client::new(access), key: BASE64.encode(key), token: None }
+    }
+
+    fn ask<T: DeserializeOwned>(
+        &mut self,
+        path: &str,
+        body: &impl Serialize,
+        what: &'static str,
+    ) -> Result<T, StoreError> {
+        if self.token.is_none() {
+            self.log_in()?;
+        }
+        let answer = self.client.post(path, self.token.as_deref(), body, what);
+        match answer {
+            // The token is too old. Nothing has been carried out.
+            Err(StoreError::Status { status: UNAUTHENTICATED, .. }) if self.token.is_some() => {
+                self.log_in()?;
+                self.client.post(path, self.token.as_deref(), body, what)
+            }
+            other => other,
+        }
+    }
+
+    fn log_in(&mut self) -> Result<(), StoreError> {
+        self.token = None;
+        let Some((user, password)) = self.client.access().login.clone() else { return Ok(()) };
+        let password = String::from_utf8_lossy(&contents(&password)?).trim_end().to_owned();
+        let body = json!({ "name": user, "password": password });
+        let answer: LoggedIn = self.client.post("/v3/auth/authenticate", None, &body, "token")?;
+        self.token = Some(answer.token);
+        Ok(())
+    }
+
+    fn kept(&self, range: Range) -> Result<Option<Kept>, StoreError> {
+        let Some(found) = range.kvs.into_iter().next() else { return Ok(None) };
+        let record = BASE64.decode(&found.value).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let endpoint = self.client.access().endpoints.join(", ");
+        let record = record.ok_or(StoreError::Answer { endpoint, what: "record of fast-start failover" })?;
+        Ok(Some(Kept { version: Version(found.mod_revision), record }))
+    }
+}
+
+impl Store for Etcd {
+    fn read(&mut self) -> Result<Option<Kept>, StoreError> {
+        let body = json!({ "key": self.key });
+        let range = self.ask("/v3/kv/range", &body, "range of keys")?;
+        self.kept(range)
+    }
+
+    fn replace(&mut self, expected: Option<&Version>, record: &Record) -> Result<Replaced, StoreError> {
+        let revision = expected.map_or("0", |version| &version.0);
+        let value = serde_json::to_vec(record)
+            .map_err(|_| StoreError::Answer { endpoint: String::new(), what: "record" })?;
+        let body = json!({
+            "compare": [{ "key": self.key, "target": "MOD", "result": "EQUAL", "mod_revision": revision }],
+            "success": [{ "request_put": { "key": self.key, "value": BASE64.encode(value) } }],
+            "failure": [{ "request_range": { "key": self.key } }],
+        });
+        let answer: Txn = self.ask("/v3/kv/txn", &body, "answer to a transaction")?;
+        if answer.succeeded {
+            return Ok(Replaced::Yes(Version(answer.header.revision)));
+        }
+        let part = answer.responses.into_iter().next().unwrap_or_default();
+        Ok(Replaced::No(self.kept(part.response_range)?))
+    }
+}
