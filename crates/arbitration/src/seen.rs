@@ -5,6 +5,7 @@
 //! what the record states changes. A store that falls behind that is trusted no more.
 
 use crate::record::{Incarnation, Record, Standing};
+use standfast_types::IncarnationNo;
 
 /// What a record states, but for how far the primary has come.
 type Stated = (String, Incarnation, Standing, Vec<String>);
@@ -14,6 +15,8 @@ type Stated = (String, Incarnation, Standing, Vec<String>);
 pub struct Seen {
     /// Serial number of the newest record that was seen; 0: none.
     serial: u64,
+    /// Number of the newest incarnation that was seen. No backup of the store knows a newer one.
+    incarnation: IncarnationNo,
     stated: Option<Stated>,
 }
 
@@ -26,9 +29,9 @@ pub struct GoneBack {
 }
 
 impl Seen {
-    /// `durable`: the serial number that was made durable last; 0: none.
-    pub fn new(durable: u64) -> Seen {
-        Seen { serial: durable, stated: None }
+    /// `durable`: the serial number that was made durable last; 0: none. `incarnation`: the one that this member knows.
+    pub fn new(durable: u64, incarnation: IncarnationNo) -> Seen {
+        Seen { serial: durable, incarnation, stated: None }
     }
 
     /// Takes the record that the store has. Returns a serial number that has to be durable before the record counts.
@@ -37,10 +40,12 @@ impl Seen {
     /// When the store has gone back.
     pub fn take(&mut self, record: Option<&Record>) -> Result<Option<u64>, GoneBack> {
         let serial = record.map_or(0, |record| record.serial);
-        if serial < self.serial {
+        let incarnation = record.map_or(self.incarnation, |record| record.incarnation.number);
+        if serial < self.serial && incarnation <= self.incarnation {
             return Err(GoneBack { to: serial, seen: self.serial });
         }
         self.serial = serial;
+        self.incarnation = self.incarnation.max(incarnation);
         let stated =
             record.map(|at| (at.primary.clone(), at.incarnation, at.standing.clone(), at.candidates.clone()));
         if stated == self.stated {

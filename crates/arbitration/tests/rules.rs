@@ -529,7 +529,7 @@ fn reports_that_change_nothing_are_not_stored() {
 fn store_that_has_gone_back_is_trusted_no_more() {
     let at = |serial: u64, standing: Standing| Record { serial, ..record(standing) };
     let target = synchronized("beta");
-    let mut seen = Seen::new(0);
+    let mut seen = Seen::new(0, incarnation(1).number);
     assert_eq!(seen.take(None), Ok(None), "nothing yet");
     assert_eq!(seen.take(Some(&at(1, target.clone()))), Ok(Some(1)), "durable before it counts");
     assert_eq!(seen.take(Some(&at(2, target.clone()))), Ok(None), "says the same");
@@ -539,7 +539,10 @@ fn store_that_has_gone_back_is_trusted_no_more() {
     assert_eq!(seen.take(None), Err(GoneBack { to: 0, seen: 3 }));
     assert_eq!(seen.take(Some(&at(4, Standing::Unsynchronized))), Ok(None), "it has gone on");
     // After a start only what is durable is known.
-    let mut again = Seen::new(3);
+    let mut again = Seen::new(3, incarnation(1).number);
     assert_eq!(again.take(Some(&at(2, target.clone()))), Err(GoneBack { to: 2, seen: 3 }));
-    assert_eq!(again.take(Some(&at(5, target))), Ok(Some(5)));
+    assert_eq!(again.take(Some(&at(5, target.clone()))), Ok(Some(5)));
+    // A member that had seen less took over: it is heard, so the old primary acknowledges nothing more.
+    let newer = Record { incarnation: incarnation(2), ..at(4, target) };
+    assert_eq!(again.take(Some(&newer)), Ok(Some(4)));
 }

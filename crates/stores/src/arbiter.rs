@@ -28,9 +28,9 @@ enum NoAnswer {
 }
 
 impl StoreArbiter {
-    /// `seen`: how far the store had come when that was last made durable; 0: unknown.
-    pub fn new(store: Box<dyn Store>, seen: u64, keep: Keep) -> StoreArbiter {
-        StoreArbiter { store, seen: Seen::new(seen), keep, error: None }
+    /// `seen`: how far the store had come when that was last made durable.
+    pub fn new(store: Box<dyn Store>, seen: Seen, keep: Keep) -> StoreArbiter {
+        StoreArbiter { store, seen, keep, error: None }
     }
 
     fn answer(&mut self, ask: &Ask) -> Result<Answer, NoAnswer> {

@@ -72,7 +72,14 @@ impl Client {
             let endpoint = self.access.endpoints.get(self.first).cloned().unwrap_or_default();
             match self.post_to(&endpoint, path, token, body, until, what) {
                 Ok(answer) => return Ok(answer),
-                Err(failed @ StoreError::Status { .. }) => return Err(failed),
+                Err(failed @ StoreError::Status { status, .. }) => {
+                    // It cannot serve now: it is a learner, has no quorum, is full, or is a proxy without a server.
+                    if status >= 500 || status == 429 || status == 404 {
+                        self.agent = None;
+                        self.first = (self.first + 1) % servers;
+                    }
+                    return Err(failed);
+                }
                 Err(failed) => {
                     self.agent = None;
                     self.first = (self.first + 1) % servers;

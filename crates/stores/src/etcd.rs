@@ -1,8 +1,8 @@
 //! The record in etcd, through the JSON form of its version 3 API, which each etcd since 3.4 serves on its client port
-//! (etcd documentation, "gRPC gateway"). The version of the record is the `mod_revision` of its key.
+//! (etcd documentation, "gRPC gateway"). The version of the record is the `mod_revision` of its key, with the value.
 //!
 //! Reads are linearizable, as etcd's are unless asked otherwise. A record is replaced by a transaction that compares the
-//! revision of the key; 0 is that of a key that does not exist.
+//! revision of the key and its value; 0 is the revision of a key that does not exist.
 
 use crate::client::{Access, Client, contents};
 use crate::{Replaced, Store, StoreError};
@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use standfast_arbitration::record::{Kept, Record, Version};
 
-/// etcd answers this when it wants a token, a new one, or another user.
-const UNAUTHENTICATED: u16 = 401;
+/// etcd answers one of these when a token is too old: it has expired, or users have been changed since.
+const NOT_LOGGED_IN: [u16; 2] = [401, 400];
 
 pub struct Etcd {
     client: Client,
@@ -79,8 +79,10 @@ impl Etcd {
         }
         let answer = self.client.post(path, self.token.as_deref(), body, what);
         match answer {
-            // The token is too old. Nothing has been carried out.
-            Err(StoreError::Status { status: UNAUTHENTICATED, .. }) if self.token.is_some() => {
+            // Nothing has been carried out.
+            Err(StoreError::Status { status, .. })
+                if self.token.is_some() && NOT_LOGGED_IN.contains(&status) =>
+            {
                 self.log_in()?;
                 self.client.post(path, self.token.as_deref(), body, what)
             }
@@ -103,8 +105,13 @@ impl Etcd {
         let record = BASE64.decode(&found.value).ok().and_then(|text| serde_json::from_slice(&text).ok());
         let endpoint = self.client.access().endpoints.join(", ");
         let record = record.ok_or(StoreError::Answer { endpoint, what: "record of fast-start failover" })?;
-        Ok(Some(Kept { version: Version(found.mod_revision), record }))
+        Ok(Some(Kept { version: version(&found.mod_revision, &found.value), record }))
     }
+}
+
+/// Revision and value: a cluster that is restored from a backup counts on from an earlier revision.
+fn version(revision: &str, value: &str) -> Version {
+    Version(format!("{revision} {value}"))
 }
 
 impl Store for Etcd {
@@ -115,17 +122,23 @@ impl Store for Etcd {
     }
 
     fn replace(&mut self, expected: Option<&Version>, record: &Record) -> Result<Replaced, StoreError> {
-        let revision = expected.map_or("0", |version| &version.0);
+        let (revision, old) = expected.and_then(|version| version.0.split_once(' ')).unwrap_or(("0", ""));
+        let mut compare =
+            vec![json!({ "key": self.key, "target": "MOD", "result": "EQUAL", "mod_revision": revision })];
+        if !old.is_empty() {
+            compare.push(json!({ "key": self.key, "target": "VALUE", "result": "EQUAL", "value": old }));
+        }
         let value = serde_json::to_vec(record)
+            .map(|text| BASE64.encode(text))
             .map_err(|_| StoreError::Answer { endpoint: String::new(), what: "record" })?;
         let body = json!({
-            "compare": [{ "key": self.key, "target": "MOD", "result": "EQUAL", "mod_revision": revision }],
-            "success": [{ "request_put": { "key": self.key, "value": BASE64.encode(value) } }],
+            "compare": compare,
+            "success": [{ "request_put": { "key": self.key, "value": value } }],
             "failure": [{ "request_range": { "key": self.key } }],
         });
         let answer: Txn = self.ask("/v3/kv/txn", &body, "answer to a transaction")?;
         if answer.succeeded {
-            return Ok(Replaced::Yes(Version(answer.header.revision)));
+            return Ok(Replaced::Yes(version(&answer.header.revision, &value)));
         }
         let part = answer.responses.into_iter().next().unwrap_or_default();
         Ok(Replaced::No(self.kept(part.response_range)?))

@@ -10,12 +10,14 @@ mod at_primary;
 mod at_standby;
 pub(crate) mod state;
 
-use self::arbiter::etcd_of;
+use self::arbiter::{arbiter_of, etcd_of};
 use self::at_primary::AtPrimary;
 use self::at_standby::AtStandby;
-use self::state::{Ordered, Shown, Suspended};
+use self::state::{Ordered, Shown, Suspended, incarnation_of};
 use crate::role::running::{Mode, Running, RunningPrimary};
+use standfast_arbitration::arbiter::{Answer, Ask, Replace};
 use standfast_arbitration::primary::Required;
+use standfast_arbitration::record::{Record, Standing};
 use standfast_documents::ObserverState;
 use standfast_environment::config::arbiter_config::ArbiterAddress;
 use standfast_environment::config::error::InstanceError;
@@ -152,6 +154,9 @@ impl Running {
         self.open_primary()?;
         if mode == FastStartMode::Enabled {
             self.can_be_enabled()?;
+            if !self.fast_start_config().is_enabled() {
+                self.begin_the_record()?;
+            }
         }
         // Before the settings say so: a member that reads the record later finds that no member may take over. Also with
         // `force`: the thread of fast-start failover must not require a member again meanwhile.
@@ -233,6 +238,56 @@ impl Running {
             ));
         }
         Ok(())
+    }
+
+    /// Makes the record state that no member may take over, before the standbys hear that fast-start failover is enabled: it may
+    /// still name a target from an earlier time, which lacks what this primary has acknowledged since.
+    ///
+    /// # Errors
+    /// When the arbiter does not replace it.
+    fn begin_the_record(&self) -> Result<(), InstanceError> {
+        let primary = self.open_primary()?;
+        let config = self.role_change().fast_start_failover;
+        let mut arbiter = arbiter_of(self, &config);
+        let refused = |why: String| {
+            InstanceError::refused(
+                format!("the record of fast-start failover cannot be replaced: {why}"),
+                "look at `standfast dg show observer`; nothing has been changed",
+            )
+        };
+        let expected = match arbiter.ask(&Ask::Read { follows: None }) {
+            Answer::Is { kept, .. } => kept,
+            _ => return Err(refused(arbiter.error().unwrap_or("no answer").to_owned())),
+        };
+        let record = Record {
+            serial: expected.as_ref().map_or(0, |kept| kept.record.serial) + 1,
+            primary: self.environment.config.instance.name.clone(),
+            incarnation: self.environment.of_control(incarnation_of),
+            standing: Standing::Unsynchronized,
+            candidates: at_primary::candidates_of(self),
+            acknowledged: primary.threads.shared().buffer.durable(),
+        };
+        if let Some(kept) = &expected {
+            let is_newer = kept.record.incarnation.number > record.incarnation.number;
+            let is_given = kept.record.standing.is_given() && kept.record.incarnation == record.incarnation;
+            if is_newer || is_given {
+                return Err(refused(format!("`{}` takes over, or has", kept.record.successor())));
+            }
+        }
+        let replace = Replace {
+            expected: expected.map(|kept| kept.version),
+            record,
+            required: Vec::new(),
+            gives_up: Vec::new(),
+            confirms: false,
+        };
+        match arbiter.ask(&Ask::Replace(replace)) {
+            Answer::Replaced { .. } => Ok(()),
+            Answer::Is { .. } => {
+                Err(refused("another member has changed it meanwhile, or may not be replaced".into()))
+            }
+            Answer::Nothing => Err(refused(arbiter.error().unwrap_or("no answer").to_owned())),
+        }
     }
 
     /// Makes the members durable without which no commit returns, and lets their destinations know.

@@ -306,6 +306,25 @@ fn etcd_that_has_gone_back_is_trusted_no_more() {
 }
 
 #[test]
+fn target_of_an_earlier_time_does_not_take_over_once_it_is_enabled_again() {
+    let place = Place::new("etcd-enabled-again");
+    let Some(mut server) = Server::start(&place, None) else { return };
+    let (south, mut north, database) = pair(&place);
+    enable(&server, &south, &north);
+    // The record still names the target when the primary continues alone.
+    server.kill();
+    north.kill();
+    must(&south, &["dg", "disable", "fast_start", "failover", "force"]);
+    place.insert(&database, 3);
+    server.again();
+    must(&south, &["dg", "enable", "fast_start", "failover"]);
+    let shown = south.run(&["dg", "show", "observer"]).unwrap();
+    assert!(shown.stdout.contains("no member may take over"), "{shown:?}");
+    start(&mut north);
+    await_fast_start(&north, "SYNCHRONIZED");
+}
+
+#[test]
 fn etcd_that_cannot_be_asked_is_named_with_the_reason() {
     let place = Place::new("etcd-refused");
     let Some(server) = Server::start(&place, None) else { return };

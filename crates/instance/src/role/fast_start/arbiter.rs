@@ -2,6 +2,7 @@
 
 use crate::role::running::Running;
 use standfast_arbitration::arbiter::{Answer, Arbiter, Ask};
+use standfast_arbitration::seen::Seen;
 use standfast_environment::config::arbiter_config::ArbiterAddress;
 use standfast_environment::config::fast_start_failover_config::FastStartFailoverConfig;
 use standfast_environment::context::environment::Environment;
@@ -59,7 +60,8 @@ pub(super) fn etcd_of(environment: &Environment, endpoints: Vec<String>, limit: 
 /// `observer`: the setting that names the store.
 fn store_arbiter(environment: &Arc<Environment>, observer: String, etcd: Etcd) -> StoreArbiter {
     let seen = environment.of_control(|control| {
-        control.store_seen.as_ref().filter(|seen| seen.observer == observer).map_or(0, |seen| seen.serial)
+        let seen = control.store_seen.as_ref().filter(|seen| seen.observer == observer);
+        Seen::new(seen.map_or(0, |seen| seen.serial), control.incarnation().number)
     });
     let environment = environment.clone();
     let keep = move |serial| {

@@ -53,6 +53,12 @@ fn eligible_of(running: &Running) -> Vec<DestinationConfig> {
     configured
 }
 
+/// Names of the members that may become primary, this one last.
+pub(super) fn candidates_of(running: &Running) -> Vec<String> {
+    let own = running.environment.config.instance.name.clone();
+    eligible_of(running).into_iter().map(|at| at.name).chain([own]).collect()
+}
+
 impl AtPrimary {
     pub fn new(
         running: &Running,
