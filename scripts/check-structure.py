@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("crates", "tools", "verify")
 # Lowest first: a crate may depend on those before it.
 PRODUCT = (
-    "types documents arbitration stores io session instruments format views sqlite-vfs sqlite-ext preload sqlite-wal log tls transport apply live page "
+    "types documents arbitration io stores session instruments format views sqlite-vfs sqlite-ext preload sqlite-wal log tls transport apply live page "
     "reports environment primary standby observer instance"
 ).split()
 # `bench` is below the binary, which contains `standfast bench`.

@@ -121,6 +121,10 @@ pub struct PrimaryRules {
     asked: Option<Ask>,
     next_at: Duration,
     observed: Observed,
+    /// The arbiter has not answered a request to replace its record, and has answered none since.
+    is_unanswered: bool,
+    /// The serial numbers of its records begin beyond this one.
+    serials_from: u64,
     isolated_since: Option<Duration>,
 }
 
@@ -147,8 +151,17 @@ impl PrimaryRules {
             asked: None,
             next_at: Duration::ZERO,
             observed: Observed::Unknown,
+            is_unanswered: false,
+            serials_from: 0,
             isolated_since: None,
         }
+    }
+
+    /// Begins the serial numbers of its records beyond `serial`, so that an arbiter that was emptied is not taken for one that has
+    /// gone back ([`crate::seen`]).
+    #[must_use]
+    pub fn with_serials_beyond(self, serial: u64) -> PrimaryRules {
+        PrimaryRules { serials_from: serial, ..self }
     }
 
     pub fn set_settings(&mut self, settings: Settings) {
@@ -170,8 +183,12 @@ impl PrimaryRules {
         self.required = required;
     }
 
+    /// An arbiter that can be read and not written is no help: it permits nothing.
     pub fn observed(&self) -> Observed {
-        self.observed
+        match self.observed {
+            Observed::Yes if self.is_unanswered => Observed::No,
+            observed => observed,
+        }
     }
 
     /// Whether the arbiter says that no member may take over from this primary, and knows who may be its successor.
@@ -261,7 +278,7 @@ impl PrimaryRules {
         Replace {
             expected: kept.map(|kept| kept.version.clone()),
             record: Record {
-                serial: kept.map_or(0, |kept| kept.record.serial) + 1,
+                serial: kept.map_or(0, |kept| kept.record.serial).max(self.serials_from) + 1,
                 primary: self.name.clone(),
                 incarnation: self.incarnation,
                 standing,
@@ -307,7 +324,7 @@ impl PrimaryRules {
 
     fn is_isolated_too_long(&mut self, now: Duration, view: &View) -> bool {
         let has_target = self.required.members.iter().all(|name| view.can_be_waited_for(name));
-        if has_target || matches!(self.observed, Observed::Yes | Observed::Unknown) {
+        if has_target || matches!(self.observed(), Observed::Yes | Observed::Unknown) {
             self.isolated_since = None;
             return false;
         }
@@ -319,6 +336,9 @@ impl PrimaryRules {
     pub fn answered(&mut self, now: Duration, answer: Answer) {
         let Some(asked) = self.asked.take() else { return };
         self.next_at = now + self.settings.ping_interval;
+        if matches!(asked, Ask::Replace(_)) {
+            self.is_unanswered = answer == Answer::Nothing;
+        }
         match answer {
             Answer::Replaced { version } => {
                 let Ask::Replace(Replace { record, gives_up, .. }) = asked else { return };

@@ -41,7 +41,10 @@ impl Seen {
     pub fn take(&mut self, record: Option<&Record>) -> Result<Option<u64>, GoneBack> {
         let serial = record.map_or(0, |record| record.serial);
         let incarnation = record.map_or(self.incarnation, |record| record.incarnation.number);
-        if serial < self.serial && incarnation <= self.incarnation {
+        // A primary whose place was given away hears it, whatever the member that got it had seen.
+        let is_given = record.is_some_and(|record| record.standing.is_given());
+        let is_newer = incarnation > self.incarnation || incarnation == self.incarnation && is_given;
+        if serial < self.serial && !is_newer {
             return Err(GoneBack { to: serial, seen: self.serial });
         }
         self.serial = serial;

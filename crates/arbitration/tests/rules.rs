@@ -242,6 +242,38 @@ fn primary_without_target_and_arbiter_stops_after_the_threshold() {
 }
 
 #[test]
+fn arbiter_that_can_be_read_and_not_written_does_not_keep_a_primary_from_stopping() {
+    let mut rules = having_read(&["beta"], synchronized("beta"));
+    let view = sees(&[late("beta")]);
+    rules.requires(unnamed(&["beta"]));
+    asks(&mut rules, 1, &view);
+    rules.answered(s(1), Answer::Nothing);
+    for second in 2..11 {
+        let order = rules.decide(s(second), &view);
+        let answer = match order {
+            Order::Ask(Ask::Read { .. }) => is(synchronized("beta"), "v0"),
+            Order::Ask(Ask::Replace(_)) => Answer::Nothing,
+            Order::Wait(_) => continue,
+            other => panic!("{other:?} after {second} s"),
+        };
+        rules.answered(s(second), answer);
+        assert_eq!(rules.observed(), Observed::No);
+    }
+    assert_eq!(rules.decide(s(12), &view), Order::Stop);
+}
+
+#[test]
+fn record_of_a_new_beginning_has_a_serial_number_beyond_all_earlier_ones() {
+    let mut rules = alpha(&[], false).with_serials_beyond(1_000);
+    assert_eq!(rules.decide(s(0), &sees(&[])), Order::Ask(Ask::Read { follows: None }));
+    // Emptied: members that have seen up to 999 trust it.
+    rules.answered(s(0), Answer::Is { kept: None, votes: true });
+    assert_eq!(asks(&mut rules, 0, &sees(&[])).record.serial, 1_001);
+    rules.answered(s(0), replaced("v1"));
+    assert_eq!(asks(&mut rules, 1, &sees(&[])).record.serial, 1_002);
+}
+
+#[test]
 fn arbiter_that_does_not_decide_yet_gets_a_report_and_nothing_is_given_up() {
     let mut rules = alpha(&["beta", "gamma"], true);
     assert_eq!(rules.decide(s(0), &sees(&[])), Order::Ask(Ask::Read { follows: None }));
@@ -543,6 +575,9 @@ fn store_that_has_gone_back_is_trusted_no_more() {
     assert_eq!(again.take(Some(&at(2, target.clone()))), Err(GoneBack { to: 2, seen: 3 }));
     assert_eq!(again.take(Some(&at(5, target.clone()))), Ok(Some(5)));
     // A member that had seen less took over: it is heard, so the old primary acknowledges nothing more.
+    let given = at(2, over("beta"));
+    assert_eq!(again.clone().take(Some(&given)), Ok(Some(2)));
     let newer = Record { incarnation: incarnation(2), ..at(4, target) };
     assert_eq!(again.take(Some(&newer)), Ok(Some(4)));
+    assert!(again.take(Some(&given)).is_err(), "of an older incarnation");
 }

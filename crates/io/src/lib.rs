@@ -16,6 +16,7 @@ pub mod memory;
 pub mod outside;
 pub mod part;
 mod remedy;
+pub mod resolve;
 
 pub use aligned::AlignedBuf;
 pub use direct::{DirectDisk, sync_directory_of};

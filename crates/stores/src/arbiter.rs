@@ -20,8 +20,8 @@ pub struct StoreArbiter {
 enum NoAnswer {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("it has an older record than before (number {}, and {} was seen): it was restored or emptied; disable fast-start \
-             failover with `force` and enable it again", .0.to, .0.seen)]
+    #[error("it has an older record than before (number {}, and {} was seen): it was restored or emptied. Once \
+             the target follows, or does not run, disable fast-start failover with `force` and enable it again", .0.to, .0.seen)]
     GoneBack(GoneBack),
     #[error("what it has cannot be noted here: {0}")]
     NotKept(String),

@@ -4,14 +4,23 @@ use crate::StoreError;
 use rustls::crypto::ring;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use standfast_io::resolve;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ureq::Agent;
+use ureq::config::Config;
+use ureq::http::Uri;
+use ureq::http::uri::Authority;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 
 /// An answer has one record, and each candidate's name in it.
 const ANSWER_MAX: u64 = 1 << 20;
+const ADDRESSES_MAX: usize = 16;
+/// A connection over a long link, with TLS, takes this long.
+const SHARE_MIN: Duration = Duration::from_millis(300);
 const ENCRYPTED: &str = "https://";
 /// How much of a server's error is shown.
 const ERROR_MAX: usize = 200;
@@ -19,8 +28,11 @@ const ERROR_MAX: usize = 200;
 const SYSTEM_AUTHORITIES: [&str; 2] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
+/// Reads a file that only its owner may read; the text says why that failed.
+pub type ReadSecret = fn(&Path) -> Result<String, String>;
+
 /// Where an engine is, and how a member proves who it is.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Access {
     /// URLs of servers: `http://` or `https://`, host and port.
     pub endpoints: Vec<String>,
@@ -32,8 +44,15 @@ pub struct Access {
     pub identity: Option<(PathBuf, PathBuf)>,
     /// User, and the file with the password.
     pub login: Option<(String, PathBuf)>,
+    pub read_secret: ReadSecret,
     /// How long a request may take, with all its attempts.
     pub limit: Duration,
+}
+
+impl Access {
+    pub(crate) fn secret(&self, path: &Path) -> Result<String, StoreError> {
+        (self.read_secret)(path).map_err(StoreError::Secret)
+    }
 }
 
 /// Asks the servers in turn, beginning with the one that answered last.
@@ -54,70 +73,65 @@ impl Client {
         &self.access
     }
 
-    /// Sends `body` and returns the answer. Another server is asked only if the request has not been sent.
+    /// Sends `body` and returns the answer. A server that fails is not asked alone: the next one is asked the same, although
+    /// the first may have carried it out. So a request must have its effect only once.
     ///
     /// # Errors
-    /// When no server answers in time, or one refuses.
+    /// When no server answers until `until`, or one refuses.
     pub fn post<T: DeserializeOwned>(
         &mut self,
         path: &str,
         token: Option<&str>,
         body: &impl Serialize,
         what: &'static str,
+        until: Instant,
     ) -> Result<T, StoreError> {
-        let until = Instant::now() + self.access.limit;
-        let servers = self.access.endpoints.len().max(1);
-        let mut error = None;
-        for _ in 0..servers {
-            let endpoint = self.access.endpoints.get(self.first).cloned().unwrap_or_default();
-            match self.post_to(&endpoint, path, token, body, until, what) {
-                Ok(answer) => return Ok(answer),
-                Err(failed @ StoreError::Status { status, .. }) => {
-                    // It cannot serve now: it is a learner, has no quorum, is full, or is a proxy without a server.
-                    if status >= 500 || status == 429 || status == 404 {
-                        self.agent = None;
-                        self.first = (self.first + 1) % servers;
-                    }
-                    return Err(failed);
+        let servers = self.access.endpoints.len();
+        let mut failed = None;
+        for asked in 0..servers {
+            let at = (self.first + asked) % servers;
+            let left = until.saturating_duration_since(Instant::now());
+            let share = (left / (servers - asked) as u32).max(SHARE_MIN.min(left));
+            match self.post_to(at, path, token, body, what, share) {
+                Ok(answer) => {
+                    self.first = at;
+                    return Ok(answer);
                 }
-                Err(failed) => {
+                Err(error) if error.is_the_same_everywhere() => return Err(error),
+                Err(error) => {
                     self.agent = None;
-                    self.first = (self.first + 1) % servers;
-                    if may_have_arrived(&failed) {
-                        return Err(failed);
-                    }
-                    error = Some(failed);
+                    failed = Some(error);
                 }
             }
         }
-        Err(error.unwrap_or(StoreError::Answer { endpoint: String::new(), what }))
+        Err(failed.unwrap_or(StoreError::Answer { endpoint: String::new(), what }))
     }
 
     fn post_to<T: DeserializeOwned>(
         &mut self,
-        endpoint: &str,
+        at: usize,
         path: &str,
         token: Option<&str>,
         body: &impl Serialize,
-        until: Instant,
         what: &'static str,
+        limit: Duration,
     ) -> Result<T, StoreError> {
-        let failed = |source| StoreError::Request { endpoint: endpoint.to_owned(), source };
+        let endpoint = self.access.endpoints[at].clone();
+        let failed = |source| StoreError::Request { endpoint: endpoint.clone(), source };
         if !self.access.is_insecure && !endpoint.starts_with(ENCRYPTED) {
-            return Err(StoreError::Plain { endpoint: endpoint.to_owned() });
+            return Err(StoreError::Plain { endpoint });
         }
         let agent = match &self.agent {
             Some(agent) => agent.clone(),
             None => self.agent.insert(agent(&self.access)?).clone(),
         };
-        // Not zero, which is no limit.
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let body = serde_json::to_vec(body)
-            .map_err(|_| StoreError::Answer { endpoint: endpoint.to_owned(), what })?;
+        let body =
+            serde_json::to_vec(body).map_err(|_| StoreError::Answer { endpoint: endpoint.clone(), what })?;
         let mut request = agent
             .post(format!("{endpoint}{path}"))
             .config()
-            .timeout_global(Some(left))
+            // Not zero, which is no limit.
+            .timeout_global(Some(limit.max(Duration::from_millis(1))))
             .build()
             .header("Content-Type", "application/json");
         if let Some(token) = token {
@@ -134,28 +148,29 @@ impl Client {
             .map_err(failed)?;
         if status != 200 {
             let text = text.trim().chars().take(ERROR_MAX).collect();
-            return Err(StoreError::Status { endpoint: endpoint.to_owned(), status, text });
+            return Err(StoreError::Status { endpoint, status, text });
         }
-        serde_json::from_str(&text).map_err(|_| StoreError::Answer { endpoint: endpoint.to_owned(), what })
+        serde_json::from_str(&text).map_err(|_| StoreError::Answer { endpoint, what })
     }
 }
 
-/// Whether the server may have received the request; the others are not asked then.
-fn may_have_arrived(error: &StoreError) -> bool {
-    use std::io::ErrorKind;
-    let StoreError::Request { source, .. } = error else { return false };
-    match source {
-        ureq::Error::Timeout(at) => !matches!(at, ureq::Timeout::Resolve | ureq::Timeout::Connect),
-        ureq::Error::Io(error) => !matches!(
-            error.kind(),
-            ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable
-        ),
-        ureq::Error::HostNotFound
-        | ureq::Error::ConnectionFailed
-        | ureq::Error::BadUri(_)
-        | ureq::Error::Tls(_)
-        | ureq::Error::Rustls(_) => false,
-        _ => true,
+/// Looks names up as the rest of the instance does: ureq's own way starts a thread for each request, and panics when that
+/// cannot be started.
+#[derive(Debug)]
+struct Names;
+
+impl Resolver for Names {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        _: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let address = uri.authority().map(Authority::as_str).unwrap_or_default();
+        let found = resolve::SYSTEM.resolve(address, *timeout.after, &|| false)?;
+        let mut addresses = self.empty();
+        found.into_iter().take(ADDRESSES_MAX).for_each(|address| addresses.push(address));
+        if addresses.is_empty() { Err(ureq::Error::HostNotFound) } else { Ok(addresses) }
     }
 }
 
@@ -168,24 +183,21 @@ fn agent(access: &Access) -> Result<Agent, StoreError> {
         let identity = match &access.identity {
             None => None,
             Some((certificate, key)) => {
-                let secret = PrivateKey::from_pem(&contents(key)?)
+                let secret = PrivateKey::from_pem(access.secret(key)?.as_bytes())
                     .map_err(|_| content(key, "there is no private key in it"))?;
                 Some(ClientCert::new_with_certs(&certificates(certificate)?, secret))
             }
         };
         tls = tls.root_certs(RootCerts::new_with_certs(&roots)).client_cert(identity);
     }
-    let servers = access.endpoints.len().max(1) as u32;
     let config = Agent::config_builder()
         // The environment of a daemon names no proxy for its arbiter.
         .proxy(None)
         .max_redirects(0)
         .http_status_as_error(false)
-        // A host that is gone leaves time for the others.
-        .timeout_connect(Some(access.limit / servers))
         .tls_config(tls.build())
         .build();
-    Ok(Agent::new_with_config(config))
+    Ok(Agent::with_parts(config, DefaultConnector::default(), Names))
 }
 
 /// Reads the certificates in a file.
@@ -202,8 +214,13 @@ fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>, StoreError> {
     Ok(found)
 }
 
-pub(crate) fn contents(path: &Path) -> Result<Vec<u8>, StoreError> {
-    std::fs::read(path).map_err(|source| StoreError::File { path: path.display().to_string(), source })
+fn contents(path: &Path) -> Result<Vec<u8>, StoreError> {
+    let failed = |source| StoreError::File { path: path.display().to_string(), source };
+    // A pipe would be waited for without a limit.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(content(path, "it is no regular file"));
+    }
+    std::fs::read(path).map_err(failed)
 }
 
 fn content(path: &Path, what: &'static str) -> StoreError {
@@ -217,8 +234,17 @@ mod tests {
     #[test]
     fn plain_http_is_used_only_where_it_is_allowed() {
         for endpoint in ["http://127.0.0.1:2379", "127.0.0.1:2379", ""] {
-            let access = Access { endpoints: vec![endpoint.into()], ..Access::default() };
-            let refused = Client::new(access).post::<u8>("/", None, &(), "answer").unwrap_err();
+            let access = Access {
+                endpoints: vec![endpoint.into()],
+                is_insecure: false,
+                authorities: None,
+                identity: None,
+                login: None,
+                read_secret: |_| Ok(String::new()),
+                limit: Duration::ZERO,
+            };
+            let refused =
+                Client::new(access).post::<u8>("/", None, &(), "answer", Instant::now()).unwrap_err();
             assert!(matches!(refused, StoreError::Plain { .. }), "{refused}");
         }
     }

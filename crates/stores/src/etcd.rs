@@ -4,7 +4,7 @@
 //! Reads are linearizable, as etcd's are unless asked otherwise. A record is replaced by a transaction that compares the
 //! revision of the key and its value; 0 is the revision of a key that does not exist.
 
-use crate::client::{Access, Client, contents};
+use crate::client::{Access, Client};
 use crate::{Replaced, Store, StoreError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use standfast_arbitration::record::{Kept, Record, Version};
+use std::time::Instant;
 
 /// etcd answers one of these when a token is too old: it has expired, or users have been changed since.
 const NOT_LOGGED_IN: [u16; 2] = [401, 400];
@@ -30,10 +31,12 @@ struct KeyValue {
     value: String,
 }
 
-/// A part that has its default value is omitted.
-#[derive(Default, Deserialize)]
-#[serde(default)]
+/// Keys that were found. A part that has its default value is omitted; the header shows that it is etcd that answers.
+#[derive(Deserialize)]
 struct Range {
+    #[serde(rename = "header")]
+    _header: Header,
+    #[serde(default)]
     kvs: Vec<KeyValue>,
 }
 
@@ -42,10 +45,9 @@ struct Header {
     revision: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Deserialize)]
 struct TxnPart {
-    response_range: Range,
+    response_range: Option<Range>,
 }
 
 #[derive(Deserialize)]
@@ -74,28 +76,29 @@ impl Etcd {
         body: &impl Serialize,
         what: &'static str,
     ) -> Result<T, StoreError> {
+        let until = Instant::now() + self.client.access().limit;
         if self.token.is_none() {
-            self.log_in()?;
+            self.log_in(until)?;
         }
-        let answer = self.client.post(path, self.token.as_deref(), body, what);
+        let answer = self.client.post(path, self.token.as_deref(), body, what, until);
         match answer {
             // Nothing has been carried out.
             Err(StoreError::Status { status, .. })
                 if self.token.is_some() && NOT_LOGGED_IN.contains(&status) =>
             {
-                self.log_in()?;
-                self.client.post(path, self.token.as_deref(), body, what)
+                self.log_in(until)?;
+                self.client.post(path, self.token.as_deref(), body, what, until)
             }
             other => other,
         }
     }
 
-    fn log_in(&mut self) -> Result<(), StoreError> {
+    fn log_in(&mut self, until: Instant) -> Result<(), StoreError> {
         self.token = None;
         let Some((user, password)) = self.client.access().login.clone() else { return Ok(()) };
-        let password = String::from_utf8_lossy(&contents(&password)?).trim_end().to_owned();
-        let body = json!({ "name": user, "password": password });
-        let answer: LoggedIn = self.client.post("/v3/auth/authenticate", None, &body, "token")?;
+        let password = self.client.access().secret(&password)?;
+        let body = json!({ "name": user, "password": password.trim_end() });
+        let answer: LoggedIn = self.client.post("/v3/auth/authenticate", None, &body, "token", until)?;
         self.token = Some(answer.token);
         Ok(())
     }
@@ -140,7 +143,9 @@ impl Store for Etcd {
         if answer.succeeded {
             return Ok(Replaced::Yes(version(&answer.header.revision, &value)));
         }
-        let part = answer.responses.into_iter().next().unwrap_or_default();
-        Ok(Replaced::No(self.kept(part.response_range)?))
+        let range = answer.responses.into_iter().find_map(|part| part.response_range);
+        let endpoint = self.client.access().endpoints.join(", ");
+        let range = range.ok_or(StoreError::Answer { endpoint, what: "answer to a transaction" })?;
+        Ok(Replaced::No(self.kept(range)?))
     }
 }

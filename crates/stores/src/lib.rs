@@ -49,4 +49,21 @@ pub enum StoreError {
     Status { endpoint: String, status: u16, text: String },
     #[error("{endpoint} answers with what is no {what}")]
     Answer { endpoint: String, what: &'static str },
+    #[error("{0}")]
+    Secret(String),
+}
+
+impl StoreError {
+    /// Whether another server would answer no better: this instance has no access, or the request was refused. A server that is
+    /// a learner, has no quorum, is full, or a proxy without one, says so in other ways.
+    fn is_the_same_everywhere(&self) -> bool {
+        match self {
+            StoreError::Request { .. } | StoreError::Answer { .. } => false,
+            StoreError::Status { status, .. } => (400..500).contains(status) && ![404, 429].contains(status),
+            StoreError::File { .. }
+            | StoreError::Content { .. }
+            | StoreError::Plain { .. }
+            | StoreError::Secret(_) => true,
+        }
+    }
 }

@@ -201,7 +201,7 @@ pub fn read_secret(path: &Path, readers: Readers) -> Result<String, InstanceErro
     if text.len() as u64 > BYTES_MAX {
         return Err(InstanceError::refused(
             format!("{shown} is too long for a secret: more than {BYTES_MAX} bytes"),
-            "name the file that holds the token and nothing else",
+            "name the file that holds the secret and nothing else",
         ));
     }
     Ok(text)

@@ -10,20 +10,19 @@ mod at_primary;
 mod at_standby;
 pub(crate) mod state;
 
-use self::arbiter::{arbiter_of, etcd_of};
+use self::arbiter::arbiter_of;
 use self::at_primary::AtPrimary;
 use self::at_standby::AtStandby;
 use self::state::{Ordered, Shown, Suspended, incarnation_of};
 use crate::role::running::{Mode, Running, RunningPrimary};
-use standfast_arbitration::arbiter::{Answer, Ask, Replace};
-use standfast_arbitration::primary::Required;
-use standfast_arbitration::record::{Record, Standing};
+use standfast_arbitration::arbiter::{Answer, Ask};
+use standfast_arbitration::primary::{Order, PrimaryRules, Required, View};
 use standfast_documents::ObserverState;
 use standfast_environment::config::arbiter_config::ArbiterAddress;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::config::fast_start_failover_config::{FastStartFailoverConfig, FastStartMode};
+use standfast_environment::state::now::now_us;
 use standfast_instruments::Cause;
-use standfast_stores::Store;
 use standfast_transport::fetch_status;
 use standfast_transport::protection::ProtectionMode;
 use standfast_types::Hint;
@@ -37,6 +36,9 @@ const ENABLED: Duration = Duration::from_millis(100);
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long a stop waits for the observer.
 const STOP: Duration = Duration::from_secs(3);
+
+/// Requests with which a command replaces the record: it reads, and another member may replace the record meanwhile.
+const ATTEMPTS: u32 = 4;
 
 const OBSERVER: &str = "`standfast observer create` on a third host, then `standfast dg edit configuration set property \
                         FastStartFailoverObserver = NAME@HOST:PORT`";
@@ -154,9 +156,6 @@ impl Running {
         self.open_primary()?;
         if mode == FastStartMode::Enabled {
             self.can_be_enabled()?;
-            if !self.fast_start_config().is_enabled() {
-                self.begin_the_record()?;
-            }
         }
         // Before the settings say so: a member that reads the record later finds that no member may take over. Also with
         // `force`: the thread of fast-start failover must not require a member again meanwhile.
@@ -165,6 +164,10 @@ impl Running {
             return Err(self.not_suspended());
         }
         let _one = self.one_command();
+        let config = self.role_change().fast_start_failover;
+        if mode == FastStartMode::Enabled && !config.is_enabled() {
+            self.begin_the_record(&config)?;
+        }
         self.change_settings(|changeable| {
             changeable.role_change.fast_start_failover.mode = mode;
             Ok(())
@@ -187,7 +190,7 @@ impl Running {
         let config = self.fast_start_config();
         let (name, address) = match config.arbiter() {
             None => return Err(InstanceError::refused("no observer is configured", OBSERVER)),
-            Some(ArbiterAddress::Etcd { endpoints }) => return self.ask_etcd(endpoints),
+            Some(ArbiterAddress::Etcd { .. }) => return self.ask_the_store(&config),
             Some(ArbiterAddress::Observer { name, address }) => (name, address),
         };
         let security = self.environment.security().only([name.clone()]);
@@ -202,16 +205,17 @@ impl Running {
             .ok_or_else(|| InstanceError::refused(format!("`{name}` is no observer"), OBSERVER))
     }
 
-    fn ask_etcd(&self, endpoints: Vec<String>) -> Result<ObserverState, InstanceError> {
-        let kept = etcd_of(&self.environment, endpoints, ANSWER).read().map_err(|error| {
-            InstanceError::refused(
-                format!("etcd cannot be asked: {error}"),
+    fn ask_the_store(&self, config: &FastStartFailoverConfig) -> Result<ObserverState, InstanceError> {
+        let mut store = arbiter_of(self, config);
+        let Answer::Is { kept, votes } = store.ask(&Ask::Read { follows: None }) else {
+            return Err(InstanceError::refused(
+                format!("etcd cannot be asked: {}", store.error().unwrap_or("no answer")),
                 "look whether it runs, and at [arbiter] in standfast.toml: what this instance proves itself with there",
-            )
-        })?;
+            ));
+        };
         Ok(ObserverState {
             name: Some("etcd".into()),
-            votes: Some(true),
+            votes: Some(votes),
             record: kept.map(|kept| kept.record.document()),
             heard: Some(Vec::new()),
         })
@@ -245,49 +249,42 @@ impl Running {
     ///
     /// # Errors
     /// When the arbiter does not replace it.
-    fn begin_the_record(&self) -> Result<(), InstanceError> {
-        let primary = self.open_primary()?;
-        let config = self.role_change().fast_start_failover;
-        let mut arbiter = arbiter_of(self, &config);
-        let refused = |why: String| {
-            InstanceError::refused(
-                format!("the record of fast-start failover cannot be replaced: {why}"),
-                "look at `standfast dg show observer`; nothing has been changed",
-            )
+    fn begin_the_record(&self, config: &FastStartFailoverConfig) -> Result<(), InstanceError> {
+        let end = self.open_primary()?.threads.shared().buffer.durable();
+        let name = &self.environment.config.instance.name;
+        let incarnation = self.environment.of_control(incarnation_of);
+        let settings = config.settings();
+        let mut rules = PrimaryRules::new(name, incarnation, settings, Required::default(), end, false)
+            .with_serials_beyond(now_us());
+        let view = View {
+            eligible: at_primary::names_of_eligible(self),
+            acknowledged: end,
+            suspended: true,
+            ..View::default()
         };
-        let expected = match arbiter.ask(&Ask::Read { follows: None }) {
-            Answer::Is { kept, .. } => kept,
-            _ => return Err(refused(arbiter.error().unwrap_or("no answer").to_owned())),
-        };
-        let record = Record {
-            serial: expected.as_ref().map_or(0, |kept| kept.record.serial) + 1,
-            primary: self.environment.config.instance.name.clone(),
-            incarnation: self.environment.of_control(incarnation_of),
-            standing: Standing::Unsynchronized,
-            candidates: at_primary::candidates_of(self),
-            acknowledged: primary.threads.shared().buffer.durable(),
-        };
-        if let Some(kept) = &expected {
-            let is_newer = kept.record.incarnation.number > record.incarnation.number;
-            let is_given = kept.record.standing.is_given() && kept.record.incarnation == record.incarnation;
-            if is_newer || is_given {
-                return Err(refused(format!("`{}` takes over, or has", kept.record.successor())));
+        let mut arbiter = arbiter_of(self, config);
+        let mut why = None;
+        for attempt in 0..ATTEMPTS {
+            let now = settings.ping_interval * attempt;
+            let Order::Ask(ask) = rules.decide(now, &view) else { continue };
+            let answer = arbiter.ask(&ask);
+            if matches!(answer, Answer::Replaced { .. }) {
+                return Ok(());
+            }
+            why = (answer == Answer::Nothing).then(|| arbiter.error().unwrap_or("no answer").to_owned());
+            rules.answered(now, answer);
+            if let Some(record) = rules.replaced_by() {
+                why = Some(format!("`{}` takes over, or has", record.successor()));
+            }
+            if why.is_some() {
+                break;
             }
         }
-        let replace = Replace {
-            expected: expected.map(|kept| kept.version),
-            record,
-            required: Vec::new(),
-            gives_up: Vec::new(),
-            confirms: false,
-        };
-        match arbiter.ask(&Ask::Replace(replace)) {
-            Answer::Replaced { .. } => Ok(()),
-            Answer::Is { .. } => {
-                Err(refused("another member has changed it meanwhile, or may not be replaced".into()))
-            }
-            Answer::Nothing => Err(refused(arbiter.error().unwrap_or("no answer").to_owned())),
-        }
+        let why = why.unwrap_or_else(|| "it was refused".into());
+        Err(InstanceError::refused(
+            format!("the record of fast-start failover cannot be replaced: {why}"),
+            "look at `standfast dg show observer`; nothing has been changed",
+        ))
     }
 
     /// Makes the members durable without which no commit returns, and lets their destinations know.

@@ -6,10 +6,10 @@ use crate::error::{Refusal, RefuseCode, TransportError};
 use crate::sys;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConnection};
+use standfast_io::resolve;
 use standfast_tls::{Identity, rustls};
 use std::fmt;
 use std::io::{Error, ErrorKind};
-use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -91,9 +91,10 @@ pub(crate) fn connect(
 ) -> Result<LinkEnd, TransportError> {
     let unusable = |source| TransportError::Address { address: address.into(), source };
     let mut last = Error::from(ErrorKind::AddrNotAvailable);
-    for candidate in address.to_socket_addrs().map_err(unusable)? {
+    let limit = timeout.min(CONNECT_TIMEOUT);
+    for candidate in resolve::SYSTEM.resolve(address, limit, give_up).map_err(unusable)? {
         let config = client_config(address, security)?;
-        match sys::connect(candidate, timeout.min(CONNECT_TIMEOUT), give_up) {
+        match sys::connect(candidate, limit, give_up) {
             Ok(stream) => {
                 let link = Link::plain(stream);
                 if let Some(config) = config {

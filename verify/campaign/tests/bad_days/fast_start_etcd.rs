@@ -11,14 +11,20 @@ use serde_json::{Value, json};
 use standfast_arbitration::record::{Incarnation, Kept, Record, Standing, Version};
 use standfast_campaign::instance::{Instance, free_address};
 use standfast_campaign::process::{Process, await_condition};
+use standfast_environment::state::modes::{Readers, read_secret};
 use standfast_stores::client::{Access, Client};
 use standfast_stores::etcd::Etcd;
 use standfast_stores::{Replaced, Store, StoreError};
 use standfast_types::{IncarnationId, Scn};
-use std::net::{IpAddr, Ipv4Addr};
+use std::fs::Permissions;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// A cluster of one.
 struct Server {
@@ -81,7 +87,8 @@ impl Server {
         self.process = Some(Process::start(command, &self.directory.join("output")).unwrap());
         let mut client = Client::new(self.access());
         await_condition("etcd answers", TIMEOUT, || {
-            let answer = client.post::<Value>("/v3/maintenance/status", None, &json!({}), "status");
+            let until = Instant::now() + LIMIT;
+            let answer = client.post::<Value>("/v3/maintenance/status", None, &json!({}), "status", until);
             Ok(answer.map(|_| ()).map_err(|error| error.to_string()))
         })
         .unwrap();
@@ -105,9 +112,32 @@ impl Server {
             authorities: self.files.as_ref().map(|files| files.authority.clone()),
             identity: self.files.as_ref().map(|files| (files.certificate.clone(), files.key.clone())),
             login: None,
-            limit: Duration::from_secs(5),
+            read_secret: |path| read_secret(path, Readers::Owner).map_err(|error| error.to_string()),
+            limit: LIMIT,
         }
     }
+}
+
+fn write_secret(path: &Path, text: &str) -> PathBuf {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+    path.to_owned()
+}
+
+/// A server that takes each connection; with `answer` it answers, else it is silent.
+fn broken_server(answer: Option<&'static str>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept() {
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request);
+            let _ = answer.map(|answer| stream.write_all(answer.as_bytes()));
+            open.push(stream);
+        }
+    });
+    url
 }
 
 /// An authority, and a certificate for both ends.
@@ -127,11 +157,7 @@ fn files(place: &Place, name: &str) -> Files {
     params.extended_key_usages =
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     let certificate = params.signed_by(&key, &issuer).unwrap();
-    let write = |file: &str, text: String| {
-        let path = directory.join(file);
-        std::fs::write(&path, text).unwrap();
-        path
-    };
+    let write = |file: &str, text: String| write_secret(&directory.join(file), &text);
     Files {
         authority: write("authority.pem", authority.pem()),
         certificate: write("certificate.pem", certificate.pem()),
@@ -161,9 +187,13 @@ fn replaced(answer: Result<Replaced, StoreError>) -> Version {
 fn record_in_etcd_is_replaced_only_with_its_version() {
     let place = Place::new("etcd-versions");
     let Some(mut server) = Server::start(&place, None) else { return };
-    // The first server is gone: the next one is asked.
+    // The first servers are gone, have no quorum, are no etcd, or are silent: the next one is asked.
     let gone = format!("http://{}", free_address().unwrap());
-    let access = Access { endpoints: vec![gone, server.url()], ..server.access() };
+    let no_quorum = broken_server(Some("HTTP/1.1 503 Unavailable\r\nContent-Length: 2\r\n\r\n{}"));
+    let another = broken_server(Some("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"));
+    let silent = broken_server(None);
+    let access =
+        Access { endpoints: vec![gone, no_quorum, another, silent, server.url()], ..server.access() };
     let mut one = Etcd::new(access.clone(), "standfast/family/fast-start-failover");
     let mut other = Etcd::new(access.clone(), "standfast/family/fast-start-failover");
     assert_eq!(one.read().unwrap(), None);
@@ -179,6 +209,11 @@ fn record_in_etcd_is_replaced_only_with_its_version() {
     assert!(matches!(one.read(), Err(StoreError::Request { .. })));
     server.again();
     assert_eq!(one.read().unwrap(), Some(kept), "durable, and asked again");
+}
+
+/// With a user and password.
+fn known_access(server: &Server, password: &Path) -> Access {
+    Access { login: Some(("root".to_owned(), password.to_owned())), ..server.access() }
 }
 
 #[test]
@@ -199,20 +234,28 @@ fn etcd_and_member_know_each_other() {
     with(Access { identity: None, ..server.access() }).unwrap_err();
     let missing = Access { authorities: Some(place.path("nothing")), ..server.access() };
     assert!(matches!(with(missing), Err(StoreError::File { .. })));
+    let directory = Access { authorities: Some(place.path("others")), ..server.access() };
+    assert!(matches!(with(directory), Err(StoreError::Content { .. })));
 
     // Users and passwords, on top.
     let mut client = Client::new(server.access());
-    let mut ask = |path: &str, body: Value| client.post::<Value>(path, None, &body, "answer").unwrap();
+    let mut ask = |path: &str, body: Value| {
+        client.post::<Value>(path, None, &body, "answer", Instant::now() + LIMIT).unwrap()
+    };
     ask("/v3/auth/user/add", json!({ "name": "root", "password": "secret" }));
     ask("/v3/auth/user/grant", json!({ "user": "root", "role": "root" }));
     ask("/v3/auth/enable", json!({}));
     let password = place.path("password");
-    let login = Some(("root".to_owned(), password.clone()));
-    std::fs::write(&password, "wrong\n").unwrap();
-    let mut known = Etcd::new(Access { login, ..server.access() }, key);
+    write_secret(&password, "wrong\n");
+    let mut known = Etcd::new(known_access(&server, &password), key);
     assert!(matches!(known.read(), Err(StoreError::Status { .. })));
-    std::fs::write(&password, "secret\n").unwrap();
+    write_secret(&password, "secret\n");
     assert_eq!(known.read().unwrap(), None);
+    let mut another_process = Etcd::new(known_access(&server, &password), key);
+    std::fs::set_permissions(&password, Permissions::from_mode(0o644)).unwrap();
+    assert!(matches!(another_process.read(), Err(StoreError::Secret(_))), "other users may read it");
+    write_secret(&password, "secret\n");
+    assert_eq!(another_process.read().unwrap(), None);
     assert!(matches!(with(server.access()), Err(StoreError::Status { .. })), "no user");
     replaced(known.replace(None, &record(1, "beta")));
 }
@@ -226,8 +269,10 @@ fn enable(server: &Server, south: &Instance, north: &Instance) {
     await_fast_start(north, "SYNCHRONIZED");
 }
 
-/// A primary, `south`, and its synchronous standby, `north`, which may ask etcd over plain HTTP.
-fn pair(place: &Place) -> (Instance, Instance, PathBuf) {
+/// A primary, its synchronous standby, its database and etcd, with fast-start failover over plain HTTP; `None`: there is no
+/// etcd.
+fn family(place: &Place) -> Option<(Instance, Instance, PathBuf, Server)> {
+    let server = Server::start(place, None)?;
     let (mut south, mut north, database) = place.pair(&SYNC[2..]);
     for instance in [&mut south, &mut north] {
         instance.configure("arbiter", "insecure", true).unwrap();
@@ -236,15 +281,14 @@ fn pair(place: &Place) -> (Instance, Instance, PathBuf) {
     }
     start(&mut north);
     start(&mut south);
-    (south, north, database)
+    enable(&server, &south, &north);
+    Some((south, north, database, server))
 }
 
 #[test]
 fn target_takes_over_with_etcd_as_the_third_voice() {
     let place = Place::new("etcd-failover");
-    let Some(mut server) = Server::start(&place, None) else { return };
-    let (mut south, mut north, database) = pair(&place);
-    enable(&server, &south, &north);
+    let Some((mut south, mut north, database, mut server)) = family(&place) else { return };
     let shown = south.run(&["dg", "show", "observer"]).unwrap();
     assert!(
         shown.stdout.contains("Observer etcd - observing") && shown.stdout.contains("`north` may take over"),
@@ -285,9 +329,7 @@ fn target_takes_over_with_etcd_as_the_third_voice() {
 #[test]
 fn etcd_that_has_gone_back_is_trusted_no_more() {
     let place = Place::new("etcd-emptied");
-    let Some(mut server) = Server::start(&place, None) else { return };
-    let (south, mut north, database) = pair(&place);
-    enable(&server, &south, &north);
+    let Some((south, mut north, database, mut server)) = family(&place) else { return };
     server.is_emptied();
     await_fast_start(&south, "PRIMARY UNOBSERVED");
     await_fast_start(&north, "UNOBSERVED");
@@ -308,9 +350,7 @@ fn etcd_that_has_gone_back_is_trusted_no_more() {
 #[test]
 fn target_of_an_earlier_time_does_not_take_over_once_it_is_enabled_again() {
     let place = Place::new("etcd-enabled-again");
-    let Some(mut server) = Server::start(&place, None) else { return };
-    let (south, mut north, database) = pair(&place);
-    enable(&server, &south, &north);
+    let Some((south, mut north, database, mut server)) = family(&place) else { return };
     // The record still names the target when the primary continues alone.
     server.kill();
     north.kill();

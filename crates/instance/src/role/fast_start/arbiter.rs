@@ -7,6 +7,7 @@ use standfast_environment::config::arbiter_config::ArbiterAddress;
 use standfast_environment::config::fast_start_failover_config::FastStartFailoverConfig;
 use standfast_environment::context::environment::Environment;
 use standfast_environment::state::control::StoreSeen;
+use standfast_environment::state::modes::{Readers, read_secret};
 use standfast_stores::arbiter::StoreArbiter;
 use standfast_stores::client::Access;
 use standfast_stores::etcd::Etcd;
@@ -25,8 +26,7 @@ pub(super) fn arbiter_of(running: &Running, config: &FastStartFailoverConfig) ->
     let limit = (config.settings().ping_interval * 2).clamp(SHORTEST, LONGEST);
     let (name, address) = match config.arbiter() {
         Some(ArbiterAddress::Etcd { endpoints }) => {
-            let etcd = etcd_of(environment, endpoints, limit);
-            return Box::new(store_arbiter(environment, config.observer.clone(), etcd));
+            return Box::new(etcd_arbiter(environment, config.observer.clone(), endpoints, limit));
         }
         Some(ArbiterAddress::Observer { name, address }) => (name, address),
         None => Default::default(),
@@ -40,8 +40,13 @@ pub(super) fn arbiter_of(running: &Running, config: &FastStartFailoverConfig) ->
     })
 }
 
-/// A connection with etcd, to the record of this family.
-pub(super) fn etcd_of(environment: &Environment, endpoints: Vec<String>, limit: Duration) -> Etcd {
+/// `observer`: the setting that names it.
+fn etcd_arbiter(
+    environment: &Arc<Environment>,
+    observer: String,
+    endpoints: Vec<String>,
+    limit: Duration,
+) -> StoreArbiter {
     let config = &environment.config.arbiter;
     let file = |path: &PathBuf| environment.paths.directory.join(path);
     let file_if_set = |path: &PathBuf| (!path.as_os_str().is_empty()).then(|| file(path));
@@ -51,14 +56,11 @@ pub(super) fn etcd_of(environment: &Environment, endpoints: Vec<String>, limit: 
         authorities: file_if_set(&config.authorities),
         identity: file_if_set(&config.certificate).map(|certificate| (certificate, file(&config.key))),
         login: (!config.user.is_empty()).then(|| (config.user.clone(), file(&config.password_file))),
+        read_secret: |path| read_secret(path, Readers::Owner).map_err(|error| error.in_one_line()),
         limit,
     };
     let family = environment.of_control(|control| control.family);
-    Etcd::new(access, &format!("standfast/{family}/fast-start-failover"))
-}
-
-/// `observer`: the setting that names the store.
-fn store_arbiter(environment: &Arc<Environment>, observer: String, etcd: Etcd) -> StoreArbiter {
+    let etcd = Etcd::new(access, &format!("standfast/{family}/fast-start-failover"));
     let seen = environment.of_control(|control| {
         let seen = control.store_seen.as_ref().filter(|seen| seen.observer == observer);
         Seen::new(seen.map_or(0, |seen| seen.serial), control.incarnation().number)

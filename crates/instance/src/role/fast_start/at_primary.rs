@@ -54,9 +54,13 @@ fn eligible_of(running: &Running) -> Vec<DestinationConfig> {
 }
 
 /// Names of the members that may become primary, this one last.
-pub(super) fn candidates_of(running: &Running) -> Vec<String> {
+pub(super) fn names_of_eligible(running: &Running) -> Vec<String> {
+    names_with_own(running, &eligible_of(running))
+}
+
+fn names_with_own(running: &Running, eligible: &[DestinationConfig]) -> Vec<String> {
     let own = running.environment.config.instance.name.clone();
-    eligible_of(running).into_iter().map(|at| at.name).chain([own]).collect()
+    eligible.iter().map(|at| at.name.clone()).chain([own]).collect()
 }
 
 impl AtPrimary {
@@ -194,10 +198,9 @@ impl AtPrimary {
             }
             Some(candidate(status, away >= Duration::from_millis(at.net_timeout_ms)))
         });
-        let own = running.environment.config.instance.name.clone();
         View {
             candidates: candidates.collect(),
-            eligible: eligible.iter().map(|at| at.name.clone()).chain([own]).collect(),
+            eligible: names_with_own(running, &eligible),
             acknowledged: primary.threads.shared().released(),
             suspended: is_suspended,
         }
