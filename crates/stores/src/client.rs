@@ -4,6 +4,7 @@ use crate::StoreError;
 use rustls::crypto::ring;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use standfast_io::resolve;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -117,7 +118,10 @@ impl Client {
         limit: Duration,
     ) -> Result<T, StoreError> {
         let endpoint = self.access.endpoints[at].clone();
-        let failed = |source| StoreError::Request { endpoint: endpoint.clone(), source };
+        let failed = |source| match source {
+            ureq::Error::Timeout(_) => StoreError::Silent { endpoint: endpoint.clone() },
+            source => StoreError::Request { endpoint: endpoint.clone(), source },
+        };
         if !self.access.is_insecure && !endpoint.starts_with(ENCRYPTED) {
             return Err(StoreError::Plain { endpoint });
         }
@@ -150,7 +154,10 @@ impl Client {
             let text = text.trim().chars().take(ERROR_MAX).collect();
             return Err(StoreError::Status { endpoint, status, text });
         }
-        serde_json::from_str(&text).map_err(|_| StoreError::Answer { endpoint, what })
+        // Only an object: serde would take an array for the fields in their order.
+        let answer = serde_json::from_str::<Value>(&text).ok().filter(Value::is_object);
+        let answer = answer.and_then(|answer| T::deserialize(answer).ok());
+        answer.ok_or(StoreError::Answer { endpoint, what })
     }
 }
 

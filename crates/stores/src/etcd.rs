@@ -149,3 +149,72 @@ impl Store for Etcd {
         Ok(Replaced::No(self.kept(range)?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    const LOGGED_IN: (&str, &str) = ("200 OK", r#"{"token": "t"}"#);
+
+    /// A server that gives these answers, one to each connection.
+    fn answering(answers: &'static [(&'static str, &'static str)]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for (status, body) in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                // Head and body may come apart.
+                let mut request = Vec::new();
+                while !request.ends_with(b"}") {
+                    let mut part = [0; 4096];
+                    let bytes = stream.read(&mut part).unwrap();
+                    request.extend_from_slice(&part[..bytes]);
+                }
+                let head = format!(
+                    "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+                    body.len()
+                );
+                stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+            }
+        });
+        url
+    }
+
+    fn etcd(url: String) -> Etcd {
+        let access = Access {
+            endpoints: vec![url],
+            is_insecure: true,
+            authorities: None,
+            identity: None,
+            login: Some(("alpha".into(), "password".into())),
+            read_secret: |_| Ok("secret".into()),
+            limit: Duration::from_secs(60),
+        };
+        Etcd::new(access, "key")
+    }
+
+    #[test]
+    fn token_is_renewed_when_it_has_expired_or_users_were_changed() {
+        for status in ["401 Unauthorized", "400 Bad Request"] {
+            let answers = vec![
+                LOGGED_IN,
+                (status, r#"{"message": "etcdserver: revision of auth store is old"}"#),
+                LOGGED_IN,
+                ("200 OK", r#"{"header": {"revision": "7"}}"#),
+            ];
+            let mut etcd = etcd(answering(answers.leak()));
+            assert_eq!(etcd.read().unwrap(), None, "{status}");
+        }
+    }
+
+    #[test]
+    fn answer_of_another_server_is_not_taken_for_an_empty_store() {
+        for body in ["{}", "[]", r#"{"kvs": []}"#, r#"[["7"], []]"#] {
+            let mut etcd = etcd(answering(vec![LOGGED_IN, ("200 OK", body)].leak()));
+            assert!(matches!(etcd.read(), Err(StoreError::Answer { .. })), "{body}");
+        }
+    }
+}

@@ -45,6 +45,8 @@ pub enum StoreError {
     Plain { endpoint: String },
     #[error("{endpoint}: {source}")]
     Request { endpoint: String, source: ureq::Error },
+    #[error("{endpoint} does not answer in time")]
+    Silent { endpoint: String },
     #[error("{endpoint} answers {status}: {text}")]
     Status { endpoint: String, status: u16, text: String },
     #[error("{endpoint} answers with what is no {what}")]
@@ -58,7 +60,7 @@ impl StoreError {
     /// a learner, has no quorum, is full, or a proxy without one, says so in other ways.
     fn is_the_same_everywhere(&self) -> bool {
         match self {
-            StoreError::Request { .. } | StoreError::Answer { .. } => false,
+            StoreError::Request { .. } | StoreError::Silent { .. } | StoreError::Answer { .. } => false,
             StoreError::Status { status, .. } => (400..500).contains(status) && ![404, 429].contains(status),
             StoreError::File { .. }
             | StoreError::Content { .. }
