@@ -91,8 +91,8 @@ FAULTS = [
     (
         "place of the primary given twice",
         ARBITRATION + "target.rs",
-        "let may_be_ordered = record.standing == Standing::Unsynchronized && view.is_ordered;",
-        "let may_be_ordered = view.is_ordered;",
+        "let may_be_ordered = record.standing == Standing::Unsynchronized && view.is_ordered();",
+        "let may_be_ordered = view.is_ordered();",
         ARBITRATION + "register.rs",
         "let is_free = is_target || old.standing == Standing::Unsynchronized;",
         "let is_free = is_target || !old.standing.is_given();",

@@ -24,9 +24,16 @@ pub struct View {
     /// The primary has confirmed over the present stream that fast-start failover is enabled: it acknowledges nothing once the
     /// record says that it is replaced.
     pub is_enabled_there: bool,
-    /// An operator has ordered the failover. How long the primary has been silent does not matter then, unless it
-    /// acknowledges alone: then the arbiter must not have heard it for the threshold.
-    pub is_ordered: bool,
+    /// Number of the order that an operator has given to fail over; `None`: none holds. How long the primary has been silent does
+    /// not matter then, unless it acknowledges alone: then the arbiter must not have heard it for the threshold, nor since the
+    /// order.
+    pub order: Option<u64>,
+}
+
+impl View {
+    fn is_ordered(&self) -> bool {
+        self.order.is_some()
+    }
 }
 
 /// What the caller is to do.
@@ -70,6 +77,8 @@ pub struct TargetRules {
     next_at: Duration,
     /// When the arbiter may be asked for the primary's place again.
     retry_at: Duration,
+    /// The order that holds, and since when.
+    order: Option<(u64, Duration)>,
 }
 
 impl TargetRules {
@@ -84,6 +93,7 @@ impl TargetRules {
             asked: None,
             next_at: now,
             retry_at: now,
+            order: None,
         }
     }
 
@@ -98,6 +108,8 @@ impl TargetRules {
 
     /// Returns what to do at `now`, the time since any fixed moment.
     pub fn decide(&mut self, now: Duration, view: &View) -> Order {
+        let is_same = |(number, _): &(u64, Duration)| Some(*number) == view.order;
+        self.order = self.order.filter(is_same).or(view.order.map(|number| (number, now)));
         if let Some(has_all) = self.has_the_place(now, view) {
             return Order::TakeOver { has_all };
         }
@@ -140,7 +152,7 @@ impl TargetRules {
         let is_silent = now.saturating_sub(view.heard) >= self.settings.threshold;
         let is_still_right =
             view.is_able && (is_silent || view.is_enabled_there) && view.end >= record.acknowledged;
-        let may = self.has_got_the_place || view.is_ordered || is_still_right;
+        let may = self.has_got_the_place || view.is_ordered() || is_still_right;
         (*by == self.name && may).then_some(*has_all)
     }
 
@@ -161,16 +173,18 @@ impl TargetRules {
             return Err(NotNow::NoArbiter);
         }
         // An order counts where there is no target: another member that has everything is not passed over.
-        let may_be_ordered = record.standing == Standing::Unsynchronized && view.is_ordered;
+        let may_be_ordered = record.standing == Standing::Unsynchronized && view.is_ordered();
         if record.incarnation != view.incarnation || !(is_target || may_be_ordered) {
             return Err(NotNow::NotTarget);
         }
-        let may_be_heard = view.is_ordered && (is_target || silent(self.unchanged_since));
-        if !is_silent && !may_be_heard {
+        // A primary that acknowledges alone and has reported since the order is not gone, as the operator had found it to be.
+        let has_reported = self.order.is_some_and(|(_, since)| self.unchanged_since > since);
+        let may_be_heard = view.is_ordered() && (is_target || silent(self.unchanged_since));
+        if !is_silent && !may_be_heard || has_reported && !is_target {
             return Err(NotNow::PrimaryHeard);
         }
         let lacks_redo = view.end < record.acknowledged;
-        if lacks_redo && !view.is_ordered {
+        if lacks_redo && !view.is_ordered() {
             return Err(NotNow::LacksRedo);
         }
         let has_all = is_target && !lacks_redo;

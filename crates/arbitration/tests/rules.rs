@@ -311,7 +311,7 @@ fn beta_sees(heard: u64) -> target::View {
         end: Scn(100),
         is_able: true,
         is_enabled_there: false,
-        is_ordered: false,
+        order: None,
     }
 }
 
@@ -390,7 +390,7 @@ fn only_the_target_of_this_incarnation_that_has_everything_takes_over() {
 
 #[test]
 fn order_of_an_operator_counts_at_once_for_the_target_and_else_only_for_a_silent_primary_that_was_alone() {
-    let ordered = target::View { is_ordered: true, ..beta_sees(9) };
+    let ordered = target::View { order: Some(1), ..beta_sees(9) };
     assert!(beta(synchronized("beta"), 9).takes_over(s(9), &ordered).is_ok());
     let alone = beta(Standing::Unsynchronized, 9);
     assert_eq!(alone.takes_over(s(9), &ordered), Err(NotNow::PrimaryHeard));
@@ -405,6 +405,15 @@ fn order_of_an_operator_counts_at_once_for_the_target_and_else_only_for_a_silent
             Standing::FailedOver { has_all: true, .. }
         )
     };
+    // The primary is back: it reports after the order, which is not meant for that.
+    let mut order = beta(Standing::Unsynchronized, 5);
+    assert!(matches!(order.decide(s(5), &ordered), target::Order::Wait(_)));
+    assert!(matches!(order.decide(s(6), &ordered), target::Order::Ask(Ask::Read { .. })));
+    order.answered(s(6), is(Standing::Unsynchronized, "v2"));
+    assert_eq!(order.takes_over(s(60), &ordered), Err(NotNow::PrimaryHeard));
+    let another = target::View { order: Some(2), ..ordered.clone() };
+    order.decide(s(60), &another);
+    assert!(order.takes_over(s(60), &another).is_ok());
     assert!(has_all(beta(synchronized("beta"), 9), 100));
     assert!(!has_all(beta(synchronized("beta"), 9), 99), "it lacks what was acknowledged");
     assert!(!has_all(beta(Standing::Unsynchronized, 9), 100), "the primary acknowledged alone");

@@ -196,7 +196,7 @@ impl Member {
             end: Scn(self.disk.redo.len() as u64),
             is_able: standby.opens_at.is_none(),
             is_enabled_there: standby.source.is_some(),
-            is_ordered: now < standby.ordered_until,
+            order: (now < standby.ordered_until).then_some(standby.ordered_until),
         }
     }
 }

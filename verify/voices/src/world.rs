@@ -402,6 +402,8 @@ impl World {
         if self.members[index].asked_at.is_some_and(|asked| clock.saturating_sub(asked) >= ANSWER) {
             let number = self.members[index].requests;
             self.answered(index, number, Answer::Nothing);
+            // It connects again: what it asks then may overtake what is still on its way.
+            (self.last[index][ARBITER], self.last[ARBITER][index]) = (self.now, self.now);
         }
         match self.members[index].state {
             State::Down => Ok(()),
@@ -577,6 +579,7 @@ impl World {
                 let until = self.now + self.rng.between(100, 3_000);
                 let (_, newest) = self.history.newest();
                 let is_gone = !self.members[newest].is_up();
+                self.say(|| format!("an operator gives {} an order until {until}", MEMBERS[member]));
                 match &mut self.members[member].state {
                     State::Primary(primary) => primary.suspended_until = until,
                     // As an operator must: only when the primary is known to be gone.

@@ -138,7 +138,7 @@ impl Running {
                 "it has a gap, a database that is stopped, no right, or gets its redo through another instance".into()
             }
             (None, Some("BYSTANDER")) => "another member is the target, or has the place".into(),
-            (None, _) => "the primary has been heard within the threshold".into(),
+            (None, _) => "the primary has been heard within the threshold, or since the command".into(),
         };
         Err(InstanceError::refused(
             format!("the observer does not give this standby the primary's place: {why}"),
@@ -362,7 +362,7 @@ impl Look {
                 self.at_primary = None;
                 let kept = self.at_standby.take().filter(|at| at.is_for(&config));
                 let at = kept.unwrap_or_else(|| AtStandby::new(running, &config, clock()));
-                self.at_standby.insert(at).look(running, &config, orders.is_failover, &clock)
+                self.at_standby.insert(at).look(running, &config, orders.failover, &clock)
             }
             None => {
                 (self.at_primary, self.at_standby) = (None, None);

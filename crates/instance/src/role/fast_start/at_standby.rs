@@ -53,13 +53,13 @@ impl AtStandby {
         &mut self,
         running: &Running,
         config: &FastStartFailoverConfig,
-        is_ordered: bool,
+        order: Option<u64>,
         clock: &dyn Fn() -> Duration,
     ) -> Shown {
         self.rules.set_settings(config.settings());
         let mut place = None;
         for _ in 0..ORDERS_MAX {
-            let Some(view) = self.view(running, is_ordered, clock()) else { return Shown::default() };
+            let Some(view) = self.view(running, order, clock()) else { return Shown::default() };
             match self.rules.decide(clock(), &view) {
                 Order::Wait(_) => break,
                 Order::Ask(ask) => {
@@ -68,7 +68,7 @@ impl AtStandby {
                 }
                 Order::TakeOver { has_all } => {
                     place = Some(Place { has_all });
-                    if !is_ordered && clock() >= self.try_at {
+                    if order.is_none() && clock() >= self.try_at {
                         take_over(running, clock().saturating_sub(self.heard.1), has_all);
                         self.try_at = clock() + TRY_AGAIN;
                     }
@@ -76,12 +76,11 @@ impl AtStandby {
                 }
             }
         }
-        let document =
-            self.view(running, is_ordered, clock()).map(|view| self.document(config, &view, clock()));
+        let document = self.view(running, order, clock()).map(|view| self.document(config, &view, clock()));
         Shown { document, place, ..Shown::default() }
     }
 
-    fn view(&mut self, running: &Running, is_ordered: bool, now: Duration) -> Option<View> {
+    fn view(&mut self, running: &Running, order: Option<u64>, now: Duration) -> Option<View> {
         let environment = &running.environment;
         let (end, frames, is_sound) = match &*running.mode() {
             Mode::Standby(standby) => {
@@ -108,7 +107,7 @@ impl AtStandby {
             && running.gap().is_none()
             && !running.is_stopping()
             && running.check_right().is_ok();
-        Some(View { incarnation, heard: self.heard.1, end, is_able, is_enabled_there, is_ordered })
+        Some(View { incarnation, heard: self.heard.1, end, is_able, is_enabled_there, order })
     }
 
     fn document(&self, config: &FastStartFailoverConfig, view: &View, now: Duration) -> FastStartFailover {

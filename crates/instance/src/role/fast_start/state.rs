@@ -23,7 +23,9 @@ struct State {
     /// How many such commands there have been.
     suspensions: u64,
     /// An operator fails over to this standby.
-    is_ordered: bool,
+    order: Option<u64>,
+    /// How many such orders there have been.
+    orders: u64,
     shown: Shown,
 }
 
@@ -88,14 +90,17 @@ pub(super) struct Ordered<'a>(&'a FastStart);
 
 impl<'a> Ordered<'a> {
     pub fn begin(fast_start: &'a FastStart) -> Ordered<'a> {
-        fast_start.state().is_ordered = true;
+        let mut state = fast_start.state();
+        state.orders += 1;
+        state.order = Some(state.orders);
+        drop(state);
         Ordered(fast_start)
     }
 }
 
 impl Drop for Ordered<'_> {
     fn drop(&mut self) {
-        self.0.state().is_ordered = false;
+        self.0.state().order = None;
     }
 }
 
@@ -103,17 +108,14 @@ impl Drop for Ordered<'_> {
 pub(super) struct Orders {
     pub is_suspended: bool,
     pub suspensions: u64,
-    pub is_failover: bool,
+    /// Number of an operator's order to fail over to this standby.
+    pub failover: Option<u64>,
 }
 
 impl FastStart {
     pub(super) fn orders(&self) -> Orders {
         let state = self.state();
-        Orders {
-            is_suspended: state.suspended > 0,
-            suspensions: state.suspensions,
-            is_failover: state.is_ordered,
-        }
+        Orders { is_suspended: state.suspended > 0, suspensions: state.suspensions, failover: state.order }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
