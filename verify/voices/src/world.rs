@@ -53,10 +53,19 @@ enum Message {
 
 enum Event {
     Tick(usize),
-    Arrives { to: usize, from: usize, life: u64, message: Box<Message> },
+    Arrives {
+        to: usize,
+        from: usize,
+        life: u64,
+        message: Box<Message>,
+    },
     Fault,
     Starts(usize),
-    ArbiterStarts { forgets: bool },
+    /// An operator gives this member an order.
+    Order(usize),
+    ArbiterStarts {
+        forgets: bool,
+    },
 }
 
 /// What a run found.
@@ -221,6 +230,10 @@ impl World {
                     let (now, settings) = (self.now, self.settings);
                     self.members[index].start(now, settings, false);
                 }
+                Ok(())
+            }
+            Event::Order(member) => {
+                self.order(member);
                 Ok(())
             }
             Event::ArbiterStarts { forgets } => {
@@ -469,6 +482,7 @@ impl World {
                     self.members[index].crash();
                     let after = self.rng.between(500, 4_000);
                     self.schedule(after, Event::Starts(index));
+                    self.operator_may_fail_over(index);
                     return Ok(());
                 }
             }
@@ -575,18 +589,21 @@ impl World {
                 let after = self.rng.between(50, 4_000);
                 self.schedule(after, Event::ArbiterStarts { forgets });
             }
-            _ => {
-                let until = self.now + self.rng.between(100, 3_000);
-                let (_, newest) = self.history.newest();
-                let is_gone = !self.members[newest].is_up();
-                self.say(|| format!("an operator gives {} an order until {until}", MEMBERS[member]));
-                match &mut self.members[member].state {
-                    State::Primary(primary) => primary.suspended_until = until,
-                    // As an operator must: only when the primary is known to be gone.
-                    State::Standby(standby) if is_gone => standby.ordered_until = until,
-                    _ => {}
-                }
-            }
+            _ => self.order(member),
+        }
+    }
+
+    /// An operator gives a primary the order that no member may take over, a standby that it fails over.
+    fn order(&mut self, member: usize) {
+        let until = self.now + self.rng.between(100, 3_000);
+        let (_, newest) = self.history.newest();
+        let is_gone = !self.members[newest].is_up();
+        self.say(|| format!("an operator gives {} an order until {until}", MEMBERS[member]));
+        match &mut self.members[member].state {
+            State::Primary(primary) => primary.suspended_until = until,
+            // As an operator must: only when the primary is known to be gone.
+            State::Standby(standby) if is_gone => standby.ordered_until = until,
+            _ => {}
         }
     }
 
@@ -603,6 +620,17 @@ impl World {
             self.members[member].crash();
             let after = self.rng.between(100, 8_000);
             self.schedule(after, Event::Starts(member));
+            self.operator_may_fail_over(member);
+        }
+    }
+
+    /// Operators fail over when the primary is gone, to any standby.
+    fn operator_may_fail_over(&mut self, gone: usize) {
+        let (_, newest) = self.history.newest();
+        if gone == newest && self.now < FAULTS_UNTIL && self.rng.chance(50) {
+            let to = (gone + self.rng.between(1, MEMBERS.len() as u64 - 1) as usize) % MEMBERS.len();
+            let after = self.rng.between(50, 2_500);
+            self.schedule(after, Event::Order(to));
         }
     }
 
