@@ -69,6 +69,9 @@ FAULTS = [
         ARBITRATION + "primary.rs",
         "candidate.in_step && candidate.hardened >= self.acknowledged;",
         "candidate.in_step && candidate.hardened >= Scn(0);",
+        ARBITRATION + "target.rs",
+        "let lacks_redo = view.end < record.acknowledged;",
+        "let lacks_redo = view.end < Scn(0);",
     ),
     (
         "started primary trusts its own place",
