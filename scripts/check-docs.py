@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What the documents name must exist: relative links, `paths/in/the/repository`, and tests by their names. Every
-invariant of docs/ARCHITECTURE.md names what checks it: a file of rules, a test, or a function with an assertion."""
+invariant of docs/ARCHITECTURE.md names what checks it: a file of rules, a test, or a function with an assertion. Every
+decision is in the list of decisions."""
 
 import re
 import sys
@@ -62,10 +63,19 @@ def invariants(document):
         yield from (f"{' '.join(invariant.split())[:60]}...: {why}" for why in unchecked(invariant))
 
 
+def unlisted(decisions):
+    listed = set(LINK.findall((decisions / "README.md").read_text()))
+    for decision in sorted(decisions.glob("0*.md")):
+        if decision.name not in listed:
+            yield f"{decision.name} is not in the list of decisions"
+
+
 documents = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 found = [(document.relative_to(ROOT), f"{end} does not exist") for document in documents for end in dead_ends(document)]
 architecture = ROOT / "docs/ARCHITECTURE.md"
 found += [(architecture.relative_to(ROOT), why) for why in invariants(architecture)]
+decisions = ROOT / "docs/decisions"
+found += [((decisions / "README.md").relative_to(ROOT), why) for why in unlisted(decisions)]
 for document, why in found:
     print(f"{document}: {why}")
 print(f"{len(documents)} documents, {len(found)} dead ends")
