@@ -11,7 +11,7 @@ use crate::durations::{Cell, SessionWait};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SFSHM001");
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Sessions (connections to protected databases) of one instance at a time.
 pub const SESSIONS_MAX: usize = 1024;
 /// Databases of one instance: `standfast_types::DATABASES_MAX`, as `environment` checks when it is compiled. This crate
@@ -27,6 +27,8 @@ pub const RELEASE_STALL_MS: u64 = 50;
 /// Generations of a WAL whose salts stay published. When a session wakes up, it asks for those of the generation in
 /// which it has committed; this many later ones may have begun while it was stopped.
 pub const GENERATIONS_KEPT: usize = 32;
+/// Words for the name of the primary: names of other instances have at most 80 bytes.
+pub const PRIMARY_WORDS: usize = 10;
 
 /// What a session may do with a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +120,12 @@ pub struct Settings {
     pub commit_wait_ms: AtomicU32,
     /// 1 while the instance runs; set to 0 by a clean shutdown.
     pub running: AtomicU32,
+    /// Changes with every answer to the question how current the data are; sessions that have asked sleep on it.
+    pub answers: AtomicU32,
+    /// The time namespace in which `current_as_of_ns` is measured; 0: the system has none, or does not say.
+    pub time_namespace: AtomicU64,
+    /// Name of the primary that this standby follows, UTF-8 with zeros after it. For messages.
+    pub primary: [AtomicU64; PRIMARY_WORDS],
 }
 
 /// Bit of [`PublishedDatabase::gate`]: new transactions wait at their start, so that the WAL can be reset.
@@ -131,6 +139,9 @@ pub struct PublishedDatabase {
     pub durable: AtomicU64,
     /// SCN of the last commit, for `standfast_scn()`.
     pub scn: AtomicU64,
+    /// At a standby: a moment at which the primary had acknowledged no commit that is not applied here, by CLOCK_BOOTTIME;
+    /// 0: not known.
+    pub current_as_of_ns: AtomicU64,
     pub state: AtomicU32,
     /// Number of WAL generations seen: the newest of `generations`, which is written before.
     pub epoch: AtomicU32,
@@ -162,6 +173,7 @@ pub struct Requests {
     /// Slots from this one on were never taken, so they need not be read.
     pub slots_used: AtomicU32,
     pub daemon: DaemonLine,
+    pub questions: QuestionLine,
     pub dirty: DirtyLines,
     pub counters: Counters,
     pub databases: [RequestedDatabase; DATABASES],
@@ -192,6 +204,13 @@ pub struct DaemonLine {
     pub rung: AtomicU32,
     /// History of the instance's polls for a notification before it sleeps; see the module `spin`.
     pub look: AtomicU32,
+}
+
+/// What sessions ask the instance for.
+#[repr(C, align(64))]
+pub struct QuestionLine {
+    /// Number of questions how current the data are; the instance of a standby sleeps on it.
+    pub asked: AtomicU32,
 }
 
 #[repr(C, align(64))]

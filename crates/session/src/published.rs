@@ -121,7 +121,8 @@ impl PublishedDatabase {
         let short = [&self.state, &self.epoch, &self.rewriting, &self.other_writers, &self.gate];
         let epochs = self.generations.iter().map(|generation| &generation.epoch);
         let salts = self.generations.iter().map(|generation| &generation.salts);
-        (short.into_iter().chain(epochs), [&self.durable, &self.scn].into_iter().chain(salts))
+        let long = [&self.durable, &self.scn, &self.current_as_of_ns];
+        (short.into_iter().chain(epochs), long.into_iter().chain(salts))
     }
 }
 
@@ -142,10 +143,13 @@ impl Published {
             &settings.commit_wait_ms,
             &settings.running,
         ];
-        let long = [&self.head.magic, &self.head.instance[0], &self.head.instance[1]];
+        let long =
+            [&self.head.magic, &self.head.instance[0], &self.head.instance[1], &settings.time_namespace];
         (
             short.into_iter().chain(self.databases.iter().flat_map(|of| of.words().0)),
-            long.into_iter().chain(self.databases.iter().flat_map(|of| of.words().1)),
+            long.into_iter()
+                .chain(&settings.primary)
+                .chain(self.databases.iter().flat_map(|of| of.words().1)),
         )
     }
 
