@@ -59,6 +59,10 @@ pub enum FrameKind {
     /// From the sender of a live stream: the configuration that all instances share, replacing what it sent before;
     /// payload JSON.
     Configuration = 15,
+    /// From the standby: a request for a position that no commit acknowledged by now is beyond. a: number of the request.
+    PositionRequest = 16,
+    /// The answer to the request with that number. a: number of the request; b: the position.
+    Position = 17,
     /// From the standby, on a connection for archived logs: a request for a unit. a: log sequence; b: first byte in the
     /// file; c: bytes; d: incarnation id, little-endian.
     Fetch = 20,
@@ -87,6 +91,8 @@ impl FrameKind {
             CertificateAnswer,
             Members,
             Configuration,
+            PositionRequest,
+            Position,
             Fetch,
             Unit,
             UnitEnd,

@@ -55,6 +55,9 @@ pub struct SenderHello {
     /// Whether this end answers requests for certificates over this stream.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub renews: bool,
+    /// Whether this end answers requests for positions over this stream.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reports_position: bool,
 }
 
 impl SenderHello {

@@ -35,6 +35,7 @@ pub mod link;
 pub mod machine;
 mod packing;
 mod page_sums;
+mod positions;
 pub mod protection;
 mod receiver;
 mod redo;
@@ -74,6 +75,7 @@ pub use hello::{Hop, IssuerAt, LogGeometry, NewStandby, PositionSum, SenderHello
 pub use identity::{Incarnation, Meeting, PeerIdentity, Promotion, Role, history_at, incarnation_of, meet};
 pub use link::{Identities, Security};
 pub use packing::{Compression, UnpackError, Unpacker};
+pub use positions::{PositionAnswers, PositionCall, PositionRequests};
 pub use receiver::{Limits, Receiver, ReceiverConfig, ReceiverCounts};
 pub use redo::{LogSwitch, RedoSlice};
 pub use release::{ReleaseView, releasable, releasable_with, withheld_by};

@@ -7,6 +7,7 @@ use crate::event::SenderEvent;
 use crate::gap::ArchivedLogInfo;
 use crate::hello::{Hop, IssuerAt, LogGeometry};
 use crate::identity::{Incarnation, PeerIdentity};
+use crate::positions::PositionCall;
 use crate::redo::{LogSwitch, RedoSlice};
 use crate::rights::MemberRights;
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,10 @@ pub trait RedoSource: Send + Sync {
 
     /// End of the redo that survives a power loss of this machine.
     fn durable(&self) -> Scn;
+
+    /// Calls `answer` with a position of this redo that includes all commits that the primary had acknowledged when this was
+    /// called; immediately, or when that is known. Never when it cannot be known.
+    fn position_of_primary(&self, _answer: PositionCall) {}
 
     /// End of the redo that a sender may send without having been offered it, because its place in the logs is decided.
     fn sendable(&self) -> Scn {

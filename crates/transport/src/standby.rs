@@ -7,6 +7,7 @@ use crate::event::ReceiverEvent;
 use crate::gap::{ArchivedLogInfo, Gap, GivenUp};
 use crate::hello::{NewStandby, SenderHello, TakeOver, TakeOverAnswer};
 use crate::identity::{Incarnation, PeerIdentity};
+use crate::positions::PositionRequests;
 use crate::redo::LogSwitch;
 use crate::rights::{MemberRights, Right};
 use crate::source::RedoSource;
@@ -149,6 +150,13 @@ pub trait StandbyLog: Send {
     /// the stream has brought up to `delivered` is written. Redo held beyond `delivered` may differ from the source's.
     /// Until `waits_until` no commit is acknowledged without this standby; `None`: commits do not wait for it.
     fn heard(&self, _delivered: Scn, _source_end: Scn, _waits_until: Option<Instant>) {}
+
+    /// A stream has begun over which requests for positions can be sent; `None`: it has ended.
+    fn may_request_positions(&self, _requests: Option<PositionRequests>) {}
+
+    /// The source has answered such a request: no commit that the primary had acknowledged when it was sent is beyond
+    /// `position`.
+    fn position_came(&self, _request: u64, _position: Scn) {}
 
     /// This end refuses to continue: the source need not wait for it.
     fn refuses(&self) {}

@@ -148,6 +148,11 @@ impl<O: Outlet> Wire<O> {
         self.outbox.is_empty() && self.outlet.is_flushed()
     }
 
+    /// Number of parts that wait for the socket.
+    pub(crate) fn waiting(&self) -> usize {
+        self.outbox.len()
+    }
+
     /// Sends one `Redo` frame with `redo`, which begins at `sent`; the outbox must be empty. Returns the bytes of
     /// payload, and whether the socket took the whole frame; the outbox holds the rest and shares the memory of the
     /// chunks.

@@ -251,6 +251,7 @@ fn archiver_of_no_gap_or_another_primary_is_refused() {
             members: Vec::new(),
             issuer: None,
             renews: false,
+            reports_position: false,
             compression: Compression::None,
             archives_to: Some(to),
         };

@@ -168,6 +168,7 @@ fn greeting(mode: TransportMode) -> SenderHello {
         members: Vec::new(),
         issuer: None,
         renews: false,
+        reports_position: false,
     }
 }
 

@@ -13,6 +13,7 @@ use crate::framing::{FrameReader, FramingError};
 use crate::hello::{self, SenderHello};
 use crate::link::LinkEnd;
 use crate::lock;
+use crate::positions::PositionRequests;
 use crate::standby::{StandbyLog, StreamStart};
 use standfast_format::FrameKind;
 use standfast_instruments::{Event, waiting};
@@ -37,11 +38,25 @@ pub(super) fn receive(
     reader.allow_redo();
     let acks = Outgoing::new(acks, log.cascade_limit());
     let channel = open_channel(shared, stream, hello, &acks);
+    log.may_request_positions(hello.reports_position.then(|| PositionRequests::new(acks.beside())));
     let gap = gap.map(|fetch| Box::new(Filling { shared, fetch: fetch.clone() }) as Box<dyn GapBefore>);
     let (service, counts, clock) = (shared.service.clone(), shared.counts.clone(), shared.clock.clone());
     let from = stream.peer_addr().map(|at| at.to_string());
     let site = StreamSite { service, counts, clock, acks, channel, from, gap };
-    let mut machine = ReceiverStream::new(site, hello, start);
+    let machine = ReceiverStream::new(site, hello, start);
+    let ended = run(shared, stream, reader, log, machine, net_timeout);
+    log.may_request_positions(None);
+    ended
+}
+
+fn run(
+    shared: &Shared,
+    stream: &LinkEnd,
+    reader: &mut FrameReader<LinkEnd>,
+    log: &mut dyn StandbyLog,
+    mut machine: ReceiverStream<'_>,
+    net_timeout: Duration,
+) -> TransportError {
     let mut timeout = net_timeout;
     loop {
         if let Err(error) = machine.take(reader, log) {

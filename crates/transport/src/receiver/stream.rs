@@ -24,7 +24,7 @@ use crate::redo::LogSwitch;
 use crate::rights::{MemberRights, Right};
 use crate::standby::{ReceiverService, StandbyLog, StreamStart};
 use crate::wait::{Made, packing_and_wait};
-use crate::{stopped, verified};
+use crate::{positions, stopped, verified};
 use standfast_format::{Frame, FrameKind};
 use standfast_instruments::{Event, waiting};
 use standfast_types::{APPLY_BEHIND_BYTES, BATCH_BYTES_MAX, Scn};
@@ -187,6 +187,10 @@ impl<'a> ReceiverStream<'a> {
                     if redo.is_enough() { self.harden(log, &redo.take()) } else { Ok(()) }
                 }
                 Item::Confirm | Item::Aside => Ok(()),
+                Item::Position(request, position) => {
+                    log.position_came(request, position);
+                    Ok(())
+                }
                 Item::Switch(next) => {
                     self.harden(log, &redo.take())?;
                     self.switch(log, &next)
@@ -239,6 +243,13 @@ impl<'a> ReceiverStream<'a> {
                     self.echo_us = 0;
                 }
                 return self.certificate(frame).map(|()| Item::Aside);
+            }
+            FrameKind::Position => {
+                if !redo_came {
+                    self.echo_us = 0;
+                }
+                let (request, position) = positions::decode(frame);
+                return Ok(Item::Position(request, position));
             }
             FrameKind::Members => return self.members(frame).map(|()| Item::Aside),
             FrameKind::Configuration => return self.configuration(frame).map(|()| Item::Aside),
@@ -493,6 +504,8 @@ enum Item {
     Confirm,
     /// Not part of the redo.
     Aside,
+    /// Request and position of an answer.
+    Position(u64, Scn),
     Switch(LogSwitch),
 }
 

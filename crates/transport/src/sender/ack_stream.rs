@@ -8,6 +8,7 @@ use crate::destination_config::TransportMode;
 use crate::error::TransportError;
 use crate::framing::FrameReader;
 use crate::hello;
+use crate::positions::PositionAnswers;
 use crate::remote_times::RemoteTimes;
 use crate::stopped::StoppedDatabases;
 use crate::verified::VerifiedDatabases;
@@ -21,13 +22,19 @@ use std::time::Duration;
 pub struct AckStream {
     /// `None` over plain TCP.
     channel: Option<OpenChannel>,
+    positions: Option<PositionAnswers>,
     remote: RemoteTimes,
 }
 
 impl AckStream {
     /// For a connection whose greeting was answered in `greeted_in`, network round trip included.
     pub fn new(channel: Option<OpenChannel>, greeted_in: Duration) -> AckStream {
-        AckStream { channel, remote: RemoteTimes::new(greeted_in) }
+        AckStream { channel, positions: None, remote: RemoteTimes::new(greeted_in) }
+    }
+
+    /// Answers requests for positions from now on.
+    pub fn answering(self, positions: PositionAnswers) -> AckStream {
+        AckStream { positions: Some(positions), ..self }
     }
 
     /// Takes all complete frames that have arrived. Acknowledgements are cumulative: only the newest one is used.
@@ -54,6 +61,11 @@ impl AckStream {
                 FrameKind::CertificateRequest | FrameKind::CertificateAnswer => {
                     ended = certificate(self.channel.as_ref(), &frame)
                         .map_err(|error| Ended::Lost(error.to_string()));
+                }
+                FrameKind::PositionRequest => {
+                    if let Some(positions) = &self.positions {
+                        positions.take(frame.header.a, |call| core.source.position_of_primary(call));
+                    }
                 }
                 FrameKind::Refuse => ended = Err(refusal(&frame)),
                 other => {

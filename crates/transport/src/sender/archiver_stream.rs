@@ -70,6 +70,7 @@ pub fn archiver_hello(core: &SenderCore, open: &OpenGap) -> SenderHello {
         members: Vec::new(),
         issuer: None,
         renews: false,
+        reports_position: false,
         via: core.source.via(),
         delay_ms: None,
         logs: None,

@@ -11,6 +11,7 @@ use crate::framing::{FrameReader, FrameWriter};
 use crate::hello;
 use crate::link::{self, LinkEnd};
 use crate::lock;
+use crate::positions::PositionAnswers;
 use standfast_format::FrameKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -71,12 +72,22 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<(Agreed, AckSide), F
         }
     })?;
     writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, agreed.start()).map_err(&greet)?;
-    let acks = agreed.acks(open_channel(shared, stream, peer.renews));
+    let acks = agreed.acks(open_channel(shared, stream, peer.renews)).answering(answers(shared, stream));
     let listed = agreed.listed.clone();
     Ok((
         agreed,
         AckSide { reader, acks, listed, takes_lists: peer.lists, takes_configuration: peer.configures },
     ))
+}
+
+/// Answers to requests for positions, beside the redo. One for which there is no room is dropped: a standby that does not
+/// read what it is sent must not fill the memory.
+fn answers(shared: &Shared, stream: &LinkEnd) -> PositionAnswers {
+    let (sender, stream) = (shared.me.clone(), stream.clone());
+    PositionAnswers::new(move |frame| {
+        let sender = sender.upgrade().ok_or(std::io::ErrorKind::NotConnected)?;
+        if sender.has_room_beside(&stream) { sender.send_beside(&stream, frame) } else { Ok(()) }
+    })
 }
 
 /// Opens the channel over which both ends request and grant certificates beside the acknowledgements. TLS only.

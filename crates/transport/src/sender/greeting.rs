@@ -46,6 +46,7 @@ impl Greeting {
             members: if encrypted { source.members() } else { Vec::new() },
             issuer: if encrypted { source.issuer() } else { None },
             renews: encrypted,
+            reports_position: true,
             archives_to: None,
         };
         Greeting { hello, epoch, asked: core.clock.now() }

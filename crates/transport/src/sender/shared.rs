@@ -12,6 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::Instant;
 
+/// Frames that may wait for the socket before an answer beside the redo is dropped.
+const FRAMES_BESIDE: usize = 64;
+
 pub(super) struct Shared {
     pub(super) me: Weak<Shared>,
     core: SenderCore,
@@ -53,6 +56,13 @@ impl Shared {
         // The feeder flushes the bytes that the socket did not take.
         self.wake_feeder();
         Ok(())
+    }
+
+    /// Whether the socket of `stream` takes what is sent, or few frames wait for it.
+    pub fn has_room_beside(&self, stream: &LinkEnd) -> bool {
+        lock(&self.wire)
+            .as_ref()
+            .is_some_and(|wire| wire.outlet().is(stream) && wire.waiting() < FRAMES_BESIDE)
     }
 
     pub fn stopping(&self) -> bool {

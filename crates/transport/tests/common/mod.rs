@@ -388,6 +388,7 @@ impl ByHand {
             members: Vec::new(),
             issuer: None,
             renews: false,
+            reports_position: false,
             compression: self.compression,
             archives_to: None,
         };
