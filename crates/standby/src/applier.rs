@@ -157,6 +157,7 @@ impl Applier {
 
     fn start_over(&mut self) {
         self.shared.note_applied(&self.apply);
+        self.shared.publish_freshness(&self.environment);
         self.feed = Feed::from(self.apply.applied());
     }
 
@@ -369,6 +370,7 @@ impl Applier {
                 // Last: a reader that sees the new position also sees which databases have stopped and are not covered
                 // by it.
                 self.shared.note_applied(&self.apply);
+                self.shared.publish_freshness(&self.environment);
                 Ok(true)
             }
             None => Ok(false),

@@ -33,8 +33,8 @@ use standfast_transport as transport;
 use standfast_transport::selection::Use;
 use standfast_transport::{
     ArchivedFile, ArchivedLogInfo, Archivers, CascadeLimit, DatabaseInfo, Hop, IssuerAt, LogGeometry,
-    MemberRights, PeerIdentity, RedoSlice, RedoSource, Refusal, RefuseCode, Sender, SenderEvent,
-    SenderObserver, SnapshotInfo, SourceError,
+    MemberRights, PeerIdentity, PositionCall, RedoSlice, RedoSource, Refusal, RefuseCode, Sender,
+    SenderEvent, SenderObserver, SnapshotInfo, SourceError,
 };
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -77,6 +77,10 @@ impl RedoSource for ForwardingSource {
 
     fn captured(&self) -> Scn {
         self.shared.hardened()
+    }
+
+    fn position_of_primary(&self, answer: PositionCall) {
+        self.shared.ask_how_current(Some(answer));
     }
 
     /// What destinations may regard as confirmed.

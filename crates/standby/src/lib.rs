@@ -7,6 +7,7 @@ pub mod apply_delay;
 pub mod apply_thread;
 pub mod archive_store;
 pub mod forwarding;
+mod freshness;
 pub mod known_complete;
 pub mod lost_redo;
 pub mod received_gap;

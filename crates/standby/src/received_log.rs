@@ -16,8 +16,8 @@ use standfast_instruments::Waiting;
 use standfast_log::{LogBuffer, LogError, LogIdentity, LogWriter, RedoLog};
 use standfast_transport as transport;
 use standfast_transport::{
-    CascadeLimit, Gap, GivenUp, OpenedGap, Refusal, RefuseCode, SenderHello, StageError, StandbyLog,
-    StoppedDatabase, StreamStart, VerifiedDatabase, stage_error,
+    CascadeLimit, Gap, GivenUp, OpenedGap, PositionRequests, Refusal, RefuseCode, SenderHello, StageError,
+    StandbyLog, StoppedDatabase, StreamStart, VerifiedDatabase, stage_error,
 };
 use standfast_types::{Hint, Scn};
 use std::sync::atomic::Ordering::SeqCst;
@@ -72,7 +72,9 @@ impl ReceivedLog {
         let verified = Verified::new(&environment.control().differing);
         let shared = Arc::new(StandbyShared::new(log, recovered.end, confirmed, verified));
         shared.lacks_redo.store(lacks_redo, SeqCst);
-        shared.note_upstream(environment.control().upstream.as_ref());
+        let upstream = environment.control().upstream;
+        shared.note_upstream(upstream.as_ref());
+        environment.tell_standby_primary(upstream.as_ref());
         let mut received = ReceivedLog {
             environment: environment.clone(),
             shared,
@@ -309,6 +311,15 @@ impl StandbyLog for ReceivedLog {
         self.look_for_lost_redo(Some(source_end));
     }
 
+    fn may_request_positions(&self, requests: Option<PositionRequests>) {
+        self.shared.may_request_positions(requests);
+    }
+
+    fn position_came(&self, request: u64, position: Scn) {
+        self.shared.position_came(request, position);
+        self.shared.publish_freshness(&self.environment);
+    }
+
     fn refuses(&self) {
         self.shared.completeness().refused();
     }
@@ -326,6 +337,7 @@ impl StandbyLog for ReceivedLog {
             && control.incarnations.iter().zip(&incarnations).all(|(a, b)| same(a, b));
         let upstream = self.upstream.take().or_else(|| control.upstream.clone());
         self.shared.note_upstream(upstream.as_ref());
+        self.environment.tell_standby_primary(upstream.as_ref());
         if equal && upstream == control.upstream && !follows {
             return Ok(());
         }
@@ -483,6 +495,12 @@ impl StandbyLog for LentLog {
     }
     fn heard(&self, delivered: Scn, source_end: Scn, waits_until: Option<Instant>) {
         self.log().heard(delivered, source_end, waits_until);
+    }
+    fn may_request_positions(&self, requests: Option<PositionRequests>) {
+        self.log().may_request_positions(requests)
+    }
+    fn position_came(&self, request: u64, position: Scn) {
+        self.log().position_came(request, position)
     }
     fn refuses(&self) {
         self.log().refuses();

@@ -8,15 +8,21 @@ use crate::standby_shared::StandbyShared;
 use standfast_apply::Limits;
 use standfast_environment::config::error::InstanceError;
 use standfast_environment::context::environment::Environment;
+use standfast_session::Segment;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 pub struct Standby {
     shared: Arc<StandbyShared>,
     apply: Option<JoinHandle<Result<Applier, InstanceError>>>,
     archiver: Option<JoinHandle<()>>,
     archive: std::sync::mpsc::Sender<bool>,
+    questions: Option<(Segment, JoinHandle<()>)>,
 }
+
+/// Longest sleep of the thread that passes questions of sessions on; a stop wakes it.
+const QUESTIONS_LOOK: Duration = Duration::from_secs(10);
 
 impl Standby {
     /// Opens the standby log and the databases and starts apply. Returns the log for the receiver.
@@ -50,12 +56,17 @@ impl Standby {
             "begin the thread that applies redo in",
             &environment.paths.directory,
         ))?;
+        let questions = match environment.standby_segment() {
+            Some(segment) => Some((segment, pass_questions_on(environment, &shared, segment)?)),
+            None => None,
+        };
         let order = archive.clone();
         let _ = archive.send(true);
         received.when_full(Arc::new(move || {
             let _ = order.send(true);
         }));
-        Ok((Standby { shared, apply: Some(apply), archiver: Some(archiver), archive }, received))
+        let (apply, archiver) = (Some(apply), Some(archiver));
+        Ok((Standby { shared, apply, archiver, archive, questions }, received))
     }
 
     pub fn shared(&self) -> &Arc<StandbyShared> {
@@ -69,6 +80,10 @@ impl Standby {
     pub fn stop(mut self) -> Result<Applier, InstanceError> {
         self.shared.stop();
         let _ = self.archive.send(false);
+        if let Some((segment, thread)) = self.questions.take() {
+            segment.stop_questions();
+            let _ = thread.join();
+        }
         if let Some(archiver) = self.archiver.take() {
             let _ = archiver.join();
         }
@@ -77,4 +92,29 @@ impl Standby {
             _ => Err(InstanceError::Failed("the apply thread has ended abnormally".into())),
         }
     }
+}
+
+/// Starts the thread that asks the source how current the data are, whenever a session wants to know.
+fn pass_questions_on(
+    environment: &Arc<Environment>,
+    shared: &Arc<StandbyShared>,
+    segment: Segment,
+) -> Result<JoinHandle<()>, InstanceError> {
+    let (environment_of_thread, shared) = (environment.clone(), shared.clone());
+    let run = move || {
+        environment_of_thread.instruments.enter_thread("ask0");
+        // What was asked before has waited for longer than sessions wait.
+        let mut seen = segment.questions();
+        while !shared.is_stopping() {
+            let asked = segment.await_question(seen, QUESTIONS_LOOK);
+            if std::mem::replace(&mut seen, asked) != asked {
+                shared.ask_how_current(None);
+            }
+        }
+    };
+    let spawned = Builder::new().name("ask0".into()).spawn(run);
+    spawned.map_err(InstanceError::io(
+        "begin the thread that finds out how current the data are in",
+        &environment.paths.directory,
+    ))
 }

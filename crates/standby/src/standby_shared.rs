@@ -1,5 +1,6 @@
 //! Positions and wake-ups between the receiver, apply, the archiver and the senders of a standby.
 
+use crate::freshness::Freshness;
 use crate::known_complete::Completeness;
 use crate::source_report::SourceReport;
 use crate::stopped::Stopped;
@@ -8,8 +9,9 @@ use standfast_apply::Apply;
 use standfast_environment::context::environment::Environment;
 use standfast_environment::state::control::Upstream;
 use standfast_log::{LogBuffer, RedoLog};
+use standfast_session::boot_ns;
 use standfast_sqlite_wal::pace::Pace;
-use standfast_transport::{CascadeLimit, StoppedDatabase, StoppedDatabases};
+use standfast_transport::{CascadeLimit, PositionCall, PositionRequests, StoppedDatabase, StoppedDatabases};
 use standfast_types::{DatabaseId, Scn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
@@ -40,6 +42,7 @@ pub struct StandbyShared {
     /// What the source reported about itself.
     pub(crate) report: Mutex<SourceReport>,
     completeness: Mutex<Completeness>,
+    questions: Mutex<Questions>,
     epoch: AtomicU64,
     downstream: Mutex<Option<Weak<dyn Downstream>>>,
     /// Redo that was damaged in the log has not arrived again yet, see [`crate::lost_redo`].
@@ -62,6 +65,17 @@ pub(crate) trait Downstream: CascadeLimit {
 
     /// Position from which archived logs are needed.
     fn needed_from(&self) -> Scn;
+}
+
+/// How current the data are, and the way to find that out.
+#[derive(Default)]
+struct Questions {
+    freshness: Freshness,
+    /// The open stream, if requests can be sent over it.
+    requests: Option<Arc<PositionRequests>>,
+    /// Calls of standbys that this one forwards to, for the open request and for the next.
+    open: Vec<PositionCall>,
+    next: Vec<PositionCall>,
 }
 
 /// Content of a copy of a database that begins now.
@@ -96,6 +110,7 @@ impl StandbyShared {
             last_heard_us: AtomicU64::new(0),
             report: Mutex::default(),
             completeness: Mutex::default(),
+            questions: Mutex::default(),
             epoch: AtomicU64::new(0),
             downstream: Mutex::default(),
             sizing_warning: Mutex::default(),
@@ -283,6 +298,73 @@ impl StandbyShared {
             UNSET => environment.config.standby.apply_delay_s.saturating_mul(1_000_000),
             reported => reported.saturating_mul(1_000),
         }
+    }
+
+    fn questions(&self) -> MutexGuard<'_, Questions> {
+        self.questions.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// A stream has begun over which positions can be requested; `None`: it has ended.
+    pub(crate) fn may_request_positions(&self, requests: Option<PositionRequests>) {
+        let mut at = self.questions();
+        // Calls that wait get no answer: the standbys ask again.
+        (at.open, at.next) = (Vec::new(), Vec::new());
+        match requests {
+            Some(requests) => {
+                at.freshness.begin();
+                at.requests = Some(Arc::new(requests));
+            }
+            None => {
+                at.freshness.end();
+                at.requests = None;
+            }
+        }
+    }
+
+    /// Asks the source how current the data here are. `call` receives the answer, for a standby that this one forwards to.
+    pub(crate) fn ask_how_current(&self, call: Option<PositionCall>) {
+        let (request, requests) = {
+            let mut at = self.questions();
+            // A call may only get an answer to a request that is sent after it came.
+            at.next.extend(call);
+            let Some(request) = at.freshness.want(boot_ns()) else { return };
+            let calls = std::mem::take(&mut at.next);
+            at.open.extend(calls);
+            (request, at.requests.clone())
+        };
+        // Outside the lock, which the thread of the stream needs.
+        if let Some(requests) = requests {
+            let _ = requests.send(request);
+        }
+    }
+
+    /// The source has answered a request for its position.
+    pub(crate) fn position_came(&self, request: u64, position: Scn) {
+        let (calls, next, requests) = {
+            let mut at = self.questions();
+            let Some(next) = at.freshness.answered(request, position, boot_ns()) else { return };
+            let calls = std::mem::take(&mut at.open);
+            if next.is_some() {
+                at.open = std::mem::take(&mut at.next);
+            }
+            (calls, next, at.requests.clone())
+        };
+        calls.into_iter().for_each(|call| call(position));
+        if let (Some(next), Some(requests)) = (next, requests) {
+            let _ = requests.send(next);
+        }
+    }
+
+    /// Publishes how current the databases are, if that has changed: those to which redo is applied.
+    pub(crate) fn publish_freshness(&self, environment: &Environment) {
+        // In this order: a database that lacks redo before `applied` is in the list of stopped ones.
+        let applied = self.applied();
+        let Some((_, stopped)) = self.stopped.since(0) else { return };
+        let replaced = self.copyable().replaced;
+        let Some(as_of_ns) = self.questions().freshness.reach(applied) else { return };
+        environment.tell_standby_current(as_of_ns, |record| {
+            !replaced.contains(&record.id) && stopped.iter().all(|at| at.database != record.name)
+        });
     }
 
     /// Whether all acknowledged redo is here.

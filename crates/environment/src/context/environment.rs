@@ -9,7 +9,7 @@ use crate::context::session_counts::CountedSessions;
 use crate::context::shared_memory::{self, MemoryReported};
 use crate::security::Keeper;
 use crate::state::alert::AlertLog;
-use crate::state::control::{Control, DatabaseRecord};
+use crate::state::control::{Control, DatabaseRecord, Upstream};
 use crate::state::group::Access;
 use crate::state::paths::Paths;
 use standfast_format::LogKind;
@@ -142,6 +142,27 @@ impl Environment {
         let segment = self.standby_segment.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(segment) = &*segment {
             segment.set_state(database.0, state);
+        }
+    }
+
+    /// The segment for the sessions of a standby.
+    pub fn standby_segment(&self) -> Option<Segment> {
+        *self.standby_segment.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Shows sessions that the databases of a standby for which `is_current` returns true hold all that the primary had
+    /// acknowledged at `as_of_ns`, by [`standfast_session::boot_ns`].
+    pub fn tell_standby_current(&self, as_of_ns: u64, is_current: impl Fn(&DatabaseRecord) -> bool) {
+        let Some(segment) = self.standby_segment() else { return };
+        let control = self.lock();
+        let databases = control.databases.iter().filter(|record| is_current(record));
+        segment.set_current(databases.map(|record| record.id.0), as_of_ns);
+    }
+
+    /// Shows sessions the name of the primary that a standby follows.
+    pub fn tell_standby_primary(&self, upstream: Option<&Upstream>) {
+        if let Some(segment) = self.standby_segment() {
+            segment.set_primary(upstream.map(Upstream::primary));
         }
     }
 

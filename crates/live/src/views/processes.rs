@@ -27,6 +27,7 @@ fn work_of(name: &str) -> Option<Work> {
         "ckpt" => Work::Other("checkpoint"),
         "dbw0" => Work::Other("database writer"),
         "pmon" => Work::Other("process monitor"),
+        "ask0" => Work::Other("data delay"),
         "tmon" => Work::Other("redo transport monitor"),
         "arcl" => Work::Other("archive local"),
         name if name.starts_with("arc") => Work::Archive,

@@ -16,8 +16,8 @@ use standfast_log::RedoLog;
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_transport as transport;
 use standfast_transport::{
-    ArchivedFile, ArchivedLogInfo, DatabaseInfo, IssuerAt, MemberRights, PeerIdentity, RedoSlice, RedoSource,
-    Refusal, SnapshotInfo, SourceError,
+    ArchivedFile, ArchivedLogInfo, DatabaseInfo, IssuerAt, MemberRights, PeerIdentity, PositionCall,
+    RedoSlice, RedoSource, Refusal, SnapshotInfo, SourceError,
 };
 use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, ReleasePosition, Scn};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -104,6 +104,14 @@ impl RedoSource for PrimarySource {
 
     fn captured(&self) -> Scn {
         self.shared.buffer.captured()
+    }
+
+    /// Each commit is captured before it is acknowledged. While it is not known whether another member has taken over, that
+    /// one may have acknowledged others.
+    fn position_of_primary(&self, answer: PositionCall) {
+        if !self.environment.commit_hold.is_held() {
+            answer(self.captured());
+        }
     }
 
     fn durable(&self) -> Scn {

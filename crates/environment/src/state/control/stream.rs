@@ -44,6 +44,13 @@ pub struct Upstream {
     pub logs: Option<transport::LogGeometry>,
 }
 
+impl Upstream {
+    /// Name of the primary, from which the redo comes in the end.
+    pub fn primary(&self) -> &str {
+        self.via.first().map_or(&self.name, |primary| &primary.name)
+    }
+}
+
 /// An incarnation newer than that of the followed stream, as reported by a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Superseding {

@@ -50,6 +50,7 @@ impl Running {
         // would lose each other's version of the file.
         environment.tell_standby_sessions(Some(segment));
         for record in &control.databases {
+            segment.forget_current(record.id.0);
             segment.set_state(record.id.0, DatabaseState::Standby);
             if let Err(error) = environment.write_marker(record, FileId::of(&record.path)) {
                 let name = &record.name;
