@@ -168,6 +168,7 @@ pub mod code {
     pub const IOERR: c_int = 10;
     pub const NOTFOUND: c_int = 12;
     pub const CANTOPEN: c_int = 14;
+    pub const PROTOCOL: c_int = 15;
     pub const TOOBIG: c_int = 18;
     pub const WARNING: c_int = 28;
     pub const ROW: c_int = 100;

@@ -103,6 +103,7 @@ host! {
     /// Returns text from a function; a destructor of -1 lets SQLite copy it.
     result_text = 85: unsafe extern "C" fn(*mut Context, *const c_char, c_int, isize),
     result_int64 = 83: unsafe extern "C" fn(*mut Context, i64),
+    result_error = 80: unsafe extern "C" fn(*mut Context, *const c_char, c_int),
     result_null = 84: unsafe extern "C" fn(*mut Context),
     result_double = 79: unsafe extern "C" fn(*mut Context, c_double),
     create_module_v2 = 119: unsafe extern "C" fn(
@@ -118,6 +119,7 @@ host! {
     column_text = 36: unsafe extern "C" fn(*mut Statement, c_int) -> *const c_char,
     finalize = 57: unsafe extern "C" fn(*mut Statement) -> c_int,
     value_text = 109: unsafe extern "C" fn(*mut Value) -> *const c_char,
+    value_double = 105: unsafe extern "C" fn(*mut Value) -> c_double,
     /// Calls `xFileControl` of the file of a schema.
     file_control = 127: unsafe extern "C" fn(*mut Sqlite3, *const c_char, c_int, *mut c_void) -> c_int,
     /// Absolute name of the file of a schema; empty or null when it has none.

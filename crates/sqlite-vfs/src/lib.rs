@@ -22,6 +22,7 @@ mod commit;
 mod connection;
 mod database;
 mod file;
+mod freshness;
 mod host;
 mod instance;
 mod main_file;

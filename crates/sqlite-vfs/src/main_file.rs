@@ -123,6 +123,8 @@ struct Settings {
     commit_write: AtomicU32,
     /// The setting 1 is durable, 0 early.
     visibility: AtomicU32,
+    /// Milliseconds.
+    max_data_delay: AtomicU32,
 }
 
 impl Settings {
@@ -385,9 +387,10 @@ impl MainFile {
                 Cause::Standby,
                 code::READONLY,
                 format!(
-                    "database {path} is a physical standby of instance {name} ({directory}) and can only be \
-                     read: write to the primary, or make this one the primary with `standfast failover -D \
-                     {directory}`"
+                    "database {path} is a physical standby at instance {name} ({directory}) and can only be \
+                     read: write to the primary{}, or make this one the primary with `standfast failover -D \
+                     {directory}`",
+                    self.primary().map_or(String::new(), |primary| format!(", `{primary}`"))
                 ),
             ),
             Refusal::Failed => (
@@ -459,6 +462,11 @@ impl MainFile {
         result
     }
 
+    /// Name of the primary that the instance of this database follows, as far as it knows.
+    pub fn primary(&self) -> Option<String> {
+        self.database.segment().and_then(|(_, segment)| segment.primary())
+    }
+
     /// Returns the commit mode in force; without a valid session, by the settings of the last one.
     pub fn commit_mode(&self) -> CommitMode {
         let default = || self.session.get().map_or(0, |(session, _)| session.segment().config().commit_mode);
@@ -485,6 +493,16 @@ impl MainFile {
 
     pub fn set_durable_visibility(&self, durable: Option<bool>) {
         Settings::set(&self.settings.visibility, durable.map(u32::from));
+    }
+
+    /// Returns the setting of `PRAGMA standfast_max_data_delay`, if one is made.
+    pub fn max_data_delay(&self) -> Option<Duration> {
+        Settings::get(&self.settings.max_data_delay).map(|ms| Duration::from_millis(ms.into()))
+    }
+
+    /// Sets it, in milliseconds, less than `u32::MAX`.
+    pub fn set_max_data_delay(&self, ms: Option<u32>) {
+        Settings::set(&self.settings.max_data_delay, ms);
     }
 
     /// Handles `SQLITE_FCNTL_PDB`: a connection opens the file, or joins the connections that share its cache. `handle`

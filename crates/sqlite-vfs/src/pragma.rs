@@ -46,6 +46,7 @@ fn answer(file: &MainFile, name: &str, value: Option<&str>) -> Answer {
         return match name {
             "standfast_commit_write" => Answer::Row(commit_write(current_commit_write(file))),
             "standfast_visibility" => Answer::Row(visibility(current_visibility(file)).into()),
+            "standfast_max_data_delay" => Answer::Row(max_data_delay(file)),
             _ => Answer::Pass,
         };
     };
@@ -55,6 +56,7 @@ fn answer(file: &MainFile, name: &str, value: Option<&str>) -> Answer {
         "locking_mode" if word == "exclusive" => Answer::Refuse(wal_only(file, "locking_mode", value)),
         "standfast_commit_write" => set_commit_write(file, &word),
         "standfast_visibility" => set_visibility(file, &word),
+        "standfast_max_data_delay" => set_max_data_delay(file, &word),
         _ => Answer::Pass,
     }
 }
@@ -147,9 +149,56 @@ fn set_visibility(file: &MainFile, value: &str) -> Answer {
     Answer::Row(visibility(current_visibility(file)).into())
 }
 
+/// The limit in seconds, or `none`.
+fn max_data_delay(file: &MainFile) -> String {
+    file.max_data_delay().map_or("none".into(), |limit| limit.as_secs_f64().to_string())
+}
+
+fn set_max_data_delay(file: &MainFile, value: &str) -> Answer {
+    let Some(limit_ms) = parse_max_data_delay(value) else {
+        return Answer::Refuse(format!(
+            "standfast_max_data_delay: `{value}` is not a time; give seconds from 0 to {DELAY_MAX_S}, as in `2` or `0.5`, or \
+             `none`"
+        ));
+    };
+    if file.is_shared() {
+        return Answer::Refuse(
+            "standfast_max_data_delay: other connections use the same cache, whose reads would fail or be older too: open this \
+             one without a shared cache"
+                .into(),
+        );
+    }
+    file.set_max_data_delay(limit_ms);
+    Answer::Row(max_data_delay(file))
+}
+
+/// Upper limit of `standfast_max_data_delay`: 30 days.
+const DELAY_MAX_S: u32 = 30 * 24 * 3600;
+
+/// Parses seconds into milliseconds; the inner `None`: no limit. `None` when it is neither.
+fn parse_max_data_delay(value: &str) -> Option<Option<u32>> {
+    if value == "none" {
+        return Some(None);
+    }
+    let seconds: f64 = value.parse().ok()?;
+    (0.0..=f64::from(DELAY_MAX_S)).contains(&seconds).then_some(Some((seconds * 1000.0) as u32))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_delay_is_a_time_in_seconds_or_none() {
+        let parse = parse_max_data_delay;
+        assert_eq!(
+            ["none", "0", "0.25", "2592000"].map(parse),
+            [None, Some(0), Some(250), Some(2_592_000_000)].map(Some)
+        );
+        for wrong in ["", "-1", "nan", "inf", "2592001", "2 s", "0x10"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn commit_mode_words_change_only_what_they_name() {

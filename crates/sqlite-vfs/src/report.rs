@@ -26,6 +26,8 @@ pub(crate) enum Cause {
     Sessions,
     /// A commit whose durability is not known.
     CommitUnknown,
+    /// The data of a standby are older than a reader allows.
+    Stale,
     /// A reader could not find out whether its snapshot is durable.
     ReadUnknown,
     /// An operation that works only outside WAL mode.

@@ -215,6 +215,9 @@ impl MainFile {
         // The checkpoint gate stops the start of a transaction, not a connection that already holds a lock or has a
         // lock grant: the instance, which closed the gate, waits for that connection.
         let starts = self.read_locks.get() == 0;
+        if starts && let Err(result) = self.await_fresh_data() {
+            return result;
+        }
         if starts && self.write_lock.get() == WriteLock::Free && !turn::holds(self.id) {
             if let Some(session) = self.session() {
                 self.pass_gate(session);

@@ -1,4 +1,5 @@
-//! SQL functions: `standfast_role()`, `standfast_scn()`, `standfast_status()`, each with an optional schema.
+//! SQL functions: `standfast_role()`, `standfast_scn()`, `standfast_status()`, `standfast_sync_with_primary()`, each with an
+//! optional schema.
 
 use crate::bindings::{Context, Sqlite3, UTF8, Value, code};
 use crate::file::main_of;
@@ -11,6 +12,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 type Body = unsafe extern "C" fn(*mut Context, c_int, *mut *mut Value);
 
@@ -19,10 +21,14 @@ type Body = unsafe extern "C" fn(*mut Context, c_int, *mut *mut Value);
 /// # Safety
 /// `connection` must be an open connection of `host`.
 pub(crate) unsafe fn register(host: &Host, connection: *mut Sqlite3) -> c_int {
-    let functions: [(&CStr, Body); 3] =
-        [(c"standfast_role", role), (c"standfast_scn", scn), (c"standfast_status", status)];
-    for (name, body) in functions {
-        for arguments in [0, 1] {
+    let functions: [(&CStr, Body, c_int); 4] = [
+        (c"standfast_role", role, 1),
+        (c"standfast_scn", scn, 1),
+        (c"standfast_status", status, 1),
+        (c"standfast_sync_with_primary", sync_with_primary, 2),
+    ];
+    for (name, body, arguments_max) in functions {
+        for arguments in 0..=arguments_max {
             // SAFETY: as the caller promises; the functions live as long as the library.
             let result = unsafe {
                 (host.create_function_v2)(
@@ -49,6 +55,8 @@ enum Answer {
     Null,
     Number(i64),
     Text(String),
+    /// The statement fails with this message.
+    Error(String),
 }
 
 unsafe extern "C" fn role(context: *mut Context, count: c_int, values: *mut *mut Value) {
@@ -67,11 +75,40 @@ unsafe extern "C" fn scn(context: *mut Context, count: c_int, values: *mut *mut 
     // SAFETY: SQLite calls a function with its context and `count` values.
     shield_with((), || unsafe {
         respond(context, count, values, |found| match found {
-            Found::Ours(file) => match file.database.segment() {
-                Some((marker, segment)) => Answer::Number(segment.scn(marker.database) as i64),
-                None => Answer::Null,
-            },
+            Found::Ours(file) => scn_of(file),
             Found::Unprotected(_) => Answer::Null,
+        });
+    });
+}
+
+fn scn_of(file: &MainFile) -> Answer {
+    match file.database.segment() {
+        Some((marker, segment)) => Answer::Number(segment.scn(marker.database) as i64),
+        None => Answer::Null,
+    }
+}
+
+/// How long `standfast_sync_with_primary()` waits without a second argument.
+const SYNC_WAIT_S: f64 = 10.0;
+
+unsafe extern "C" fn sync_with_primary(context: *mut Context, count: c_int, values: *mut *mut Value) {
+    // SAFETY: SQLite calls a function with its context and `count` values.
+    shield_with((), || unsafe {
+        let seconds = match (count, host()) {
+            (2, Some(host)) => (host.value_double)(*values.add(1)),
+            _ => SYNC_WAIT_S,
+        };
+        respond(context, count, values, |found| match (found, Duration::try_from_secs_f64(seconds)) {
+            (_, Err(_)) => Answer::Error(format!(
+                "standfast_sync_with_primary: {seconds} is not a time; the second argument is seconds"
+            )),
+            (Found::Ours(file), Ok(timeout)) => match file.sync_with_primary(timeout) {
+                Ok(()) => scn_of(file),
+                Err(why) => Answer::Error(why),
+            },
+            (Found::Unprotected(path), Ok(_)) => Answer::Error(format!(
+                "standfast_sync_with_primary: this connection to {path} is {UNPROTECTED}. {UNPROTECTED_REMEDY}"
+            )),
         });
     });
 }
@@ -163,8 +200,8 @@ unsafe fn respond(
         // that makes the call.
         let (file, unprotected) = unsafe {
             let schema: *const c_char = match count {
-                1 => (host.value_text)(*values),
-                _ => c"main".as_ptr(),
+                0 => c"main".as_ptr(),
+                _ => (host.value_text)(*values),
             };
             let connection = (host.context_db_handle)(context);
             let file = match schema.is_null() {
@@ -185,6 +222,7 @@ unsafe fn respond(
     unsafe {
         match answer {
             Answer::Null => (host.result_null)(context),
+            Answer::Error(text) => (host.result_error)(context, c_string(&text).as_ptr(), -1),
             Answer::Number(number) => (host.result_int64)(context, number),
             Answer::Text(text) => {
                 (host.result_text)(context, c_string(&text).as_ptr(), -1, COPY);
@@ -244,6 +282,11 @@ fn status_of(file: &MainFile) -> String {
     json.raw("running", if found.is_some_and(|found| alive(found.1)) { "true" } else { "false" });
     json.text("commit_write", Some(&commit_write));
     json.text("visibility", Some(visibility));
+    json.text("primary", file.primary().as_deref());
+    match file.data_delay() {
+        Some(delay) => json.raw("data_delay_ms", &delay.as_millis().to_string()),
+        None => json.text("data_delay_ms", None),
+    }
     match found {
         Some((marker, segment)) => {
             let durable = segment.durable(marker.database);

@@ -31,6 +31,7 @@ mod foreign;
 mod foreign_down;
 mod foreign_writers;
 mod frames;
+mod fresh_reads;
 mod gap;
 mod held;
 mod hostile_files;
