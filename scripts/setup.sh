@@ -29,21 +29,27 @@ browser() {
   wants like chromium-driver has chromedriver
 }
 
-# For tests, a server of etcd that no service manager starts: unpacked, not installed.
-unpack_etcd() {
-  local to=${CARGO_TARGET_DIR:-$(dirname "$0")/../target}/etcd
-  if has etcd >/dev/null || [ -x "$to/usr/bin/etcd" ] || ! has apt-get >/dev/null; then
+# For tests, Debian packages that no service manager starts: unpacked into a directory of the target, not installed.
+# Usage: unpack DIRECTORY PROGRAM WHAT_IS_SKIPPED PACKAGE...
+unpack() {
+  local to=${CARGO_TARGET_DIR:-$(dirname "$0")/../target}/$1 program=$2 skipped=$3
+  shift 3
+  if has "$program" >/dev/null || [ -x "$to/bin/$program" ] || ! has apt-get >/dev/null; then
     return
   fi
   local from
   from=$(mktemp -d)
   chmod 755 "$from"
-  if (cd "$from" && { apt-get download -qq etcd-server || { may_install && "${as_root[@]}" apt-get update -qq && apt-get download -qq etcd-server; }; }) \
+  if (cd "$from" && { apt-get download -qq "$@" || { may_install && "${as_root[@]}" apt-get update -qq && apt-get download -qq "$@"; }; }) \
     >/dev/null 2>&1 </dev/null; then
-    mkdir -p "$to"
-    dpkg-deb -x "$from"/etcd-server_*.deb "$to"
+    mkdir -p "$to/bin" "$to/lib"
+    for package in "$from"/*.deb; do
+      dpkg-deb -x "$package" "$from/root"
+    done
+    find "$from/root" -name 'lib*.so*' -exec cp -P {} "$to/lib/" \;
+    find "$from/root" -name "$program" -type f -perm -u+x -exec cp {} "$to/bin/" \;
   else
-    echo "setup: going on without etcd-server; tests of etcd are skipped" >&2
+    echo "setup: going on without $1; $skipped are skipped" >&2
   fi
   rm -rf "$from"
 }
@@ -72,7 +78,8 @@ case "${1:?build, demo, test, bench or foreign}" in
     wants like npm has npm
     wants like libnode-dev test -d /usr/include/node
     browser
-    unpack_etcd
+    unpack etcd etcd "tests of etcd" etcd-server
+    unpack haproxy haproxy "tests of HAProxy" haproxy liblua5.3-0 libopentracing-c-wrapper0 libopentracing1
     ;;
   foreign)
     build

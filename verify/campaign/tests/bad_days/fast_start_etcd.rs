@@ -46,7 +46,7 @@ struct Files {
 
 /// The program, from the path or as scripts/setup.sh unpacks it.
 fn program() -> Option<PathBuf> {
-    let unpacked = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("etcd/usr/bin");
+    let unpacked = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("etcd/bin");
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&paths)
         .chain([unpacked])
