@@ -112,7 +112,8 @@ script_test() {
 check "power campaign, SQLites" ran_beside
 run_beside "$STANDFAST_BIN/standfast-campaign kill --cycles ${KILL_CYCLES:-20}" \
   "$STANDFAST_BIN/standfast-campaign faults --count ${FAULTS:-1}"
-for script in $(scripts_in tests/demo tests/hosts tests/browser tests/supply tests/packaging); do check "$script" script_test "$script"; done
+# tests/applications uses what tests/hosts has installed.
+for script in $(scripts_in tests/demo tests/hosts) $(scripts_in tests/applications tests/browser tests/supply tests/packaging); do check "$script" script_test "$script"; done
 if [ -x scripts/test-e2e ]; then check "end to end" scripts/test-e2e; fi
 check "kill and fault campaigns" ran_beside
 # States and content only: the figures measure the commit rate of the other databases, on an otherwise idle machine.
