@@ -64,7 +64,7 @@ fn standby_is_readable_and_its_status_names_the_instance() {
     let role: String = connection.query_row("SELECT standfast_role('main')", [], |row| row.get(0)).unwrap();
     assert_eq!(role, "standby");
     let status = status(&connection);
-    assert!(status.contains("physical standby of instance fake"), "{status}");
+    assert!(status.contains("physical standby at instance fake"), "{status}");
     instance.segment.set_state(3, DatabaseState::Open);
     insert(&connection).unwrap();
 }
