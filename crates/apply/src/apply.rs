@@ -280,6 +280,7 @@ impl Apply {
                 Some(Err(error)) => {
                     database.condition = match &error {
                         ApplyError::Diverged { .. }
+                        | ApplyError::NoImage { .. }
                         | ApplyError::WrittenTo { .. }
                         | ApplyError::SyncFailed { .. } => {
                             self.facts.push(Fact::Stopped { database: database.id, scn: database.state });

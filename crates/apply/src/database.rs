@@ -92,6 +92,9 @@ pub struct Database {
     pub unnoted: bool,
     /// The journal's facts about this database are void and must be removed.
     pub revived: bool,
+    /// Begin of a full resync image without which the content does not fit the redo: apply had stopped before, or there is no
+    /// content yet. Redo from here on is needed until the image is complete.
+    lacks_image: Option<Scn>,
     /// The WAL has grown since the last check whether a checkpoint is due.
     pub grown: bool,
     pub due: Action,
@@ -147,6 +150,7 @@ impl Database {
             unsynced: true,
             unnoted: false,
             revived: false,
+            lacks_image: None,
             grown: true,
             due: Action::Rest,
             work_queue: Vec::new(),
@@ -240,7 +244,14 @@ impl Database {
                 }
             }
             Record::Commit { .. } => self.pending.clear(),
-            Record::Baseline { complete, .. } => self.pending.begin_replacement(start, complete),
+            Record::Baseline { complete, .. } => {
+                // A replay that begins here: what was there before may be that of a stopped database.
+                let begins_here = mode == Mode::Replay && [self.resume_scn, self.state] == [start, start];
+                if begins_here || self.file.pages() == 0 {
+                    self.lacks_image = Some(start);
+                }
+                self.pending.begin_replacement(start, complete);
+            }
             Record::Verification { run, database_pages, repair, vectors, .. } if end > self.state => {
                 if repair {
                     // Whole pages as of this position: a commit that changes only damaged pages.
@@ -311,6 +322,10 @@ impl Database {
     /// Begins the commit that ends at `end`, with its pending change records.
     fn begin_commit(&mut self, end: Scn, dirty_pages: &mut DirtyPages) -> Result<(), ApplyError> {
         let replaces_all = self.pending.replaces_all();
+        if self.lacks_image.is_some() && !replaces_all {
+            return Err(ApplyError::NoImage { name: self.name.clone(), scn: end });
+        }
+        self.lacks_image = None;
         self.batch.begin_commit(&mut self.file, dirty_pages, replaces_all)?;
         if replaces_all {
             self.compared.push(Compared::Replaced);
@@ -374,7 +389,8 @@ impl Database {
     pub fn advance(&mut self, scn: Scn) {
         self.read = self.read.max(scn);
         if self.condition == Condition::Live {
-            self.resume_scn = self.pending.start().unwrap_or(self.read).max(self.resume_scn);
+            let needed = self.lacks_image.or(self.pending.start()).unwrap_or(self.read);
+            self.resume_scn = needed.max(self.resume_scn);
         }
     }
 
@@ -419,7 +435,7 @@ impl Database {
     /// whatever that is.
     pub fn revive(&mut self, scn: Scn, mode: Mode) {
         self.suspects.clear();
-        self.revived = true;
+        (self.revived, self.lacks_image) = (true, Some(scn));
         self.condition = mode.takes();
         (self.read, self.resume_scn, self.state, self.durable_scn) = (scn, scn, scn, scn);
     }
@@ -451,9 +467,9 @@ impl Database {
         ApplyError::Io { name: self.name.clone(), doing, source }
     }
 
-    /// Returns whether an unfinished transaction is replacing the whole content.
+    /// Returns whether a full resync image that has begun, or has to begin again, is to replace the whole content.
     pub fn is_being_replaced(&self) -> bool {
-        self.pending.replaces_all()
+        self.lacks_image.is_some() || self.pending.replaces_all()
     }
 
     /// Drops a transaction without a commit record: after a failover the record will never come.

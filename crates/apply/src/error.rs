@@ -76,6 +76,15 @@ pub enum ApplyError {
         path: PathBuf,
         source: std::io::Error,
     },
+    /// A full resync image had begun and never came: a failover, or a crash of the primary, ended it.
+    #[error(
+        "database {name}: the full image of it that had begun has not come, and without that it lacks redo before SCN {scn}"
+    )]
+    NoImage {
+        name: String,
+        /// The commit that cannot be applied.
+        scn: Scn,
+    },
     /// The storage could not make a database durable. A second attempt would prove nothing: the system may have dropped
     /// what it could not write.
     #[error("database {name}: syncing failed: {why}")]
@@ -110,6 +119,9 @@ impl Hint for ApplyError {
                  `standfast unprotect` and `standfast protect` at the primary copy it here again"
             }
             ApplyError::UnknownDatabase { .. } | ApplyError::Stopped { .. } => {
+                "`standfast unprotect` and `standfast protect` at the primary copy it here again"
+            }
+            ApplyError::NoImage { .. } => {
                 "`standfast unprotect` and `standfast protect` at the primary copy it here again"
             }
             ApplyError::Diverged { .. } => {

@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use standfast_apply::{Apply, ApplyError, ApplyEvent, Condition, Pace, RedoInMemory, StartPoint};
 use standfast_format::RecordBuilder;
 use standfast_testkit::{Rng, TempDir};
-use standfast_types::{Hint, IncarnationId, Scn};
+use standfast_types::{Hint, IncarnationId, Scn, WalPosition, WalSalts};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -86,6 +86,50 @@ fn lost_write_stops_only_its_database_permanently() {
     let (apply, _) =
         again(&pair.standby, &[&pair.a, &pair.b], &pair.stream, pair.stream.end(), small_limits());
     assert_eq!(condition(&apply, &pair.a), Condition::Live, "a full copy ends the stop");
+}
+
+/// The image that would have made a stopped database good never comes, because the primary ends in the middle of it and
+/// another one, whose database was good all the time, continues with the next commit.
+#[test]
+fn stopped_database_whose_image_never_came_is_not_good() {
+    for restarted in [false, true] {
+        let mut pair = pair();
+        lose_a_write(&mut pair.a);
+        pair.a.run(&mut pair.stream, "UPDATE t SET body=zeroblob(50) WHERE id=10");
+        pair.b.run(&mut pair.stream, "UPDATE t SET body=zeroblob(50) WHERE id=10");
+        assert_eq!(follow(&mut pair.apply, &pair.stream).errors.len(), 1);
+        RecordBuilder::baseline(&mut pair.stream.bytes, pair.a.id, true);
+        pair.b.run(&mut pair.stream, &insert(3, 3));
+        follow_well(&mut pair.apply, &pair.stream);
+        pair.apply.sync(&mut Default::default()).unwrap();
+        let at = WalPosition { salts: WalSalts::default(), frame: 0 };
+        RecordBuilder::wal_generation(&mut pair.stream.bytes, pair.a.id, at, 1, true);
+        let mut apply = pair.apply;
+        if restarted {
+            drop(apply);
+            let both = [&pair.a, &pair.b];
+            apply = again(&pair.standby, &both, &pair.stream, pair.stream.end(), small_limits()).0;
+        }
+        follow(&mut apply, &pair.stream);
+        let id = pair.a.id;
+        let replacing = |apply: &Apply| apply.being_replaced().any(|replaced| replaced == id);
+        assert!(replacing(&apply), "restarted {restarted}: it counts as good");
+        pair.a.run(&mut pair.stream, &insert(2, 2));
+        pair.b.run(&mut pair.stream, &insert(2, 2));
+        let report = follow(&mut apply, &pair.stream);
+        assert!(
+            matches!(&report.errors[..], [(id, ApplyError::NoImage { .. })] if *id == pair.a.id),
+            "{:?}",
+            report.errors
+        );
+        assert_eq!(condition(&apply, &pair.a), Condition::Stopped);
+        pair.b.check(&pair.standby);
+        pair.a.baseline(&mut pair.stream);
+        pair.a.run(&mut pair.stream, &insert(7, 7));
+        follow_well(&mut apply, &pair.stream);
+        assert!(!replacing(&apply));
+        pair.a.check(&pair.standby);
+    }
 }
 
 /// A disk error can leave the WAL inconsistent after the new header of a rewrite: connections other than the open ones
