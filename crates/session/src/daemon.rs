@@ -2,7 +2,7 @@
 //! dead sessions.
 
 use crate::bits::set_bits;
-use crate::freshness::time_namespace;
+use crate::freshness::clock;
 use crate::futex;
 use crate::layout::{
     DATABASE_WORDS, DaemonLine, DatabaseState, GATE_CLOSED, INSTANCE_WRITES, OtherWriters, Published, Slot,
@@ -209,7 +209,7 @@ impl Segment {
             settings.write_wait_ms.store(config.write_wait_ms, SeqCst);
             settings.commit_wait_ms.store(config.commit_wait_ms, SeqCst);
             settings.running.store(u32::from(running), SeqCst);
-            settings.time_namespace.store(time_namespace(), SeqCst);
+            settings.clock.store(clock(), SeqCst);
         });
     }
 

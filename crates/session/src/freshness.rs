@@ -2,11 +2,12 @@
 //! acknowledged no commit that is not applied here. Sessions ask for a later moment, and wait for it.
 //!
 //! Moments are of CLOCK_BOOTTIME, which also counts the time that the machine was suspended. A time namespace shifts that
-//! clock: what an instance of another one publishes is not comparable, and counts as unknown.
+//! clock, and a start of the machine begins it again: moments of another clock count as unknown.
 
 use crate::futex;
 use crate::layout::{PRIMARY_WORDS, Published};
 use crate::segment::Segment;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -20,10 +21,16 @@ pub fn boot_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Identifies the time namespace of this process; 0 where the system has none, or does not say.
-pub(crate) fn time_namespace() -> u64 {
+/// Identifies the clock of [`boot_ns`]: the time namespace of this process, and the start of the machine. Never 0.
+pub(crate) fn clock() -> u64 {
     static FOUND: OnceLock<u64> = OnceLock::new();
-    *FOUND.get_or_init(|| std::fs::metadata("/proc/self/ns/time").map_or(0, |found| found.ino()))
+    *FOUND.get_or_init(|| {
+        let mut hasher = DefaultHasher::new();
+        // Where the system has no time namespaces, or does not say, all processes find the same.
+        std::fs::metadata("/proc/self/ns/time").map_or(0, |found| found.ino()).hash(&mut hasher);
+        std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default().hash(&mut hasher);
+        hasher.finish().max(1)
+    })
 }
 
 /// Stores `name` with zeros after it; a longer one is truncated.
@@ -70,6 +77,11 @@ impl Segment {
         self.publish(|Published { settings, .. }| store_name(&settings.primary, name.unwrap_or_default()));
     }
 
+    /// Publishes whether it is known that no other instance is the primary.
+    pub fn set_unconfirmed(&self, unconfirmed: bool) {
+        self.publish(|Published { settings, .. }| settings.unconfirmed.store(unconfirmed.into(), SeqCst));
+    }
+
     /// Number of questions so far.
     pub fn questions(&self) -> u32 {
         self.requests.questions.asked.load(SeqCst)
@@ -94,18 +106,24 @@ impl Segment {
 /// For sessions.
 impl Segment {
     /// A moment at which the database held all that the primary had acknowledged, by [`boot_ns`]; `None` when that is not
-    /// known, or was measured in another time namespace.
+    /// known, or was measured by another clock.
     pub fn current_as_of(&self, database: u16) -> Option<u64> {
-        let published = self.truth();
-        if published.settings.time_namespace.load(SeqCst) != time_namespace() {
+        if !self.shares_clock() {
             return None;
         }
-        Some(published.of(database).current_as_of_ns.load(SeqCst)).filter(|as_of_ns| *as_of_ns > 0)
+        let as_of_ns = self.truth().of(database).current_as_of_ns.load(SeqCst);
+        // Garbage may lie in the future.
+        (as_of_ns > 0 && as_of_ns <= boot_ns()).then_some(as_of_ns)
     }
 
-    /// Whether the instance measures time as this process does.
-    pub fn shares_time(&self) -> bool {
-        self.truth().settings.time_namespace.load(SeqCst) == time_namespace()
+    /// Whether the instance has measured time as this process does.
+    pub fn shares_clock(&self) -> bool {
+        self.truth().settings.clock.load(SeqCst) == clock()
+    }
+
+    /// Whether it is not known that no other instance is the primary.
+    pub fn is_unconfirmed(&self) -> bool {
+        self.truth().settings.unconfirmed.load(SeqCst) != 0
     }
 
     /// Asks the instance to find out how current the data are.

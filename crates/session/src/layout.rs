@@ -122,8 +122,11 @@ pub struct Settings {
     pub running: AtomicU32,
     /// Changes with every answer to the question how current the data are; sessions that have asked sleep on it.
     pub answers: AtomicU32,
-    /// The time namespace in which `current_as_of_ns` is measured; 0: the system has none, or does not say.
-    pub time_namespace: AtomicU64,
+    /// 1: it is not known whether another instance is the primary now.
+    pub unconfirmed: AtomicU32,
+    /// Identifies the clock by which `current_as_of_ns` is measured: that of one time namespace, since one start of the
+    /// machine.
+    pub clock: AtomicU64,
     /// Name of the primary that this standby follows, UTF-8 with zeros after it. For messages.
     pub primary: [AtomicU64; PRIMARY_WORDS],
 }

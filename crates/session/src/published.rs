@@ -142,9 +142,9 @@ impl Published {
             &settings.write_wait_ms,
             &settings.commit_wait_ms,
             &settings.running,
+            &settings.unconfirmed,
         ];
-        let long =
-            [&self.head.magic, &self.head.instance[0], &self.head.instance[1], &settings.time_namespace];
+        let long = [&self.head.magic, &self.head.instance[0], &self.head.instance[1], &settings.clock];
         (
             short.into_iter().chain(self.databases.iter().flat_map(|of| of.words().0)),
             long.into_iter()

@@ -188,6 +188,7 @@ pub mod code {
 #[allow(missing_docs)]
 pub mod open {
     use std::ffi::c_int;
+    pub const URI: c_int = 0x40;
     pub const MAIN_DB: c_int = 0x100;
     pub const MAIN_JOURNAL: c_int = 0x800;
     pub const SUPER_JOURNAL: c_int = 0x4000;
@@ -230,3 +231,5 @@ pub const LOCK_EXCLUSIVE: c_int = 4;
 pub const SYNC_NORMAL: c_int = 2;
 /// `SQLITE_UTF8`: text encoding of an SQL function's arguments.
 pub const UTF8: c_int = 1;
+/// Flag of a function that views and triggers cannot call.
+pub const DIRECT_ONLY: c_int = 0x80000;

@@ -106,6 +106,10 @@ pub(crate) struct MainFile {
     pub pending: Cell<Option<Pending>>,
     /// The transaction must wait at its next page read until its snapshot is durable.
     pub unsettled_read: Cell<bool>,
+    /// When the attempt to begin a read transaction began that SQLite is about to repeat, by `boot_ns`.
+    pub(crate) fresh_begun: Cell<Option<u64>>,
+    /// SQLite reads the file without locks and without its WAL.
+    pub is_immutable: bool,
     settings: Settings,
     /// Where SQLite keeps the handle of the connection that currently uses the file; null before SQLite has passed it.
     user: AtomicPtr<usize>,
@@ -153,7 +157,7 @@ pub(crate) enum Refusal {
 }
 
 impl MainFile {
-    pub fn new(database: Arc<Database>, real: *mut File, below: bool) -> MainFile {
+    pub fn new(database: Arc<Database>, real: *mut File, below: bool, is_immutable: bool) -> MainFile {
         MainFile {
             id: NEXT_ID.fetch_add(1, Relaxed),
             database,
@@ -178,6 +182,8 @@ impl MainFile {
             at_lock: Cell::new(None),
             pending: Cell::new(None),
             unsettled_read: Cell::new(false),
+            fresh_begun: Cell::new(None),
+            is_immutable,
             settings: Settings::default(),
             user: AtomicPtr::new(std::ptr::null_mut()),
             shared: AtomicBool::new(false),

@@ -161,7 +161,14 @@ fn set_max_data_delay(file: &MainFile, value: &str) -> Answer {
              `none`"
         ));
     };
-    if file.is_shared() {
+    if file.is_immutable && limit_ms.is_some() {
+        return Answer::Refuse(
+            "standfast_max_data_delay: the database was opened as immutable, and is read without its WAL: open it without \
+             `immutable`"
+                .into(),
+        );
+    }
+    if file.is_shared() && limit_ms.is_some() {
         return Answer::Refuse(
             "standfast_max_data_delay: other connections use the same cache, whose reads would fail or be older too: open this \
              one without a shared cache"

@@ -1,7 +1,7 @@
 //! SQL functions: `standfast_role()`, `standfast_scn()`, `standfast_status()`, `standfast_sync_with_primary()`, each with an
 //! optional schema.
 
-use crate::bindings::{Context, Sqlite3, UTF8, Value, code};
+use crate::bindings::{Context, DIRECT_ONLY, Sqlite3, UTF8, Value, code};
 use crate::file::main_of;
 use crate::host::{Host, c_string, host};
 use crate::main_file::MainFile;
@@ -21,13 +21,14 @@ type Body = unsafe extern "C" fn(*mut Context, c_int, *mut *mut Value);
 /// # Safety
 /// `connection` must be an open connection of `host`.
 pub(crate) unsafe fn register(host: &Host, connection: *mut Sqlite3) -> c_int {
-    let functions: [(&CStr, Body, c_int); 4] = [
-        (c"standfast_role", role, 1),
-        (c"standfast_scn", scn, 1),
-        (c"standfast_status", status, 1),
-        (c"standfast_sync_with_primary", sync_with_primary, 2),
+    let functions: [(&CStr, Body, c_int, c_int); 4] = [
+        (c"standfast_role", role, 1, UTF8),
+        (c"standfast_scn", scn, 1, UTF8),
+        (c"standfast_status", status, 1, UTF8),
+        // A view or trigger must not make others wait.
+        (c"standfast_sync_with_primary", sync_with_primary, 2, UTF8 | DIRECT_ONLY),
     ];
-    for (name, body, arguments_max) in functions {
+    for (name, body, arguments_max, flags) in functions {
         for arguments in 0..=arguments_max {
             // SAFETY: as the caller promises; the functions live as long as the library.
             let result = unsafe {
@@ -35,7 +36,7 @@ pub(crate) unsafe fn register(host: &Host, connection: *mut Sqlite3) -> c_int {
                     connection,
                     name.as_ptr(),
                     arguments,
-                    UTF8,
+                    flags,
                     std::ptr::null_mut(),
                     Some(body),
                     None,
@@ -75,21 +76,18 @@ unsafe extern "C" fn scn(context: *mut Context, count: c_int, values: *mut *mut 
     // SAFETY: SQLite calls a function with its context and `count` values.
     shield_with((), || unsafe {
         respond(context, count, values, |found| match found {
-            Found::Ours(file) => scn_of(file),
+            Found::Ours(file) => match file.database.segment() {
+                Some((marker, segment)) => Answer::Number(segment.scn(marker.database) as i64),
+                None => Answer::Null,
+            },
             Found::Unprotected(_) => Answer::Null,
         });
     });
 }
 
-fn scn_of(file: &MainFile) -> Answer {
-    match file.database.segment() {
-        Some((marker, segment)) => Answer::Number(segment.scn(marker.database) as i64),
-        None => Answer::Null,
-    }
-}
-
-/// How long `standfast_sync_with_primary()` waits without a second argument.
+/// How long `standfast_sync_with_primary()` waits without a second argument, and at most.
 const SYNC_WAIT_S: f64 = 10.0;
+const SYNC_WAIT_MAX_S: f64 = 3_600.0;
 
 unsafe extern "C" fn sync_with_primary(context: *mut Context, count: c_int, values: *mut *mut Value) {
     // SAFETY: SQLite calls a function with its context and `count` values.
@@ -98,17 +96,19 @@ unsafe extern "C" fn sync_with_primary(context: *mut Context, count: c_int, valu
             (2, Some(host)) => (host.value_double)(*values.add(1)),
             _ => SYNC_WAIT_S,
         };
-        respond(context, count, values, |found| match (found, Duration::try_from_secs_f64(seconds)) {
-            (_, Err(_)) => Answer::Error(format!(
-                "standfast_sync_with_primary: {seconds} is not a time; the second argument is seconds"
+        let failed = Answer::Error("standfast_sync_with_primary: it failed".into());
+        respond_or(failed, context, count, values, |found| match found {
+            _ if !(0.0..=SYNC_WAIT_MAX_S).contains(&seconds) => Answer::Error(format!(
+                "standfast_sync_with_primary: {seconds} is no time to wait; give seconds from 0 to {SYNC_WAIT_MAX_S}"
             )),
-            (Found::Ours(file), Ok(timeout)) => match file.sync_with_primary(timeout) {
-                Ok(()) => scn_of(file),
+            Some(Found::Ours(file)) => match file.sync_with_primary(Duration::from_secs_f64(seconds)) {
+                Ok(()) => Answer::Number(1),
                 Err(why) => Answer::Error(why),
             },
-            (Found::Unprotected(path), Ok(_)) => Answer::Error(format!(
+            Some(Found::Unprotected(path)) => Answer::Error(format!(
                 "standfast_sync_with_primary: this connection to {path} is {UNPROTECTED}. {UNPROTECTED_REMEDY}"
             )),
+            None => Answer::Null,
         });
     });
 }
@@ -193,8 +193,23 @@ unsafe fn respond(
     values: *mut *mut Value,
     body: impl FnOnce(Found<'_>) -> Answer,
 ) {
+    // SAFETY: as the caller promises.
+    unsafe { respond_or(Answer::Null, context, count, values, |found| found.map_or(Answer::Null, body)) }
+}
+
+/// Like [`respond`], with the answer that counts when `body` panics; `body` is called for other files too.
+///
+/// # Safety
+/// As [`respond`].
+unsafe fn respond_or(
+    otherwise: Answer,
+    context: *mut Context,
+    count: c_int,
+    values: *mut *mut Value,
+    body: impl FnOnce(Option<Found<'_>>) -> Answer,
+) {
     let Some(host) = host() else { return };
-    let mut answer = Answer::Null;
+    let mut answer = otherwise;
     shield(|| {
         // SAFETY: the schema name is null or a string of SQLite that lives for the call, and the connection is the one
         // that makes the call.
@@ -210,11 +225,11 @@ unsafe fn respond(
             };
             (file, if file.is_some() { None } else { unprotected(host, connection, schema) })
         };
-        match (file, unprotected) {
-            (Some(file), _) => answer = body(Found::Ours(file)),
-            (None, Some(path)) => answer = body(Found::Unprotected(&path)),
-            (None, None) => {}
-        }
+        answer = match (file, unprotected) {
+            (Some(file), _) => body(Some(Found::Ours(file))),
+            (None, Some(path)) => body(Some(Found::Unprotected(&path))),
+            (None, None) => body(None),
+        };
         code::OK
     });
     const COPY: isize = -1;

@@ -270,7 +270,10 @@ unsafe fn open_in(
         }
         match opening {
             Opening::Main(path) => {
-                let state = MainFile::new(Arc::new(Database::at(path)), real, below);
+                // Below another VFS the name is not SQLite's.
+                let is_uri = !below && flags & open::URI != 0;
+                let is_immutable = is_uri && uri_flag(name, c"immutable");
+                let state = MainFile::new(Arc::new(Database::at(path)), real, below, is_immutable);
                 install(file, place, Kind::Main, state.opened());
             }
             Opening::Log(main) => install(file, place, Kind::Log, main),
@@ -279,6 +282,28 @@ unsafe fn open_in(
         }
     }
     code::OK
+}
+
+/// Returns whether the URI of a database file sets `key`.
+///
+/// # Safety
+/// `name` is that of a database file that SQLite opens by URI: names and values of the parameters follow it, and an empty
+/// name ends them (as `sqlite3_uri_parameter` requires).
+unsafe fn uri_flag(name: *const c_char, key: &CStr) -> bool {
+    // SAFETY: as the caller promises; each string ends before the next begins.
+    unsafe {
+        let after = |text: *const c_char| text.add(CStr::from_ptr(text).count_bytes() + 1);
+        let mut at = after(name);
+        while *at != 0 {
+            let value = after(at);
+            if CStr::from_ptr(at) == key {
+                let value = CStr::from_ptr(value).to_bytes().to_ascii_lowercase();
+                return !matches!(value.as_slice(), b"0" | b"no" | b"off" | b"false" | b"");
+            }
+            at = after(value);
+        }
+    }
+    false
 }
 
 /// # Safety

@@ -10,10 +10,12 @@
 use standfast_types::Scn;
 use std::collections::VecDeque;
 
-/// Answers that wait for apply. One more replaces the newest.
+/// Answers that wait for apply. Of more, every second one is dropped.
 const ANSWERS_MAX: usize = 64;
-/// Nanoseconds after which a request without an answer is sent again: the source forwards redo, and has lost its own source
-/// meanwhile.
+/// Requests that wait for their answers; of more, the oldest is given up.
+const OPEN_MAX: usize = 8;
+/// Nanoseconds after which another request is sent although one waits for its answer: the source forwards redo, and may have
+/// lost its own source meanwhile.
 const AGAIN_NS: u64 = 1_000_000_000;
 
 /// Order of calls in a stream: `begin`, then `want` and `answered`; `reach` whenever redo was applied.
@@ -29,8 +31,9 @@ pub struct Freshness {
 
 #[derive(Default)]
 struct Stream {
-    open: Option<Request>,
-    /// Asked for after the open request was sent, or before there was a stream.
+    /// In the order in which they were sent.
+    open: VecDeque<Request>,
+    /// Asked for after the newest request was sent.
     wanted: bool,
 }
 
@@ -62,13 +65,16 @@ impl Freshness {
     /// A session, or a standby that this one forwards to, asks at `now_ns` how current the data are. Returns the number of the request to send now, if any.
     pub fn want(&mut self, now_ns: u64) -> Option<u64> {
         let stream = self.stream.as_mut()?;
-        if stream.open.is_some_and(|open| now_ns.saturating_sub(open.sent_ns) < AGAIN_NS) {
+        if stream.open.back().is_some_and(|newest| now_ns.saturating_sub(newest.sent_ns) < AGAIN_NS) {
             stream.wanted = true;
             return None;
         }
         self.requests += 1;
         stream.wanted = false;
-        stream.open = Some(Request { number: self.requests, sent_ns: now_ns });
+        if stream.open.len() == OPEN_MAX {
+            stream.open.pop_front();
+        }
+        stream.open.push_back(Request { number: self.requests, sent_ns: now_ns });
         Some(self.requests)
     }
 
@@ -76,20 +82,30 @@ impl Freshness {
     /// meanwhile; `None` when this end does not wait for that answer.
     pub fn answered(&mut self, request: u64, position: Scn, now_ns: u64) -> Option<Option<u64>> {
         let stream = self.stream.as_mut()?;
-        let open = stream.open.take_if(|open| open.number == request)?;
-        let wanted = stream.wanted;
-        if self.answers.len() == ANSWERS_MAX {
+        let at = stream.open.iter().position(|open| open.number == request)?;
+        // Earlier requests say nothing more.
+        let sent_ns = stream.open.drain(..=at).next_back()?.sent_ns;
+        let wanted = stream.wanted && stream.open.is_empty();
+        // A primary that was restarted may have lost redo that it had captured.
+        while self.answers.back().is_some_and(|before| before.position > position) {
             self.answers.pop_back();
         }
-        debug_assert!(self.answers.back().is_none_or(|before| before.as_of_ns <= open.sent_ns));
-        self.answers.push_back(Answer { position, as_of_ns: open.sent_ns });
+        debug_assert!(self.answers.back().is_none_or(|before| before.as_of_ns <= sent_ns));
+        if self.answers.len() == ANSWERS_MAX {
+            let mut nth = 0;
+            self.answers.retain(|_| {
+                nth += 1;
+                nth % 2 == 1
+            });
+        }
+        self.answers.push_back(Answer { position, as_of_ns: sent_ns });
         Some(if wanted { self.want(now_ns) } else { None })
     }
 
     /// Redo is applied up to `applied`. Returns the moment of which the data are current, if that is a later one now.
     pub fn reach(&mut self, applied: Scn) -> Option<u64> {
         let before = self.as_of_ns;
-        // Positions do not fall within a stream, but nothing here relies on that.
+        // In ascending order of positions and moments.
         while let Some(answer) = self.answers.front().filter(|answer| answer.position <= applied) {
             self.as_of_ns = self.as_of_ns.max(answer.as_of_ns);
             self.answers.pop_front();
@@ -144,13 +160,39 @@ mod tests {
     }
 
     #[test]
-    fn request_without_an_answer_is_sent_again_after_a_while() {
+    fn request_without_an_answer_is_sent_again_and_a_late_answer_counts() {
         let mut at = Freshness::default();
         at.begin();
         assert_eq!(at.want(1), Some(1));
         assert_eq!(at.want(AGAIN_NS), None);
         assert_eq!(at.want(AGAIN_NS + 1), Some(2));
-        assert_eq!(at.answered(1, Scn(5), AGAIN_NS + 2), None, "late: the next one is on its way");
+        assert_eq!(at.answered(1, Scn(5), AGAIN_NS + 2), Some(None));
+        assert_eq!(at.reach(Scn(5)), Some(1), "as current as when the first was sent");
+        assert_eq!(at.answered(2, Scn(5), AGAIN_NS + 3), Some(None));
+        assert_eq!(at.reach(Scn(5)), Some(AGAIN_NS + 1));
+    }
+
+    #[test]
+    fn any_number_of_requests_without_an_answer_takes_little_memory() {
+        let mut at = Freshness::default();
+        at.begin();
+        for second in 1..=1_000 {
+            assert_eq!(at.want(second * AGAIN_NS), Some(second));
+        }
+        assert!(at.stream.as_ref().is_some_and(|stream| stream.open.len() <= OPEN_MAX));
+        assert_eq!(at.answered(1, Scn(5), 0), None, "given up");
+        assert!(at.answered(999, Scn(5), 0).is_some());
+    }
+
+    #[test]
+    fn position_that_falls_voids_earlier_answers_beyond_it() {
+        let mut at = Freshness::default();
+        at.begin();
+        assert_eq!(at.want(1), Some(1));
+        assert!(at.answered(1, Scn(900), 2).is_some());
+        assert_eq!(at.want(3), Some(2));
+        assert!(at.answered(2, Scn(700), 4).is_some());
+        assert_eq!(at.reach(Scn(700)), Some(3));
     }
 
     #[test]
@@ -162,8 +204,14 @@ mod tests {
             at.answered(request, Scn(moment), moment).unwrap();
         }
         assert!(at.answers.len() <= ANSWERS_MAX);
-        assert_eq!(at.reach(Scn(50)), Some(50));
-        assert_eq!(at.reach(Scn(9_999)), Some(63), "the newest was replaced each time");
-        assert_eq!(at.reach(Scn(10_000)), Some(10_000));
+        let mut largest = 0;
+        let mut reached = 0;
+        for applied in 1..=10_000 {
+            if let Some(moment) = at.reach(Scn(applied)) {
+                (largest, reached) = (largest.max(moment - reached), moment);
+            }
+        }
+        assert_eq!(reached, 10_000);
+        assert!(largest < 6_000, "moments are spread: {largest}");
     }
 }

@@ -6,7 +6,7 @@ use standfast_format::{FRAME_HEADER_BYTES, Frame, FrameHeader, FrameKind, encode
 use standfast_types::Scn;
 use std::io::Result;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// Receives the answer to one request.
 pub type PositionCall = Box<dyn FnOnce(Scn) + Send>;
@@ -30,27 +30,31 @@ impl PositionRequests {
     }
 }
 
+/// Requests of one stream that may wait for their answers; more are dropped. A standby sends the next one after the answer, or
+/// when it has waited long for that.
+const OPEN_MAX: usize = 8;
+
 /// The source's end: answers over an open stream.
 pub struct PositionAnswers {
     send: Arc<SendFrame>,
-    /// A request waits for its answer. Others are dropped meanwhile: a standby sends the next one after the answer, or again
-    /// when it has waited too long.
-    is_asked: Arc<AtomicBool>,
+    /// Number of requests that wait for their answers.
+    open: Arc<AtomicUsize>,
 }
 
 impl PositionAnswers {
     pub(crate) fn new(send: impl Fn(&[u8]) -> Result<()> + Send + Sync + 'static) -> PositionAnswers {
-        PositionAnswers { send: Arc::new(send), is_asked: Arc::default() }
+        PositionAnswers { send: Arc::new(send), open: Arc::default() }
     }
 
     /// Takes a request; `ask` passes a call to the source of the redo, which may drop it.
     pub(crate) fn take(&self, request: u64, ask: impl FnOnce(PositionCall)) {
-        if self.is_asked.swap(true, SeqCst) {
+        let open = Open::one_more(&self.open);
+        if self.open.load(SeqCst) > OPEN_MAX {
             return;
         }
-        let (send, asked) = (self.send.clone(), Asked(self.is_asked.clone()));
+        let send = self.send.clone();
         ask(Box::new(move |position| {
-            drop(asked);
+            drop(open);
             // If it cannot be sent, the stream is dead, and its own threads find that out.
             let _ = send(&encode(FrameKind::Position, request, position));
         }));
@@ -58,11 +62,18 @@ impl PositionAnswers {
 }
 
 /// An open request; dropped with the call that would answer it.
-struct Asked(Arc<AtomicBool>);
+struct Open(Arc<AtomicUsize>);
 
-impl Drop for Asked {
+impl Open {
+    fn one_more(count: &Arc<AtomicUsize>) -> Open {
+        count.fetch_add(1, SeqCst);
+        Open(count.clone())
+    }
+}
+
+impl Drop for Open {
     fn drop(&mut self) {
-        self.0.store(false, SeqCst);
+        self.0.fetch_sub(1, SeqCst);
     }
 }
 
@@ -83,7 +94,7 @@ mod tests {
     use std::sync::Mutex;
 
     #[test]
-    fn one_request_is_open_at_a_time_and_a_dropped_one_is_over() {
+    fn a_few_requests_wait_for_their_answers_and_a_dropped_one_is_over() {
         let sent: Arc<Mutex<Vec<(u64, Scn)>>> = Arc::default();
         let log = sent.clone();
         let answers = PositionAnswers::new(move |bytes: &[u8]| {
@@ -92,12 +103,17 @@ mod tests {
             Ok(())
         });
         let mut calls: Vec<PositionCall> = Vec::new();
-        answers.take(1, |call| calls.push(call));
-        answers.take(2, |_| panic!("a request is open"));
+        for request in 1..=OPEN_MAX as u64 {
+            answers.take(request, |call| calls.push(call));
+        }
+        answers.take(50, |_| panic!("enough requests wait"));
         assert!(sent.lock().unwrap().is_empty());
-        calls.pop().unwrap()(Scn(70));
-        answers.take(3, drop);
-        answers.take(4, |call| call(Scn(80)));
-        assert_eq!(*sent.lock().unwrap(), [(1, Scn(70)), (4, Scn(80))]);
+        calls.remove(0)(Scn(70));
+        answers.take(51, drop);
+        answers.take(52, |call| call(Scn(80)));
+        assert_eq!(*sent.lock().unwrap(), [(1, Scn(70)), (52, Scn(80))]);
+        calls.clear();
+        answers.take(53, |call| call(Scn(90)));
+        assert_eq!(sent.lock().unwrap().len(), 3);
     }
 }

@@ -61,8 +61,11 @@ impl Running {
 
     /// Holds commits for this reason; `None`: lets those return that everybody has who must.
     fn hold_commits(&self, primary: &RunningPrimary, why: Option<&str>) {
-        if self.environment.commit_hold.set(why) {
-            primary.threads.shared().release(Cause::Decision);
+        let shared = primary.threads.shared();
+        let are_free = self.environment.commit_hold.set(why);
+        shared.segment.set_unconfirmed(why.is_some());
+        if are_free {
+            shared.release(Cause::Decision);
         }
     }
 

@@ -131,6 +131,7 @@ pub fn open_primary(
     let access = environment.access()?;
     let (segment, new) = access.segment(&environment.segment_path, control.instance.0)?;
     environment.count_sessions(segment);
+    segment.set_unconfirmed(environment.commit_hold.is_held());
     let buffer = Arc::new(LogBuffer::new(scan.end, environment.config.redo.buffer_bytes));
     let shared = Arc::new(PrimaryShared::new(segment, buffer, environment.instruments.clone()));
     let mut primary = Primary::new(shared.clone(), writer, helper);

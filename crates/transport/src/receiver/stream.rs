@@ -164,7 +164,7 @@ impl<'a> ReceiverStream<'a> {
         let mut redo = Gathered::default();
         self.times = AckTimes { received_us: self.site.clock.unix_us(), write_ns: 0 };
         self.came = self.site.clock.now();
-        let (mut failed, mut redo_came) = (Ok(()), false);
+        let (mut failed, mut redo_came, mut only_positions) = (Ok(()), false, true);
         let wait = waiting(Event::RfsWrite);
         loop {
             let (frame, length) = match reader.peek(at) {
@@ -177,6 +177,7 @@ impl<'a> ReceiverStream<'a> {
             };
             at += length;
             let expected = self.position + redo.bytes;
+            only_positions &= frame.header.kind == FrameKind::Position;
             let taken = self.note(&frame, expected, redo_came).and_then(|what| match what {
                 Item::Redo => {
                     redo_came = true;
@@ -201,7 +202,8 @@ impl<'a> ReceiverStream<'a> {
                 break;
             }
         }
-        if at > 0 && failed.is_ok() {
+        // A position is no redo: nothing is to be acknowledged.
+        if at > 0 && !only_positions && failed.is_ok() {
             self.harden(log, &redo.take())?;
             self.harden_confirmed(log)?;
             self.look_at_gap(log)?;
@@ -245,9 +247,6 @@ impl<'a> ReceiverStream<'a> {
                 return self.certificate(frame).map(|()| Item::Aside);
             }
             FrameKind::Position => {
-                if !redo_came {
-                    self.echo_us = 0;
-                }
                 let (request, position) = positions::decode(frame);
                 return Ok(Item::Position(request, position));
             }

@@ -12,8 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::Instant;
 
-/// Frames that may wait for the socket before an answer beside the redo is dropped.
-const FRAMES_BESIDE: usize = 64;
+/// Parts of frames that may wait for the socket before an answer beside the redo is dropped: more than those of one frame of
+/// redo.
+const FRAMES_BESIDE: usize = 4096;
 
 pub(super) struct Shared {
     pub(super) me: Weak<Shared>,
