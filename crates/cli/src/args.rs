@@ -234,6 +234,11 @@ pub enum Command {
         #[command(subcommand)]
         command: ApplyCommand,
     },
+    /// Make a standby a snapshot standby, whose databases can be written to, or a physical standby again.
+    Convert {
+        #[command(subcommand)]
+        command: crate::convert::ConvertCommand,
+    },
     /// Register archived logs that were copied by hand.
     Register {
         #[command(subcommand)]

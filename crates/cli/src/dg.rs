@@ -7,6 +7,7 @@ mod members;
 mod text;
 mod validate;
 
+use crate::convert;
 use crate::printable::printable_lines;
 use crate::role_change;
 use command::{Command, parse};
@@ -189,6 +190,15 @@ impl Here<'_> {
                 self.is_here(&to, &format!("failover to {to}"))?;
                 let request = Request::Failover { wait_s: None, immediate, force };
                 role_change::failover(self.directory, &request, self.json).map(Some)
+            }
+            Command::Convert { member, snapshot } => {
+                let kind = if snapshot { "snapshot" } else { "physical" };
+                self.is_here(&member, &format!("convert database {member} to {kind} standby"))?;
+                match snapshot {
+                    true => convert::to_snapshot(self.directory, self.json)?,
+                    false => convert::to_physical(self.directory, self.json)?,
+                }
+                Ok(Some(ExitCode::SUCCESS))
             }
             Command::Reinstate { member } => Err(InstanceError::refused(
                 format!("`{member}` reinstates itself, while it does not run"),

@@ -7,6 +7,7 @@
 mod absolute;
 mod args;
 mod certificates;
+mod convert;
 mod database;
 mod destination;
 mod destination_args;
@@ -247,6 +248,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let done: String = control_client::ask_for(&directory, &Request::Apply { on, no_delay })?;
             println!("{done}");
         }
+        Command::Convert { command } => return convert::run(&directory, &command),
         Command::Register { command: RegisterCommand::Logfile { file } } => {
             let path = std::path::absolute(&file).unwrap_or(file);
             let log: LogRegistered = control_client::ask_for(&directory, &Request::RegisterLogfile { path })?;

@@ -16,7 +16,7 @@ fn text(of: &Option<impl Display>) -> String {
     of.as_ref().map_or_else(|| "unknown".into(), |of| escaped(of))
 }
 
-fn bytes(of: Option<u64>) -> String {
+pub(crate) fn bytes(of: Option<u64>) -> String {
     match of {
         None => "unknown".into(),
         Some(bytes) if bytes < 10 << 10 => format!("{bytes} B"),
@@ -248,6 +248,15 @@ fn standby(standby: Option<&Received>) {
     }
     if let Some(warning) = standby.log_warning.as_deref() {
         println!("WARNING: {}", printable_lines(warning));
+    }
+    if let Some(snapshot) = &standby.snapshot {
+        let takes = snapshot.apply_s.map_or(String::new(), |left| {
+            format!(", which takes about {}", standfast_live::figure::seconds(left))
+        });
+        println!(
+            "snapshot standby: applications write to its databases, and the redo waits{takes}; `standfast convert \
+             physical-standby` discards what they have written and applies it"
+        );
     }
     if let Some(delay) = standby.delay_s.filter(|delay| *delay > 0) {
         println!("apply delay: {delay} s");

@@ -390,6 +390,18 @@ document! {
         transactions: u64,
         /// How long transactions are held back, seconds.
         delay_s: u64,
+        /// Of a snapshot standby.
+        snapshot: Snapshot,
+    }
+}
+
+document! {
+    /// A standby of whose databases applications write copies.
+    Snapshot {
+        /// Since when, microseconds since the Unix epoch.
+        since_us: u64,
+        /// How long it will take to apply the redo that has arrived since, seconds.
+        apply_s: f64,
     }
 }
 

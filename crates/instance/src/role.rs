@@ -20,6 +20,7 @@ pub mod reinstate;
 pub mod resolve;
 pub mod running;
 pub mod serving;
+pub mod snapshot_standby;
 pub(crate) mod standby_observations;
 pub(crate) mod step_down;
 pub mod switchover;

@@ -52,6 +52,8 @@ pub enum Fault {
     SetAside,
     /// Before each step that makes an old primary a standby.
     Reinstate,
+    /// Before each step that makes a standby a snapshot standby, or a physical standby again.
+    Convert,
 }
 
 #[cfg(not(feature = "faults"))]

@@ -12,7 +12,7 @@ pub mod certificate;
 mod check;
 mod dashboard;
 mod estimate;
-mod figure;
+pub mod figure;
 mod lags;
 mod look;
 pub mod metrics;

@@ -522,6 +522,10 @@ fn remember(environment: &Environment, event: &ApplyEvent) -> std::io::Result<()
         ApplyEvent::EndOfRedo { .. } | ApplyEvent::Incarnation { .. } => Ok(()),
     };
     if let ApplyEvent::Attached { database, .. } = event {
+        if let Some(segment) = environment.standby_segment() {
+            // Of another database that had this number.
+            segment.forget_current(database.0);
+        }
         environment.tell_standby_state(*database, DatabaseState::Standby);
         for record in environment.control().databases {
             let _ = environment.write_marker(&record, FileId::of(&record.path));

@@ -12,6 +12,7 @@ pub mod known_complete;
 pub mod lost_redo;
 pub mod received_gap;
 pub mod received_log;
+pub mod set_aside;
 pub mod sizing;
 pub mod source_report;
 pub mod standby;

@@ -3,11 +3,11 @@
 use crate::freshness::Freshness;
 use crate::known_complete::Completeness;
 use crate::source_report::SourceReport;
-use crate::stopped::Stopped;
+use crate::stopped::{ALL, Stopped};
 use crate::verified::Verified;
 use standfast_apply::Apply;
 use standfast_environment::context::environment::Environment;
-use standfast_environment::state::control::Upstream;
+use standfast_environment::state::control::{SnapshotStandby, Upstream};
 use standfast_log::{LogBuffer, RedoLog};
 use standfast_session::boot_ns;
 use standfast_sqlite_wal::pace::Pace;
@@ -77,6 +77,9 @@ struct Questions {
     open: Vec<PositionCall>,
     next: Vec<PositionCall>,
 }
+
+/// Calls that wait for an answer; of more, the oldest are dropped.
+const CALLS_MAX: usize = 256;
 
 /// Content of a copy of a database that begins now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -280,6 +283,14 @@ impl StandbyShared {
         self.apply_on.load(SeqCst)
     }
 
+    /// Shows the source, and operators, that no redo is applied because this is a snapshot standby.
+    pub(crate) fn rest_as_snapshot(&self, snapshot: &SnapshotStandby) {
+        self.applied.store(snapshot.applied.0, SeqCst);
+        let reason = "it is a snapshot standby; `standfast convert physical-standby` there makes it apply the redo again";
+        self.stopped.add(ALL, Some(snapshot.applied), reason.into());
+        self.stopped.are_known();
+    }
+
     /// When the next delayed commit becomes due, microseconds since the Unix epoch.
     pub fn next_due_us(&self) -> Option<u64> {
         Some(self.next_due_us.load(SeqCst)).filter(|due| *due > 0)
@@ -325,11 +336,16 @@ impl StandbyShared {
     pub(crate) fn ask_how_current(&self, call: Option<PositionCall>) {
         let (request, requests) = {
             let mut at = self.questions();
+            if at.requests.is_none() {
+                return;
+            }
             // A call may only get an answer to a request that is sent after it came.
             at.next.extend(call);
             let Some(request) = at.freshness.want(boot_ns()) else { return };
             let calls = std::mem::take(&mut at.next);
             at.open.extend(calls);
+            let too_many = at.open.len().saturating_sub(CALLS_MAX);
+            at.open.drain(..too_many);
             (request, at.requests.clone())
         };
         // Outside the lock, which the thread of the stream needs.

@@ -71,6 +71,11 @@ pub enum Command {
     Reinstate {
         member: String,
     },
+    /// To a snapshot standby, or to a physical standby.
+    Convert {
+        member: String,
+        snapshot: bool,
+    },
 }
 
 /// Why a text is no command.
@@ -137,13 +142,21 @@ pub fn parse(text: &str) -> Result<Command, SyntaxError> {
             let to = words.name(&["the name of a standby"])?;
             Command::Failover { to, immediate: words.skip("immediate"), force: words.skip("force") }
         }
+        "convert" => {
+            words.one_of(&["database"])?;
+            let member = words.name(&["the name of a standby"])?;
+            words.one_of(&["to"])?;
+            let snapshot = words.one_of(&["snapshot", "physical"])? == "snapshot";
+            words.one_of(&["standby"])?;
+            Command::Convert { member, snapshot }
+        }
         _ => Command::Reinstate { member: words.member()? },
     };
     words.end()?;
     Ok(command)
 }
 
-const FIRST: [&str; 13] = [
+const FIRST: [&str; 14] = [
     "show",
     "edit",
     "enable",
@@ -155,6 +168,7 @@ const FIRST: [&str; 13] = [
     "switchover",
     "failover",
     "reinstate",
+    "convert",
     "help",
     "exit",
 ];
@@ -383,6 +397,14 @@ mod tests {
             ("switchover to beta", Command::Switchover { to: beta() }),
             ("failover to beta immediate", Command::Failover { to: beta(), immediate: true, force: false }),
             ("reinstate database beta", Command::Reinstate { member: beta() }),
+            (
+                "convert database beta to snapshot standby",
+                Command::Convert { member: beta(), snapshot: true },
+            ),
+            (
+                "CONVERT DATABASE 'beta' TO PHYSICAL STANDBY;",
+                Command::Convert { member: beta(), snapshot: false },
+            ),
             ("export configuration to '/tmp/a b'", Command::Export { file: Some("/tmp/a b".into()) }),
             ("help edit configuration", Command::Help { about: Some("edit configuration".into()) }),
             ("quit", Command::Exit),
@@ -396,7 +418,7 @@ mod tests {
         for (text, expected) in [
             (
                 "",
-                "show, edit, enable, disable, add, remove, validate, export, switchover, failover, reinstate, help or exit is missing first",
+                "show, edit, enable, disable, add, remove, validate, export, switchover, failover, reinstate, convert, help or exit is missing first",
             ),
             ("shwo configuration", "exit comes first, not `shwo`"),
             (

@@ -185,7 +185,7 @@ fn shipped_to(
     let applies =
         remote.and_then(|remote| remote.observation.as_ref()).map(|observation| {
             match observation.status.state.as_deref() {
-                Some("apply stopped") => "APPLY-OFF",
+                Some("apply stopped" | "snapshot standby") => "APPLY-OFF",
                 _ => "APPLY-ON",
             }
         });

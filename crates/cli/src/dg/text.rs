@@ -25,6 +25,7 @@ validate database [verbose] NAME              whether it can take over
 export configuration [to FILE]                as JSON
 switchover to NAME                            at the primary
 failover to NAME [immediate] [force]          at that standby
+convert database NAME to snapshot standby     or to physical standby; at that standby
 reinstate database NAME                       says how
 enable fast_start failover                    the target takes over by itself
 disable fast_start failover [force]

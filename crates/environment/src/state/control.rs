@@ -13,7 +13,7 @@ pub use files::{
     FileStamp, FileSwap, KeptFile, KnownFile, LastingIdentity, OwedImage, RestingFile, RestingWal, WholeFile,
 };
 pub use layouts::{RedoLayout, RedoLayouts};
-pub use stream::{GapRecord, Incarnation, LostRecord, Reinstating, Superseding, Upstream};
+pub use stream::{GapRecord, Incarnation, LostRecord, Reinstating, SnapshotStandby, Superseding, Upstream};
 pub use trust::{FencedBy, Trust};
 
 use crate::config::error::InstanceError;
@@ -172,6 +172,9 @@ pub struct Control {
     /// On a standby: redo that it had and can no longer read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<LostRecord>,
+    /// On a standby: applications write to copies of its databases, and its own files are set aside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotStandby>,
     /// Set while the databases are being made those of another primary: until then the instance may not open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reinstating: Option<Reinstating>,
@@ -244,6 +247,7 @@ impl Control {
             store_seen: None,
             gap: None,
             lost: None,
+            snapshot: None,
             reinstating: None,
             fenced: None,
             superseded_by: None,
@@ -527,6 +531,7 @@ mod tests {
             store_seen: Some(StoreSeen { observer: "etcd:https://tokyo:2379".into(), serial: 7 }),
             gap: None,
             lost: None,
+            snapshot: None,
             reinstating: None,
             fenced: None,
             superseded_by: None,

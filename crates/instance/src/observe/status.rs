@@ -2,6 +2,7 @@
 
 use crate::role::far_sync::FarSync;
 use crate::role::running::{Mode, Running, RunningPrimary, RunningStandby};
+use crate::role::snapshot_standby::seconds_to_apply;
 use crate::role::verification::differing_page;
 use serde::Serialize;
 use standfast_documents::Status;
@@ -9,7 +10,7 @@ use standfast_documents::group::Group;
 use standfast_documents::status::Database as DatabaseStatus;
 use standfast_documents::status::{
     Certificate, Checkpoints, Destination, ForeignProcess, Gap, KeptFile, LagThresholds, Log, Protection,
-    Received, Security, Source, Stopped, Superseded, VerifiedDatabase, Wait,
+    Received, Security, Snapshot, Source, Stopped, Superseded, VerifiedDatabase, Wait,
 };
 use standfast_documents::verification::DifferingPage;
 use standfast_environment::config::alert_config::AlertConfig;
@@ -390,7 +391,10 @@ fn with_standby(status: Status, running: &Running, standby: &RunningStandby) -> 
     let shared = standby.standby.shared();
     let applied = shared.applied();
     let stopped = shared.stopped();
+    let control = running.environment.control();
+    let snapshot = control.snapshot.as_ref();
     let state = match (stopped.total, shared.apply_is_on()) {
+        _ if snapshot.is_some() => "snapshot standby",
         (0, true) => "applying",
         (0, false) => "apply stopped",
         _ => "apply error",
@@ -403,12 +407,19 @@ fn with_standby(status: Status, running: &Running, standby: &RunningStandby) -> 
         transactions: Some(shared.transactions()),
         delay_s: Some(shared.delay_us(&running.environment) / 1_000_000),
         next_apply_us: shared.next_due_us(),
+        snapshot: snapshot.map(|snapshot| Snapshot {
+            since_us: Some(snapshot.since_us),
+            apply_s: seconds_to_apply(snapshot, shared.confirmed()),
+        }),
         ..received(running, shared)
     };
     let is_stopped =
         |name: &str| stopped.databases.iter().any(|at| at.database == name || at.database == "(all)");
-    let state_of = |name: &str| if is_stopped(name) { "stopped" } else { "standby" };
-    let control = running.environment.control();
+    let state_of = |name: &str| match is_stopped(name) {
+        _ if snapshot.is_some() => "snapshot",
+        true => "stopped",
+        false => "standby",
+    };
     let databases = control.databases.iter().map(|record| recorded(record, state_of(&record.name)));
     Status {
         role: Some("standby".into()),

@@ -14,6 +14,10 @@ impl Running {
             let hint = "`standfast status` shows what it is; apply is at its standbys";
             return Err(InstanceError::refused("this instance applies no redo: it is no standby", hint));
         };
+        if self.environment.of_control(|control| control.snapshot.is_some()) {
+            let hint = "`standfast convert physical-standby` makes it apply redo again";
+            return Err(InstanceError::refused("this instance is a snapshot standby", hint));
+        }
         standby.standby.shared().control_apply(on, no_delay);
         self.environment.alert.say(match (on, no_delay) {
             (false, _) => "apply stopped by command; redo is received and hardened as before",

@@ -136,7 +136,13 @@ pub fn become_primary(
     immediate: bool,
     handed_over: bool,
 ) -> Result<FailedOver, InstanceError> {
-    take_over(environment, standby.stop()?, received, immediate, handed_over)
+    let applier = standby.stop()?.ok_or_else(|| {
+        InstanceError::refused(
+            "this is a snapshot standby",
+            "make it apply redo again with `standfast convert physical-standby`",
+        )
+    })?;
+    take_over(environment, applier, received, immediate, handed_over)
 }
 
 /// Retries, for a while, databases that stopped for a reason that may pass. Also with `immediate`: space that was freed a

@@ -91,6 +91,12 @@ pub fn reinstate(
     if control.role == Role::FarSync {
         return Err(crate::role::far_sync::has_no_databases());
     }
+    if control.snapshot.is_some() {
+        return Err(InstanceError::refused(
+            "this instance is a snapshot standby",
+            "`standfast start`, then `standfast convert physical-standby --yes`, then `standfast stop`",
+        ));
+    }
     let alert = AlertLog::new(&paths.alert, &config)?;
     let environment = Environment::new(config, paths, Arc::new(DirectDisk), alert.clone(), control);
     let planned = Reinstatement::plan(environment, from)?;

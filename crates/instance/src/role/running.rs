@@ -552,7 +552,7 @@ impl Running {
                 }
                 standby.forwarding.stop();
                 standby.segment.set_running(false, &self.environment.segment_config());
-                let rested = standby.standby.stop().and_then(Applier::rest);
+                let rested = standby.standby.stop().and_then(|applier| applier.map_or(Ok(()), Applier::rest));
                 if let Err(error) = &rested {
                     self.environment
                         .alert

@@ -3,6 +3,7 @@
 
 use crate::role::failover::OfflineDatabase;
 use crate::role::running::role_change::TakenOver;
+use crate::role::snapshot_standby::Converted;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use standfast_environment::config::settings::DestinationConfig;
@@ -155,6 +156,24 @@ impl From<&OfflineDatabase> for ExcludedDatabase {
             text: of.text(),
             remedy: of.remedy(),
         }
+    }
+}
+
+/// A standby that was converted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ConvertedStandby {
+    /// Number of its databases.
+    pub databases: usize,
+    /// Of the copies that applications write to from now on; 0 for a physical standby.
+    pub copied_bytes: u64,
+    /// Redo that is applied from now on, bytes; 0 for a snapshot standby.
+    pub to_apply: u64,
+}
+
+impl From<Converted> for ConvertedStandby {
+    fn from(done: Converted) -> ConvertedStandby {
+        let Converted { databases, copied_bytes, to_apply } = done;
+        ConvertedStandby { databases, copied_bytes, to_apply }
     }
 }
 

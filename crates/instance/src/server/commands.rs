@@ -9,9 +9,9 @@ use crate::role::running::role_change::FailoverOptions;
 use crate::role::serving::Serving;
 use crate::role::verification::Wanted;
 use crate::server::answer::{
-    CertificateRenewed, Checkpointed, DestinationCleared, DestinationListed, DestinationSet, FailedOver,
-    KeptFiles, KeptRemoved, LogRegistered, LogSwitched, MemberListed, Protected, Removed, Served,
-    SnapshotTaken, SwitchedOver, TokenIssued, Unprotected, VerificationBegun,
+    CertificateRenewed, Checkpointed, ConvertedStandby, DestinationCleared, DestinationListed,
+    DestinationSet, FailedOver, KeptFiles, KeptRemoved, LogRegistered, LogSwitched, MemberListed, Protected,
+    Removed, Served, SnapshotTaken, SwitchedOver, TokenIssued, Unprotected, VerificationBegun,
 };
 use crate::server::request::Request;
 use serde_json::{Value, json};
@@ -86,6 +86,10 @@ impl Instance {
                 running.control_apply(on, no_delay)?;
                 json!(if on { "apply started" } else { "apply stopped" })
             }
+            Request::Convert { snapshot } => json!(ConvertedStandby::from(match snapshot {
+                true => running.open_snapshot_standby()?,
+                false => running.close_snapshot_standby()?,
+            })),
             Request::Failover { wait_s, immediate, force } => {
                 let timeout = wait_s.map_or(drain::TIMEOUT, Duration::from_secs);
                 json!(FailedOver::from(running.failover(FailoverOptions { timeout, immediate, force })?))

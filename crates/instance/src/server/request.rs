@@ -103,6 +103,10 @@ pub enum Request {
         /// Apply immediately, without the configured apply delay.
         no_delay: bool,
     },
+    /// Make this standby a snapshot standby, or a physical standby again.
+    Convert {
+        snapshot: bool,
+    },
     SetDestination {
         destination: Box<DestinationConfig>,
         /// Connect to it first, and change nothing when that fails.
@@ -207,6 +211,7 @@ impl Request {
             | Request::Failover { .. }
             | Request::Switchover { .. }
             | Request::Apply { .. }
+            | Request::Convert { .. }
             | Request::SetProperty { .. }
             | Request::FastStart { .. }
             | Request::Observer

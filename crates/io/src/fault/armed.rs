@@ -29,7 +29,7 @@ pub fn acknowledgement_delay() -> Duration {
     Duration::from_micros(text.and_then(|text| text.parse().ok()).unwrap_or(0))
 }
 
-const POINTS: [(&str, Fault); 21] = [
+const POINTS: [(&str, Fault); 22] = [
     ("log-write", Fault::LogWrite),
     ("log-written", Fault::LogWritten),
     ("copy", Fault::Copy),
@@ -51,6 +51,7 @@ const POINTS: [(&str, Fault); 21] = [
     ("database-write", Fault::DatabaseWrite),
     ("set-aside", Fault::SetAside),
     ("reinstate", Fault::Reinstate),
+    ("convert", Fault::Convert),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -119,7 +119,7 @@ pub fn families(observation: &Observation, estimate: &Estimate) -> Vec<Family> {
 fn of_instance(observation: &Observation, status: &Status) -> Vec<Family> {
     let label =
         |text: &Option<String>| text.iter().map(|text| (vec![text.clone()], Value::Number(1.0))).collect();
-    let works = ["open", "applying", "apply stopped", "forwarding"];
+    let works = ["open", "applying", "apply stopped", "snapshot standby", "forwarding"];
     let up = status.state.as_deref().map(|state| works.contains(&state) && status.failure.is_none());
     let histogram = |event| observation.sample.event(event).filter(|_| status.is_primary());
     let single = |event| histogram(event).map(|counts| (Vec::new(), durations(counts))).into_iter().collect();

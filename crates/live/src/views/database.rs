@@ -44,7 +44,7 @@ pub fn database(rows: &mut Builder, at: &Observation) {
         ("remote_archive", cell("ENABLED")),
         ("activation_no", cell(&catalog.incarnation_id)),
         ("switchover_no", cell(&catalog.incarnation_id)),
-        ("database_role", cell(by_role("PRIMARY", "PHYSICAL STANDBY", "FAR SYNC"))),
+        ("database_role", cell(by_role("PRIMARY", standby_role(status), "FAR SYNC"))),
         ("archivelog_change_no", cell(archived)),
         ("dataguard_broker", cell("DISABLED")),
         ("guard_status", cell(by_role("NONE", "ALL", "NONE"))),
@@ -67,9 +67,14 @@ pub fn database(rows: &mut Builder, at: &Observation) {
     ]);
 }
 
+fn standby_role(status: &Status) -> &'static str {
+    let is_snapshot = status.standby.as_ref().is_some_and(|standby| standby.snapshot.is_some());
+    if is_snapshot { "SNAPSHOT STANDBY" } else { "PHYSICAL STANDBY" }
+}
+
 fn open_mode(status: &Status) -> Option<&'static str> {
     Some(match (status.role.as_deref()?, status.state.as_deref()?) {
-        ("primary", "open") => "READ WRITE",
+        ("primary", "open") | ("standby", "snapshot standby") => "READ WRITE",
         ("primary", "poisoned" | "failed") => "READ ONLY",
         ("standby", "applying") => "READ ONLY WITH APPLY",
         ("standby", "apply stopped" | "apply error") => "READ ONLY",

@@ -223,7 +223,7 @@ fn recovery_mode(remote: &Observation) -> Option<&'static str> {
     Some(match remote.status.state.as_deref()? {
         "applying" if delay_s > Some(0) => "MANAGED WITH QUERY",
         "applying" => "MANAGED REAL TIME APPLY WITH QUERY",
-        "apply stopped" | "apply error" | "forwarding" => "IDLE",
+        "apply stopped" | "apply error" | "snapshot standby" | "forwarding" => "IDLE",
         _ => return None,
     })
 }

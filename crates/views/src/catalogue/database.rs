@@ -22,7 +22,7 @@ pub(super) const DATABASE: View = View {
         text("remote_archive", "Always ENABLED."),
         text("activation_no", "Identity of the incarnation, hexadecimal."),
         text("switchover_no", "Identity of the incarnation, hexadecimal."),
-        text("database_role", "PRIMARY, PHYSICAL STANDBY or FAR SYNC."),
+        text("database_role", "PRIMARY, PHYSICAL STANDBY, SNAPSHOT STANDBY or FAR SYNC."),
         integer("archivelog_change_no", "SCN up to which the redo is archived here."),
         text("switchover_status", "NULL: `standfast dg validate database` says whether a standby is ready."),
         text("dataguard_broker", "Always DISABLED."),

@@ -65,6 +65,7 @@ mod security;
 mod service_user;
 mod shared_configuration;
 mod shared_memory;
+mod snapshot_standby;
 mod standby;
 mod standby_files;
 mod stops;

@@ -44,6 +44,20 @@ pub struct Upstream {
     pub logs: Option<transport::LogGeometry>,
 }
 
+/// A standby of whose databases applications write copies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotStandby {
+    /// When it became that, microseconds since the Unix epoch.
+    pub since_us: u64,
+    /// Up to where its own files, which are set aside, hold the redo.
+    pub applied: Scn,
+    /// False while the files are being set aside or brought back: a start brings them back.
+    pub is_open: bool,
+    /// Redo that apply took in a second before, bytes; `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_bytes_per_s: Option<u64>,
+}
+
 impl Upstream {
     /// Name of the primary, from which the redo comes in the end.
     pub fn primary(&self) -> &str {

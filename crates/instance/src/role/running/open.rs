@@ -42,8 +42,10 @@ impl Running {
     /// # Errors
     /// When the log or a database cannot be opened, or a thread cannot be started.
     pub(crate) fn open_as_standby(&self) -> Result<(), InstanceError> {
+        self.bring_files_back()?;
         let environment = &self.environment;
         let control = environment.control();
+        let is_snapshot = control.snapshot.is_some();
         let access = environment.access()?;
         let (segment, _) = access.segment(&environment.segment_path, control.instance.0)?;
         // Before apply begins, which also writes markers when the redo brings a new database: two concurrent writers
@@ -51,6 +53,11 @@ impl Running {
         environment.tell_standby_sessions(Some(segment));
         for record in &control.databases {
             segment.forget_current(record.id.0);
+            // The databases of a snapshot standby have no markers: to applications they are databases like any other.
+            if is_snapshot {
+                segment.set_state(record.id.0, DatabaseState::Absent);
+                continue;
+            }
             segment.set_state(record.id.0, DatabaseState::Standby);
             if let Err(error) = environment.write_marker(record, FileId::of(&record.path)) {
                 let name = &record.name;
@@ -75,7 +82,7 @@ impl Running {
         if let Err(error) = descriptors::check_failover(control.databases.len()) {
             environment.alert.say(format!("A FAILOVER WILL BE REFUSED: {}", error.in_one_line()));
         }
-        environment.alert.say("standby opened");
+        environment.alert.say(if is_snapshot { "snapshot standby opened" } else { "standby opened" });
         Ok(())
     }
 

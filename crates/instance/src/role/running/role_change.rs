@@ -51,6 +51,12 @@ impl Running {
     pub fn failover(&self, options: FailoverOptions) -> Result<TakenOver, InstanceError> {
         let FailoverOptions { timeout, immediate, force } = options;
         self.check_right()?;
+        if self.environment.of_control(|control| control.snapshot.is_some()) {
+            if !force {
+                self.refuse_while_heard()?;
+            }
+            self.close_snapshot_standby()?;
+        }
         let mut has_all = false;
         if !force {
             self.refuse_while_heard()?;
