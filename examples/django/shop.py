@@ -2,7 +2,7 @@
 `GET /orders/ID` returns it; `GET /total` is the sum of all.
 
     SHOP_DATABASE=/srv/shop/shop.db python3 shop.py create
-    SHOP_DATABASE=/srv/shop/shop.db waitress-serve --listen=10.0.0.1:8000 shop:application
+    SHOP_DATABASE=/srv/shop/shop.db gunicorn --bind 10.0.0.1:8000 --workers 4 shop:application
 """
 
 import json
