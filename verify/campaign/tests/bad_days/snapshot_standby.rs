@@ -108,9 +108,10 @@ fn snapshot_standby_stays_one_over_restarts() {
     write_there(&place, &copy);
     for clean in [true, false] {
         if clean {
-            standby.stop().unwrap()
+            standby.stop().unwrap();
+            refuses(&standby, &["reinstate"], REFUSED, &["is a snapshot standby"]);
         } else {
-            standby.kill()
+            standby.kill();
         }
         start(&mut standby);
         await_status(&standby, "it is a snapshot standby", is_snapshot);
