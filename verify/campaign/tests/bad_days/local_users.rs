@@ -119,6 +119,7 @@ pub fn administering() -> Vec<Value> {
         json!({ "op": "snapshot" }),
         json!({ "op": "verify", "database": null, "repair": true, "bytes_per_s": null }),
         json!({ "op": "apply", "on": false, "no_delay": false }),
+        json!({ "op": "convert", "snapshot": true }),
         json!({ "op": "failover", "wait_s": 0, "immediate": true, "force": true }),
         json!({ "op": "switchover", "to": "oslo", "drain_s": 1 }),
         json!({ "op": "set-property", "member": null, "property": "DrainTimeout", "value": "1" }),
